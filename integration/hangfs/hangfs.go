@@ -24,13 +24,13 @@ type FS struct {
 	changes []string
 	names   map[uint64]string // of nodes that were looked up
 
-	noTmpfile, noRenameFlags atomic.Bool
+	noTmpfile, noRenameFlags atomic.Bool // set by WithoutTmpfile and WithoutRenameFlags
 }
 
-// Held is a request that hangs, or will.
+// Held is a request that hangs, or will hang when it arrives.
 type Held struct {
-	Entered <-chan struct{} // closed when it hangs
-	Release func()          // lets it go on; may be called again
+	Entered <-chan struct{} // closed when the request hangs
+	Release func()          // lets the request go on; may be called again
 
 	entered, released chan struct{}
 }
@@ -55,7 +55,7 @@ func Mount(t testing.TB, dir, point string) *FS {
 		}
 		clear(f.held)
 		f.mu.Unlock()
-		// Its users may still have it open: it ends with the last.
+		// Programs may still have files of the mount open: it ends with the last of them.
 		err := unix.Unmount(point, unix.MNT_DETACH)
 		if err == unix.EPERM { //nolint:errorlint // bare errno
 			err = exec.Command("fusermount3", "-u", "-z", point).Run()
@@ -82,10 +82,11 @@ func (f *FS) Hold(request string) *Held {
 	return h
 }
 
-// WithoutTmpfile makes the file system one without O_TMPFILE, before one is made.
+// WithoutTmpfile makes the file system refuse O_TMPFILE. Call it before the first use of
+// O_TMPFILE.
 func (f *FS) WithoutTmpfile() { f.noTmpfile.Store(true) }
 
-// WithoutRenameFlags makes the file system one that knows no flags of renameat2(2).
+// WithoutRenameFlags makes the file system refuse all flags of renameat2(2).
 func (f *FS) WithoutRenameFlags() { f.noRenameFlags.Store(true) }
 
 // Changes returns the requests that change the file system and have arrived, and
@@ -98,30 +99,33 @@ func (f *FS) Changes() []string {
 	return got
 }
 
+// reads are the requests that do not change the file system.
 var reads = []string{"lookup", "getattr", "open", "release"}
 
-// arriveFor is arrive for a node, by its name too.
+// arriveFor is arrive for a request about node. The request also hangs if it is held for the
+// node's name.
 func (f *FS) arriveFor(request string, node uint64) {
 	f.arrive(request)
 	f.mu.Lock()
-	h := f.take(request + " " + f.names[node])
+	h := f.enter(request + " " + f.names[node])
 	f.mu.Unlock()
 	h.wait()
 }
 
-// arrive notes a request and hangs while it is held.
+// arrive records request if it changes the file system, and hangs while request is held.
 func (f *FS) arrive(request string) {
 	f.mu.Lock()
 	if !slices.Contains(reads, request) {
 		f.changes = append(f.changes, request)
 	}
-	h := f.take(request)
+	h := f.enter(request)
 	f.mu.Unlock()
 	h.wait()
 }
 
-// take returns the hold of a request, nil if there is none. The caller holds mu.
-func (f *FS) take(request string) *Held {
+// enter marks a held request as hanging and returns its Held, nil if the request is not held.
+// The caller has locked mu.
+func (f *FS) enter(request string) *Held {
 	h := f.held[request]
 	if h != nil {
 		delete(f.held, request)
@@ -157,7 +161,7 @@ func (f *FS) GetAttr(c cancel, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Statu
 // kernel: all reads and writes come here.
 func (f *FS) Init(*fuse.Server) {}
 
-// Statx is not there, so that the kernel asks for GETATTR.
+// Statx is not supported, so that the kernel sends GETATTR.
 func (f *FS) Statx(cancel, *fuse.StatxIn, *fuse.StatxOut) fuse.Status { return fuse.ENOSYS }
 
 func (f *FS) Open(c cancel, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {

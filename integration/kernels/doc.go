@@ -12,9 +12,10 @@
 // # Promises
 //
 // The exit code is 0 if each chosen kernel was booted and passed: every mount works, and
-// nothing held survives a revocation. `rootsfs run` reaches nothing outside, and doctor names
-// the confinement level that `run` reaches. The suites pass, and the kernel reports no fault
-// of its own. A kernel that cannot be had is named, with the reason; the exit code is then 1.
+// nothing that a program holds open works after a revocation. `rootsfs run` reaches nothing
+// outside, and doctor names the confinement level that `run` reaches. The suites pass, and the
+// kernel reports no fault of its own. If a kernel is not available, the output says why, and the
+// exit code is 1.
 //
 // Packages come from the mirrors that this machine's own apt sources name, in the suites of
 // table.go, and apt verifies them with the distribution's keys; nothing is installed. A mirror

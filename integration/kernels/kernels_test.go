@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// console is the output of a machine, with a line of the kernel in front of a mark.
+// console is the output of a machine. One of its lines has a kernel message before the mark.
 const console = "[    1.0] Linux version 6.12\r\n" +
 	"=== step [12 s] doctor as root\r\n" +
 	"=== result doctor.root.confinement ok rootsfs run confines by namespaces, with every layer\r\n" +

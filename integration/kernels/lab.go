@@ -18,7 +18,7 @@ const (
 	userlandPackages = "acl,attr,bubblewrap,fuse3,git,iproute2,procps,python3,rsync,sqlite3"
 )
 
-// keysRelease is the Debian release whose package of Ubuntu's keys is used.
+// keysRelease is the Debian release that the package of Ubuntu's keys comes from.
 const keysRelease = "trixie"
 
 // modules are the parts of a kernel that the tests use, where they are not built in.
@@ -132,15 +132,15 @@ func (l *lab) buildBase(ctx context.Context) error {
 	if err := makeDisk(ctx, dir, img, "3G"); err != nil {
 		return err
 	}
-	// Through another name in the cache: a file under the final name is complete.
+	// Copy under another name first, so that a file under the final name is always complete.
 	if _, err := (call{limit: 5 * time.Minute}).run(ctx, "cp", "--sparse=always", img, l.base+".new"); err != nil {
 		return err
 	}
 	return os.Rename(l.base+".new", l.base)
 }
 
-// makeDisk makes a file system that holds dir, and removes dir. The features that it leaves
-// out are not known to the oldest kernels.
+// makeDisk makes a file system that contains the files of dir, and removes dir. It leaves out
+// features that the oldest kernels do not know.
 func makeDisk(ctx context.Context, dir, img, size string) error {
 	if _, err := (call{limit: 10 * time.Minute}).run(ctx, "mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum_seed,^orphan_file", "-d", dir, img, size); err != nil {
 		return err
@@ -150,7 +150,7 @@ func makeDisk(ctx context.Context, dir, img, size string) error {
 
 // buildInitrd makes an initramfs with busybox and the modules that the kernel below dir needs.
 func buildInitrd(ctx context.Context, dir, version, initrd string) error {
-	// Where depmod looks, which follows no merged /usr.
+	// depmod looks only in /lib, also if /lib has been merged into /usr.
 	if !exists(dir + "/lib") {
 		if err := os.Symlink("usr/lib", dir+"/lib"); err != nil {
 			return err
@@ -170,7 +170,7 @@ func buildInitrd(ctx context.Context, dir, version, initrd string) error {
 	for _, m := range modules {
 		out, err := c.run(ctx, "modprobe", "-d", dir, "-S", version, "--show-depends", m)
 		if err != nil {
-			continue // built in under another name, or missing; the machine reports failures
+			continue // built in under another name, or missing: a test that needs m fails in the machine
 		}
 		for line := range strings.Lines(out) {
 			path, ok := strings.CutPrefix(strings.TrimSpace(line), "insmod ")

@@ -66,8 +66,9 @@ func findKernel(dir string) (string, error) {
 	return found, err
 }
 
-// probe returns the accelerator to use: kvm if a kernel says its first words by it within
-// half a minute. There are virtual machines whose /dev/kvm boots special kernels only.
+// probe returns the accelerator to use: kvm if the kernel vmlinuz prints its first line under
+// KVM within half a minute, else emulation. In some virtual machines /dev/kvm boots special
+// kernels only.
 func probe(ctx context.Context, vmlinuz string) string {
 	const emulation = "tcg,thread=multi"
 	if f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err != nil {
@@ -127,7 +128,7 @@ func (l *lab) boot(ctx context.Context, k kernel, vmlinuz, initrd string) (map[s
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	// Also the logs of a machine that was stopped; there may be none.
+	// A machine that was stopped may have logs, too.
 	if _, tarErr := (call{limit: time.Minute}).run(context.WithoutCancel(ctx), "tar", "-x", "-f", logs, "-C", out); tarErr != nil {
 		progress("%s: no logs: %v", k.name, tarErr)
 	}
@@ -179,8 +180,8 @@ func readConsole(r io.Reader, step func(string)) (map[string]string, error) {
 	}
 }
 
-// afterMark returns the text after a mark in a line. The kernel may have printed before
-// it.
+// afterMark returns the text after a mark in a line, and whether the line has the mark. The
+// kernel may have printed text before the mark.
 func afterMark(line, mark string) (string, bool) {
 	_, text, ok := strings.Cut(line, mark)
 	return strings.TrimSpace(strings.ToValidUTF8(text, "?")), ok

@@ -109,7 +109,7 @@ func (o *options) addMirror(s string) error {
 	return errors.New("write debian=URI or ubuntu=URI")
 }
 
-// choose returns the kernels with these names, all of them for none.
+// choose returns the kernels with these names, or all kernels if there are no names.
 func choose(names []string) ([]kernel, error) {
 	if len(names) == 0 {
 		return kernels, nil
@@ -175,10 +175,11 @@ func progress(format string, args ...any) {
 type call struct {
 	limit time.Duration
 	dir   string
-	env   []string // beside the own
+	env   []string // added to this process's environment
 }
 
-// run runs the program and returns its output. An error tells the last lines that it printed.
+// run runs the program and returns its output. An error has the last lines that the program
+// printed.
 func (c call) run(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.limit, fmt.Errorf("stopped after %v", c.limit))
 	defer cancel()

@@ -142,8 +142,8 @@ func unpack(ctx context.Context, debs []string, dir string) error {
 	return nil
 }
 
-// newest returns the packages of the newest complete image, the image's own first. Archives
-// keep images whose modules they have dropped.
+// newest returns the packages of the newest image that has all its parts. The image's own
+// package is the first. Archives keep images whose modules they have dropped.
 func (a *archive) newest(ctx context.Context, image *regexp.Regexp) ([]string, error) {
 	out, err := call{limit: aptLimit, env: a.env}.run(ctx, "apt-cache", "pkgnames", "linux-image-")
 	if err != nil {
@@ -154,15 +154,16 @@ func (a *archive) newest(ctx context.Context, image *regexp.Regexp) ([]string, e
 	err = fmt.Errorf("the archive has no package %s", image)
 	for _, name := range names {
 		var packages []string
-		if packages, err = a.whole(ctx, name); err == nil {
+		if packages, err = a.withParts(ctx, name); err == nil {
 			return packages, nil
 		}
 	}
 	return nil, err
 }
 
-// whole returns an image with the packages that hold its kernel and modules.
-func (a *archive) whole(ctx context.Context, image string) ([]string, error) {
+// withParts returns the names of an image's package and of the packages with its kernel and
+// modules. It fails if the archive does not have all of them.
+func (a *archive) withParts(ctx context.Context, image string) ([]string, error) {
 	packages := []string{image}
 	for i := 0; i < len(packages); i++ {
 		out, err := call{limit: aptLimit, env: a.env}.run(ctx, "apt-cache", "show", "--no-all-versions", packages[i])
@@ -199,7 +200,7 @@ func kernelParts(description string) []string {
 
 var number = regexp.MustCompile(`\d+`)
 
-// compareNumbers compares names by the numbers in them.
+// compareNumbers compares names by the numbers in them, and equal numbers by the whole names.
 func compareNumbers(a, b string) int {
 	numbers := func(s string) []int {
 		var list []int

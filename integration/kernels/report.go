@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// failed begins the verdict of a result that must not be.
+// failed is the beginning of the verdict on a step that failed.
 const failed = "FAILED"
 
 // row is a kernel with its results.
@@ -117,6 +117,7 @@ func (r *row) doctorLevel(who string) string {
 	return "none"
 }
 
+// net returns one word if the three network tests have the same result, else all three.
 func (r *row) net(who string) string {
 	var words []string
 	for _, kind := range []string{"hosts", "whole", "no"} {
@@ -128,7 +129,8 @@ func (r *row) net(who string) string {
 	return fmt.Sprintf("hosts %s, --net %s, without %s", words[0], words[1], words[2])
 }
 
-// doctor says whether doctor names the level that run reaches.
+// doctor returns "right" if doctor names the level that run reaches, else "wrong"; "-" if one
+// of them was not run.
 func (r *row) doctor(who string) string {
 	says, ok := r.results["doctor."+who+".confinement"]
 	level := r.level(who)

@@ -2,21 +2,21 @@ package main
 
 import "regexp"
 
-// kernel is one that can be booted, and where it comes from.
+// kernel is a kernel that can be booted, and the source of its packages.
 type kernel struct {
 	name         string // as on the command line
 	distribution *distribution
 	suites       []string // of the distribution's archive
-	// image is the name of the kernel's package, a pattern. The newest match whose
-	// modules are available is taken.
+	// image matches the name of the kernel's package. The newest match whose modules are
+	// available is booted.
 	image *regexp.Regexp
-	// parameters are more of the kernel's command line.
+	// parameters are added to the kernel's command line.
 	parameters string
 	remark     string // for the table
 }
 
-// kernels are the known kernels, oldest first. The first is the oldest that Debian still
-// serves, 6.1, 6.12 and 6.18 are long-term ones, and the newest of Debian's come last.
+// kernels are the known kernels, oldest first. The first is the oldest one that Debian still
+// serves; 6.1, 6.12 and 6.18 have long-term support; the last is Debian's newest.
 var kernels = []kernel{
 	{name: "5.10", distribution: debian, suites: []string{"bullseye", "bullseye-security"}, image: cloud(`5\.10\.0-\d+`)},
 	{name: "6.1", distribution: debian, suites: []string{"bookworm", "bookworm-security"}, image: cloud(`6\.1\.0-\d+`)},

@@ -8,7 +8,7 @@
 // counterexample. The searches of mutations are breadth first: their counterexamples
 // are the shortest, in Spin's steps. `make test` runs the smallest ones.
 //
-// gate.pml is the gate, which the other models include. mount.pml is the mount with
+// gate.pml is the gate; the other models include it. mount.pml is the mount with
 // the kernel and programs; tree.pml is the operations on the source and their callers;
 // answers.pml is the answers of the broker and the tools that wait for their peers.
 // lease.pml is the lease of a machine of a fleet: what an agent and its keepers have to do, and
@@ -20,29 +20,30 @@
 //
 // An ending is one run of `revoke`. It is clean if it returns nil.
 //
-//	P1  What begins after the ending of a root has returned gets nothing of it: no
-//	    name, attribute, page or list out of the kernel, and no answer. Nothing is put
-//	    into the mount's tables any more.
+//	P1  An access that begins after the ending of a root has returned gets nothing of the
+//	    root: no name, attribute, page or list out of the kernel, and no answer. Nothing
+//	    is put into the mount's tables any more.
 //	P2  No system call that changes the source begins after the ending, clean or not,
-//	    except those that it has reported as left. After a clean one none is in the source.
+//	    except those that the ending has reported as left. After a clean ending no such
+//	    call is in the source.
 //	P3  Nothing gets stuck. Programs may stop at any step. (That an ending cannot go on
 //	    for ever among programs that never stop is not shown.)
-//	P4  What was opened in one lifetime of a root reaches nothing in the next.
-//	P5  What a narrowing forbids is refused when it has returned, as P1 and P2 for names
-//	    and writes. A store that a program makes while nobody may write is not seen by
+//	P4  A file or an upload opened in one lifetime of a root reaches nothing in the next.
+//	P5  Once a narrowing has returned, what it forbids is refused: names as by P1, writes
+//	    as by P2. A store that a program makes while nobody may write is not seen by
 //	    those who open the file later.
 //	P6  Names and attributes are part of P1: the configuration walks, looks up and stats.
 //	P7  No event of a watch begins after the ending.
 //	P8  Of the answers that say what was read in a root, a connection gets one piece at
 //	    most after the ending or the narrowing: the one that is being written.
-//	P9  A descriptor that moves to a copy is that of the file, and nobody reads what was
-//	    copied once somebody has written to the copy.
-//	P10 Nothing is lost that the owner writes into a file while it is applied, wherever the
-//	    process is killed: it is at its path, in the trash, or where he is told.
+//	P9  A descriptor that moves to a copy still refers to the same file. Once somebody has
+//	    written to the copy, nobody reads the original.
+//	P10 Nothing is lost that the owner writes into a file while the file is applied, wherever
+//	    the process is killed: it is at its path, in the trash, or where the owner is told.
 //	P11 A change of a staged name is seen whole or not at all, wherever the process is killed.
 //	P12 A checkpoint contains what a file contained when it was made, whatever is written later.
-//	P13 A lease after the owner of a fleet has all confirmations of a revocation, nothing that
-//	    was granted before is live on a machine, whatever messages are lost, late or repeated.
+//	P13 One lease after the owner of a fleet has all confirmations of a revocation, no earlier
+//	    grant is live on a machine, whatever messages are lost, late or repeated.
 //	P14 A machine gets no lease that it asked for after the confirmation of a revocation, unless it has
 //	    carried the revocation out: whatever other owners order, and if a keeper is restored from an
 //	    old copy.
@@ -55,8 +56,8 @@
 // attr_version, the counter of evictions, directory locks (shared for look-ups, exclusive
 // for notifications), page locks, writing back, the cached list. One root is one
 // directory with one file, whose one page is also its mapping. There is one program, or
-// two with NU=2; with LEAN each of two has its part and neither stops. There are two
-// handlers in the mount, and two operations in the tree, or one with NW=1.
+// two with NU=2; with LEAN the two programs do different things and neither stops. There
+// are two handlers in the mount, and two operations in the tree, or one with NW=1.
 //
 // A time limit is a choice that is always there (DEADLINE, REMOTE), so that the order
 // holds whatever the clock does.
@@ -65,25 +66,25 @@
 //   - Inode numbers used again, displaced nodes: NAMES DISPLACE.
 //   - Stores while read-only, written back when read-write returns: PAGES DISPLACE.
 //   - A local source that hangs: DEADLINE. A drain that gave up has its operations cut.
-//   - Nested roots: NESTED of both models; several that end at the same time: TOGETHER,
-//     CROSSWISE.
+//   - Nested roots: NESTED of mount.pml and tree.pml; several roots that end at the same
+//     time: TOGETHER, CROSSWISE.
 //   - A name that is granted again, before or after the ending has returned, by the owner
 //     or by a consent: REGRANT, MEANWHILE.
 //   - Answers that wait, and are written in pieces: answers.pml. A peer stops reading at
 //     any piece. That HTTP connections are reset as well is left out.
-//   - Uploads and open files are modelled as operations, by the things they hold;
-//     watches: WATCH.
+//   - Uploads and open files: each is modelled as an operation that holds what they hold.
+//   - Watches: WATCH.
 //
 // # What is left out
 //
 //   - A page that is stuck, for which the mount aborts its connection.
-//   - Names that a program keeps the kernel from dropping, but for NESTED.
+//   - Names that a program keeps the kernel from dropping, except with NESTED.
 //   - The removal of an upload's staged file, which is a call like any other.
 //   - Fixed directories (rootsfs run), whose node is shown as another; several mounts.
 //   - Attributes of O_TMPFILE, which no directory lock covers; expiry; single uses.
-//   - Of the owner's edits beside an apply: an open(2) that has found a file by its path and
-//     not yet opened it, while the path gets another one. Without a trash its writes go to a
-//     file that has no name any more, as beside any program that replaces a file.
+//   - An open(2) of the owner that has found a file by its path and has not yet opened it
+//     while an apply replaces the file. Without a trash its writes go to a file without a
+//     name, as with any program that replaces a file.
 //   - A power loss (stage.pml): what is recorded is on the disk. Links of files, directories.
 //   - Kernels without the counter of evictions: there is one name for a file, so the
 //     model would say little.
@@ -96,8 +97,8 @@
 // broker/internal/jsonline's writer.go is Writer, and vfs/watch is Watch. mount's revoke.go is
 // invalidate and content, request.go is ENTER, land and drainFlights, mount.go's view is view,
 // node.go is node and Forget. vfs/internal/apply's place.go, exchange.go and recover.go are Apply
-// of stage.pml, vfs/internal/beneath's stage.go is SWAP, its union*.go and apply.go are NAMES, and its frozen.go is FREEZE. guard's
-// pause.go and session's lease.go are lease.pml, and fleet's promise.go and restored.go are orders.pml. A
-// new way to publish, to wait or to take back is a step in a model,
-// and its absence a mutation.
+// of stage.pml, vfs/internal/beneath's stage.go is SWAP, its union*.go and apply.go are NAMES, and
+// its frozen.go is FREEZE. guard's pause.go and session's lease.go are lease.pml, and fleet's
+// promise.go and restored.go are orders.pml. A new way to publish, to wait or to take back
+// becomes a step in a model, and the model without that step becomes a mutation.
 package main

@@ -28,19 +28,19 @@ func main() {
 	ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("all may take %v, see -limit", *limit))
 	defer cancel()
 	began := time.Now()
-	done := make([][]outcome, len(tables))
+	outcomes := make([][]outcome, len(tables))
 	searched, failed := 0, 0
 	for i := range tables {
 		for _, r := range tables[i].runs {
 			if match.MatchString(r.name) {
-				done[i] = append(done[i], outcome{run: r})
+				outcomes[i] = append(outcomes[i], outcome{run: r})
 				searched++
 			}
 		}
 	}
-	searchAll(ctx, done, *jobs)
+	searchAll(ctx, outcomes, *jobs)
 	for i := range tables {
-		failed += tables[i].print(os.Stdout, done[i])
+		failed += tables[i].print(os.Stdout, outcomes[i])
 	}
 	fmt.Printf("model: %d searched, %d failed; %v\n", searched, failed, time.Since(began).Round(time.Second))
 	if failed > 0 || searched == 0 {
@@ -55,8 +55,9 @@ type outcome struct {
 	err error
 }
 
-// searchAll searches the runs of all tables, some at a time, long ones first.
-func searchAll(ctx context.Context, done [][]outcome, jobs int) {
+// searchAll searches the runs of all tables, jobs at a time, long ones first. It sets the
+// results in outcomes, which has a list for each table.
+func searchAll(ctx context.Context, outcomes [][]outcome, jobs int) {
 	type job struct {
 		*table
 		*outcome
@@ -72,10 +73,10 @@ func searchAll(ctx context.Context, done [][]outcome, jobs int) {
 		})
 	}
 	for _, small := range []bool{false, true} {
-		for i := range done {
-			for k := range done[i] {
-				if done[i][k].small == small {
-					next <- job{&tables[i], &done[i][k]}
+		for i := range outcomes {
+			for k := range outcomes[i] {
+				if outcomes[i][k].small == small {
+					next <- job{&tables[i], &outcomes[i][k]}
 				}
 			}
 		}
@@ -102,8 +103,8 @@ func (t *table) verdict(o *outcome) string {
 }
 
 // print prints a table and returns how many of its outcomes are wrong.
-func (t *table) print(w io.Writer, done []outcome) (failed int) {
-	if len(done) == 0 {
+func (t *table) print(w io.Writer, outcomes []outcome) (failed int) {
+	if len(outcomes) == 0 {
 		return 0
 	}
 	fmt.Fprintf(w, "\n%s\n\n", t.title)
@@ -113,8 +114,8 @@ func (t *table) print(w io.Writer, done []outcome) (failed int) {
 	} else {
 		fmt.Fprintln(tw, "configuration\tproperties\tflags\tstates\tdepth\tseconds\tMiB\tsearch\tverdict")
 	}
-	for i := range done {
-		o := &done[i]
+	for i := range outcomes {
+		o := &outcomes[i]
 		verdict := t.verdict(o)
 		if verdict != ok {
 			failed++

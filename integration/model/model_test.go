@@ -158,7 +158,7 @@ func texts(t *testing.T) map[string]string {
 	return all
 }
 
-// namedFunctions returns the lists behind "code: " in comments, split at commas.
+// namedFunctions returns the names in the lists after "code: " in comments.
 func namedFunctions(text string) (names []string) {
 	for _, m := range codeComment.FindAllStringSubmatch(text, -1) {
 		for name := range strings.SplitSeq(m[1], ",") {
@@ -168,8 +168,8 @@ func namedFunctions(text string) (names []string) {
 	return names
 }
 
-// missing returns the names of which the source has no function. A name is the package's
-// directory, the receiver's type in parentheses, and the function.
+// missing returns the names for which the source has no function. A name consists of the
+// package's directory, the receiver's type in parentheses, and the function.
 func missing(t *testing.T, names []string) (gone []string) {
 	t.Helper()
 	known := map[string]map[string]bool{}
@@ -214,7 +214,7 @@ func functions(t *testing.T, dir string) map[string]bool {
 	return found
 }
 
-// receiver returns the type of a method in parentheses with a dot, "" of a function.
+// receiver returns the receiver's type of a method in parentheses with a dot, "" for a function.
 func receiver(fn *ast.FuncDecl) string {
 	if fn.Recv == nil {
 		return ""

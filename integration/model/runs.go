@@ -8,18 +8,18 @@ type run struct {
 	file       string
 	flags      []string // defined for the preprocessor
 	properties string   // see the package comment
-	small      bool     // the search has so few states that compiling it would take longer
+	small      bool     // so few states that optimizing the search takes longer than searching
 }
 
-// configuration returns the run's file and flags in a word.
+// configuration returns the run's file and flags.
 func (r *run) configuration() string {
 	return strings.TrimSpace(strings.TrimSuffix(r.file, ".pml") + " " + strings.Join(r.flags, " "))
 }
 
-// table is runs of which the same is expected.
+// table is a list of runs with the same expected result.
 type table struct {
 	title string
-	// faulty: Spin has to find a counterexample.
+	// faulty reports whether the models are wrong, so that Spin has to find a counterexample.
 	faulty bool
 	runs   []run
 }
@@ -48,13 +48,13 @@ func stage(properties, name, flags string) run {
 	return run{name, "stage.pml", strings.Fields(flags), properties, true}
 }
 
-// small is for a run of less than a million states.
+// small marks a run as small. It is for a run of less than a million states.
 func small(r run) run {
 	r.small = true
 	return r
 }
 
-// Configurations that several runs share.
+// Flags that several runs share.
 const (
 	again     = "PAGES RO REGRANT REVAL WARM LEAN NU=2"
 	meanwhile = "PAGES RO REGRANT MEANWHILE WARM LEAN NU=2"

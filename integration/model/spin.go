@@ -36,8 +36,8 @@ type result struct {
 	trail int
 }
 
-// search makes Spin search a run's states, breadth first if the shortest counterexample
-// is wanted. An error means that the result is unknown.
+// search makes Spin search a run's states. If shortest is set, the search is breadth first,
+// so that a counterexample is the shortest one. An error means that the result is unknown.
 func search(ctx context.Context, r run, shortest bool) (result, error) {
 	dir, err := os.MkdirTemp("", "model-")
 	if err != nil {

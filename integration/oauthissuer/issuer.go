@@ -19,29 +19,30 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// Issuer is one on the loopback. Its methods may be called concurrently.
+// Issuer is an authorization server on the loopback interface. Its methods may be called
+// concurrently.
 type Issuer struct {
-	URL   string
-	t     testing.TB
-	asked atomic.Int64
+	URL         string
+	t           testing.TB
+	keyRequests atomic.Int64
 
 	mu  sync.Mutex // guards the field below
 	key jose.JSONWebKey
 }
 
-// New starts one that ends with the test.
+// New starts an issuer, which stops when the test ends.
 func New(t testing.TB) *Issuer {
 	i := &Issuer{t: t}
 	i.Rotate()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/.well-known/oauth-authorization-server", func(w http.ResponseWriter, _ *http.Request) { Answer(w, i.Metadata()) })
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
-		i.asked.Add(1)
-		// Beside its key there are one for another use, and one of an unknown kind.
-		encrypts := i.newKey()
-		other := encrypts.Public()
-		other.Use = "enc"
-		Answer(w, map[string]any{"keys": []any{map[string]any{"kty": "future", "kid": "x"}, other, i.now().Public()}})
+		i.keyRequests.Add(1)
+		// Besides the issuer's key, the list has a key of an unknown kind and a key for encryption.
+		private := i.newKey()
+		encryption := private.Public()
+		encryption.Use = "enc"
+		Answer(w, map[string]any{"keys": []any{map[string]any{"kty": "future", "kid": "x"}, encryption, i.currentKey().Public()}})
 	})
 	mux.HandleFunc("/empty", func(w http.ResponseWriter, _ *http.Request) { Answer(w, map[string]any{"keys": []any{}}) })
 	site := httptest.NewServer(mux)
@@ -53,7 +54,7 @@ func New(t testing.TB) *Issuer {
 // Answer answers with JSON.
 func Answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the client has gone away
+	_ = json.NewEncoder(w).Encode(v) // it fails only if the client has gone away
 }
 
 // Metadata returns the issuer's description of itself.
@@ -72,14 +73,14 @@ func (i *Issuer) newKey() jose.JSONWebKey {
 	return jose.JSONWebKey{Key: key, KeyID: rand.Text(), Algorithm: string(jose.ES256), Use: "sig"}
 }
 
-func (i *Issuer) now() *jose.JSONWebKey {
+func (i *Issuer) currentKey() *jose.JSONWebKey {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	key := i.key
 	return &key
 }
 
-// Rotate gives it another key in the place of the one it has.
+// Rotate replaces the issuer's key by a new one.
 func (i *Issuer) Rotate() {
 	key := i.newKey()
 	i.mu.Lock()
@@ -87,31 +88,31 @@ func (i *Issuer) Rotate() {
 	i.key = key
 }
 
-// KeyID is the id of the issuer's key.
-func (i *Issuer) KeyID() string { return i.now().KeyID }
+// KeyID returns the id of the issuer's key.
+func (i *Issuer) KeyID() string { return i.currentKey().KeyID }
 
-// Asked returns how often it was asked for its keys.
-func (i *Issuer) Asked() int64 { return i.asked.Load() }
+// Asked returns how often clients have requested the issuer's keys.
+func (i *Issuer) Asked() int64 { return i.keyRequests.Load() }
 
 // Token returns an access token of alice for an audience, for an hour. change replaces
 // claims; a nil claim is left out.
 func (i *Issuer) Token(audience string, change map[string]any) string {
-	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: i.now()}, nil, audience, change)
+	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: i.currentKey()}, nil, audience, change)
 }
 
-// Typed returns a token of a type.
+// Typed is Token with typ as the type in the token's header.
 func (i *Issuer) Typed(typ jose.ContentType, audience string, change map[string]any) string {
-	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: i.now()}, (&jose.SignerOptions{}).WithType(typ), audience, change)
+	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: i.currentKey()}, (&jose.SignerOptions{}).WithType(typ), audience, change)
 }
 
-// Forged returns a token by another key with this id.
+// Forged returns a token that is signed with another key, under the given key id.
 func (i *Issuer) Forged(audience, id string) string {
 	key := i.newKey()
 	key.KeyID = id
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: &key}, nil, audience, nil)
 }
 
-// Embedded returns a token by another key that it has in itself.
+// Embedded returns a token that is signed with another key and has this key in its header.
 func (i *Issuer) Embedded(audience string) string {
 	key := i.newKey()
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: &key}, &jose.SignerOptions{EmbedJWK: true}, audience, nil)
@@ -119,7 +120,7 @@ func (i *Issuer) Embedded(audience string) string {
 
 // Secret returns a token signed with a secret that everybody knows: the public key.
 func (i *Issuer) Secret(audience string) string {
-	public, err := i.now().Public().MarshalJSON()
+	public, err := i.currentKey().Public().MarshalJSON()
 	if err != nil {
 		i.t.Error(err)
 	}

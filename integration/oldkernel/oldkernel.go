@@ -1,5 +1,5 @@
 // Package oldkernel runs a test as on an older or more restricted kernel: system calls that this
-// machine's kernel permits are answered with the errors of a kernel that does not.
+// machine's kernel permits fail with the errors of a kernel that does not permit them.
 //
 // # Promises
 //
@@ -28,7 +28,7 @@ type Call struct {
 	Arg   uint32 // the index of that argument
 }
 
-// Calls that later kernels brought, by the first kernel that has them.
+// Calls that older kernels do not have. Each comment names the first kernel with the call.
 var (
 	// UtimesOfDescriptor is utimensat(2) with AT_EMPTY_PATH, of Linux 5.8.
 	UtimesOfDescriptor = Call{Nr: unix.SYS_UTIMENSAT, Errno: unix.EINVAL, Bits: unix.AT_EMPTY_PATH, Arg: 3}
@@ -42,7 +42,7 @@ var (
 	Landlock = Call{Nr: unix.SYS_LANDLOCK_CREATE_RULESET, Errno: unix.ENOSYS}
 )
 
-// The answer of a kernel that has a feature and forbids it to this process.
+// Calls that a kernel has and forbids to this process.
 var (
 	// LandlockOff is Landlock built into the kernel and not in its list lsm=.
 	LandlockOff = Call{Nr: unix.SYS_LANDLOCK_CREATE_RULESET, Errno: unix.EOPNOTSUPP}

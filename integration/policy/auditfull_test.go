@@ -75,14 +75,14 @@ func newFullAudit(t *testing.T) *fullAudit {
 // fill makes files until their records do not fit on the audit disk, and returns their number.
 // Names of 255 bytes make that quick. Then it makes directories with short names, whose records
 // are smaller, until these do not fit either.
-func (f *fullAudit) fill() (made int) {
+func (f *fullAudit) fill() (created int) {
 	f.Helper()
 	out, err := f.sh(`mkdir fill && cd fill && n=$(printf %0240d 0) && i=0 && while [ $i -lt 40000 ] && (: >$n$i) 2>/dev/null; do i=$((i+1)); done; echo $i
 		cd .. && i=0 && while [ $i -lt 40000 ] && mkdir $i 2>/dev/null; do i=$((i+1)); done; true`)
-	if _, serr := fmt.Sscan(out, &made); err != nil || serr != nil || made == 40000 || made == 0 {
+	if _, serr := fmt.Sscan(out, &created); err != nil || serr != nil || created == 40000 || created == 0 {
 		f.Fatalf("the disk does not fill: %v, %s", err, out)
 	}
-	return made
+	return created
 }
 
 // grow makes room on the audit disk.
@@ -93,8 +93,8 @@ func (f *fullAudit) grow() {
 	}
 }
 
-// records ends the log, checks it, and passes each of its records to see.
-func (f *fullAudit) records(see func(audit.Entry)) {
+// visitRecords closes the log, verifies it, and passes each of its records to visit.
+func (f *fullAudit) visitRecords(visit func(audit.Entry)) {
 	f.Helper()
 	if err := f.log.Close(); err != nil {
 		f.Fatal(err)
@@ -104,7 +104,7 @@ func (f *fullAudit) records(see func(audit.Entry)) {
 	}
 	files, err := audit.Files(f.opts.Dir, "s")
 	if err == nil {
-		err = audit.Read(files, audit.Filter{}, func(e audit.Entry) error { see(e); return nil })
+		err = audit.Read(files, audit.Filter{}, func(e audit.Entry) error { visit(e); return nil })
 	}
 	if err != nil && !errors.As(err, new(*audit.DamageError)) {
 		f.Error(err)
@@ -160,7 +160,7 @@ func TestFullAuditDiskChangesNothing(t *testing.T) {
 	if out, err := f.sh(setup); err != nil {
 		t.Fatal(err, out)
 	}
-	made := f.fill() // each of these is on record in the end
+	filled := f.fill() // each of these creations must be in the log
 	before := f.picture()
 	changes := []string{
 		`mkdir new`, `rmdir d`, `rm file`, `mv file d/file`, `mv file other`, `ln file hard`, `ln -s x soft`, `mkfifo fifo`,
@@ -175,8 +175,8 @@ func TestFullAuditDiskChangesNothing(t *testing.T) {
 			t.Fatalf("%s: changed something:\n%s\nbefore:\n%s", c, after, before)
 		}
 	}
-	if entries, err := os.ReadDir(filepath.Join(f.src, "fill")); err != nil || len(entries) != made {
-		t.Errorf("%d files were made, %d are there, %v", made, len(entries), err)
+	if entries, err := os.ReadDir(filepath.Join(f.src, "fill")); err != nil || len(entries) != filled {
+		t.Errorf("%d files were made, %d are there, %v", filled, len(entries), err)
 	}
 
 	f.grow()
@@ -185,13 +185,13 @@ func TestFullAuditDiskChangesNothing(t *testing.T) {
 			t.Errorf("%s: %v, %s", c, err, out)
 		}
 	}
-	done := map[string]int{}
-	f.records(func(e audit.Entry) {
+	counts := map[string]int{}
+	f.visitRecords(func(e audit.Entry) {
 		if e.Verdict == "allowed" && strings.HasPrefix(e.Path.Raw(), "fill/") {
-			done[e.Op.Raw()]++
+			counts[e.Op.Raw()]++
 		}
 	})
-	if done["create"] != made {
-		t.Errorf("%v are on record of %d", done, made)
+	if counts["create"] != filled {
+		t.Errorf("%v are on record of %d", counts, filled)
 	}
 }

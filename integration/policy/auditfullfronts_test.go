@@ -52,7 +52,7 @@ func TestFullAuditDiskChangesNothingOverTheBroker(t *testing.T) {
 		"delete_file":      func() error { return tool("delete_file", args{"path": "r/file"}) },
 		"delete_file tree": func() error { return tool("delete_file", args{"path": "r/e", "recursive": true}) },
 	}
-	made := f.fill()
+	filled := f.fill()
 	before := f.picture()
 	for name, change := range changes {
 		if err := change(); err == nil {
@@ -74,13 +74,13 @@ func TestFullAuditDiskChangesNothingOverTheBroker(t *testing.T) {
 		}
 	}
 	creates := 0
-	f.records(func(e audit.Entry) {
+	f.visitRecords(func(e audit.Entry) {
 		if e.Op == "create" && e.Verdict == "allowed" && strings.HasPrefix(e.Path.Raw(), "fill/") {
 			creates++
 		}
 	})
-	if creates != made {
-		t.Errorf("%d of %d on record", creates, made)
+	if creates != filled {
+		t.Errorf("%d of %d on record", creates, filled)
 	}
 }
 
@@ -134,9 +134,9 @@ func TestOpenFilesAreRecordedOnAFullAuditDisk(t *testing.T) {
 		t.Errorf("%d of %d wrote, %v: %s", count("wrote*"), shells, r.err, r.out)
 	}
 	f.grow()
-	f.released()
+	f.waitForReleases()
 	written := map[string]int64{}
-	f.records(func(e audit.Entry) {
+	f.visitRecords(func(e audit.Entry) {
 		if strings.HasPrefix(e.Path.Raw(), "h") {
 			written[e.Path.Raw()] += e.Written
 		}
@@ -150,9 +150,9 @@ func TestOpenFilesAreRecordedOnAFullAuditDisk(t *testing.T) {
 	}
 }
 
-// released waits until the mount has closed the files of programs that have ended: the
-// kernel does not wait for a RELEASE.
-func (f *fullAudit) released() {
+// waitForReleases waits until the mount has closed the files of programs that have ended. The
+// kernel lets a program end before the mount has handled the RELEASE of its files.
+func (f *fullAudit) waitForReleases() {
 	f.Helper()
 	var open []string
 	if !testkit.Eventually(func() bool {

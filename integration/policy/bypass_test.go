@@ -23,9 +23,9 @@ import (
 // R151.
 
 // A protected file gets no second name, whether a call takes it by path, descriptor or handle.
-func TestNoLinkToWhatIsProtected(t *testing.T) {
+func TestNoLinkToProtectedFile(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept")}, "kept=k", "free/")
-	through := func(flags, link int) func(dir string) error {
+	linkDescriptor := func(flags, link int) func(dir string) error {
 		return func(dir string) error {
 			fd, err := childfs.SysOpen(dir+"/kept", flags, 0)
 			if err != nil {
@@ -39,11 +39,11 @@ func TestNoLinkToWhatIsProtected(t *testing.T) {
 			return childfs.SysLinkat(unix.AT_FDCWD, from, unix.AT_FDCWD, dir+"/by-descriptor"+strconv.Itoa(flags), link)
 		}
 	}
-	w.stopped("by its path", unix.EACCES, func(dir string) error { return childfs.SysLink(dir+"/kept", dir+"/alias") })
-	w.stopped("by a descriptor", unix.EACCES, through(unix.O_RDONLY, unix.AT_SYMLINK_FOLLOW))
-	w.stopped("by a descriptor of the path", unix.EACCES, through(unix.O_PATH, unix.AT_SYMLINK_FOLLOW))
-	w.stopped("by a descriptor and no path", unix.EACCES, through(unix.O_RDONLY, unix.AT_EMPTY_PATH))
-	w.stopped("a file without a name", unix.EACCES, func(dir string) error {
+	w.checkMountBypass("by its path", unix.EACCES, func(dir string) error { return childfs.SysLink(dir+"/kept", dir+"/alias") })
+	w.checkMountBypass("by a descriptor", unix.EACCES, linkDescriptor(unix.O_RDONLY, unix.AT_SYMLINK_FOLLOW))
+	w.checkMountBypass("by a descriptor of the path", unix.EACCES, linkDescriptor(unix.O_PATH, unix.AT_SYMLINK_FOLLOW))
+	w.checkMountBypass("by a descriptor and no path", unix.EACCES, linkDescriptor(unix.O_RDONLY, unix.AT_EMPTY_PATH))
+	w.checkMountBypass("a file without a name", unix.EACCES, func(dir string) error {
 		fd, err := childfs.SysOpen(dir, unix.O_TMPFILE|unix.O_WRONLY, 0o755)
 		if err != nil {
 			return err
@@ -51,7 +51,7 @@ func TestNoLinkToWhatIsProtected(t *testing.T) {
 		defer childfs.SysClose(fd)
 		return childfs.SysLinkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.AT_FDCWD, dir+"/free/kept", unix.AT_SYMLINK_FOLLOW)
 	})
-	w.holds("on", "kept", "k")
+	w.checkFile("on", "kept", "k")
 	for _, name := range []string{"alias", "free/kept", "empty-path"} {
 		if _, err := os.Lstat(filepath.Join(w.src["on"], name)); err == nil {
 			t.Errorf("%s is there", name)
@@ -59,27 +59,27 @@ func TestNoLinkToWhatIsProtected(t *testing.T) {
 	}
 }
 
-// A directory takes its files along: it cannot be moved, exchanged or removed if that
-// would move or drop a file that a pattern is about.
-func TestNothingMovesOrDropsWhatIsMatched(t *testing.T) {
+// A directory cannot be moved, exchanged or removed if that would move or remove a file in it
+// that a pattern is about.
+func TestNothingMovesOrDropsMatchedFiles(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept"), Hide: guard.Texts("secret")},
 		"a/in/kept=k", "b/in/kept=k", "c/in/kept=k", "d/in/secret=s", "e/in/secret=s", "f/kept=k", "g/secret=s", "x/", "y/", "z=z")
-	w.stopped("rename", unix.EACCES, func(dir string) error { return childfs.SysRename(dir+"/a", dir+"/a2") })
-	w.stopped("exchange", unix.EACCES, func(dir string) error {
+	w.checkMountBypass("rename", unix.EACCES, func(dir string) error { return childfs.SysRename(dir+"/a", dir+"/a2") })
+	w.checkMountBypass("exchange", unix.EACCES, func(dir string) error {
 		return childfs.SysRenameat2(unix.AT_FDCWD, dir+"/b", unix.AT_FDCWD, dir+"/x", unix.RENAME_EXCHANGE)
 	})
-	w.stopped("exchange with a file", unix.EACCES, func(dir string) error {
+	w.checkMountBypass("exchange with a file", unix.EACCES, func(dir string) error {
 		return childfs.SysRenameat2(unix.AT_FDCWD, dir+"/z", unix.AT_FDCWD, dir+"/c", unix.RENAME_EXCHANGE)
 	})
-	w.stopped("rename of what seems empty", unix.EACCES, func(dir string) error { return childfs.SysRename(dir+"/d", dir+"/y/d") })
-	w.stopped("rm -r of what is protected", unix.EACCES, func(dir string) error { return childfs.RemoveAll(dir + "/f") })
-	w.stopped("rm -r of what seems empty", unix.ENOTEMPTY, func(dir string) error { return childfs.RemoveAll(dir + "/g") })
-	w.tried("files/rename", names.Permission, func(root string) error {
+	w.checkMountBypass("rename of what seems empty", unix.EACCES, func(dir string) error { return childfs.SysRename(dir+"/d", dir+"/y/d") })
+	w.checkMountBypass("rm -r of what is protected", unix.EACCES, func(dir string) error { return childfs.RemoveAll(dir + "/f") })
+	w.checkMountBypass("rm -r of what seems empty", unix.ENOTEMPTY, func(dir string) error { return childfs.RemoveAll(dir + "/g") })
+	w.checkBypass("files/rename", names.Permission, func(root string) error {
 		_, err := w.files.Rename(bg, root+"/e", root+"/e2", client.MoveOptions{})
 		return err
 	})
 	for rel, text := range map[string]string{"a/in/kept": "k", "b/in/kept": "k", "c/in/kept": "k", "d/in/secret": "s", "e/in/secret": "s", "f/kept": "k", "g/secret": "s"} {
-		w.holds("on", rel, text)
+		w.checkFile("on", rel, text)
 	}
 	for _, c := range []struct {
 		rel  string
@@ -89,8 +89,8 @@ func TestNothingMovesOrDropsWhatIsMatched(t *testing.T) {
 			t.Errorf("files/delete of %s: %v, want %v", c.rel, err, c.want)
 		}
 	}
-	w.holds("on", "f/kept", "k")
-	w.holds("on", "g/secret", "s")
+	w.checkFile("on", "f/kept", "k")
+	w.checkFile("on", "g/secret", "s")
 }
 
 // No call that makes a name can put a control file into its place.
@@ -102,17 +102,17 @@ func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
 			dir, base := filepath.Split(to)
 			tree := []string{"x=x", "y=y", ".git/HEAD=ref: refs/heads/main", ".git/hooks/", ".git/modules/m/hooks/", ".git/worktrees/w/", ".github/workflows/", ".vscode/", "evil/" + base + "=e"}
 			w := newTwin(t, guard.Patterns{}, tree...)
-			gone := func(root string) {
+			remove := func(root string) {
 				if err := os.Remove(filepath.Join(w.src[root], to)); err != nil && root == "off" {
 					t.Error(err)
 				}
 			}
 			each := func(name string, f func(root string) error) {
 				t.Helper()
-				w.tried(name, unix.EACCES, func(root string) error { return f(w.at(root, "")) })
-				gone("on")
-				gone("off")
-				w.holds("on", to, "")
+				w.checkBypass(name, unix.EACCES, func(root string) error { return f(w.at(root, "")) })
+				remove("on")
+				remove("off")
+				w.checkFile("on", to, "")
 			}
 			each("creat", func(d string) error { return childfs.WriteFile(d+"/"+to, []byte("e"), 0o755) })
 			each("rename", func(d string) error { return childfs.SysRename(d+"/x", d+"/"+to) })
@@ -120,7 +120,7 @@ func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
 			each("symlink", func(d string) error { return childfs.SysSymlink("x", d+"/"+to) })
 			each("mknod", func(d string) error { return childfs.SysMknod(d+"/"+to, unix.S_IFREG|0o644, 0) })
 			each("mkdir", func(d string) error { return childfs.SysMkdir(d+"/"+to, 0o755) })
-			kinds := map[string]func(root string) error{
+			requests := map[string]func(root string) error{
 				"files/write": func(r string) error {
 					_, err := w.files.WriteFile(bg, r+"/"+to, []byte("e"), client.WriteOptions{Create: true})
 					return err
@@ -136,10 +136,10 @@ func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
 				},
 			}
 			for _, name := range []string{"files/write", "files/create", "files/copy", "files/rename"} {
-				w.tried(name, names.Permission, kinds[name])
-				gone("on")
-				gone("off")
-				w.holds("on", to, "")
+				w.checkBypass(name, names.Permission, requests[name])
+				remove("on")
+				remove("off")
+				w.checkFile("on", to, "")
 			}
 			if dir == "" || dir == ".git/" {
 				return
@@ -150,8 +150,8 @@ func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			w.stopped("a directory with it", syscall.EACCES, func(d string) error { return childfs.SysRename(d+"/evil", d+"/"+filepath.Clean(dir)) })
-			w.holds("on", to, "")
+			w.checkMountBypass("a directory with it", syscall.EACCES, func(d string) error { return childfs.SysRename(d+"/evil", d+"/"+filepath.Clean(dir)) })
+			w.checkFile("on", to, "")
 		})
 	}
 }
@@ -165,7 +165,7 @@ func TestGitignoreIsReadAtTheGrant(t *testing.T) {
 		return func(dir string) error { _, err := childfs.ReadFile(dir + "/" + rel); return err }
 	}
 	for _, rel := range []string{"a.log", "build/x", "sub/local"} {
-		w.stopped(rel, unix.ENOENT, read(rel))
+		w.checkMountBypass(rel, unix.ENOENT, read(rel))
 	}
 	if err := read("local")(w.at("on", "")); err != nil {
 		t.Errorf("what only a directory below ignores: %v", err)
@@ -173,7 +173,7 @@ func TestGitignoreIsReadAtTheGrant(t *testing.T) {
 	if err := childfs.WriteFile(w.at("on", ".gitignore"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	w.stopped("a.log, when the server has emptied .gitignore", unix.ENOENT, read("a.log"))
+	w.checkMountBypass("a.log, when the server has emptied .gitignore", unix.ENOENT, read("a.log"))
 	if _, err := w.files.ReadFile(bg, "on/build/x"); names.Reason(err) != names.NotExist {
 		t.Errorf("files/read: %v", err)
 	}
@@ -197,17 +197,17 @@ func TestPatternsOfNestedRoots(t *testing.T) {
 		w.grant(root+"-in", filepath.Join(w.src[root], "in"), inner)
 	}
 	read := func(root, rel string) error { _, err := childfs.ReadFile(w.at(root, rel)); return err }
-	w.tried("the inner root's, by the outer name", unix.ENOENT, func(root string) error { return read(root, "in/inner.hid") })
-	w.tried("by its own", unix.ENOENT, func(root string) error { return read(root+"-in", "inner.hid") })
-	w.tried("the outer root's, by the outer name", unix.ENOENT, func(root string) error { return read(root, "in/outer.hid") })
+	w.checkBypass("the inner root's, by the outer name", unix.ENOENT, func(root string) error { return read(root, "in/inner.hid") })
+	w.checkBypass("by its own", unix.ENOENT, func(root string) error { return read(root+"-in", "inner.hid") })
+	w.checkBypass("the outer root's, by the outer name", unix.ENOENT, func(root string) error { return read(root, "in/outer.hid") })
 	for _, root := range []string{"on", "off"} {
 		if err := read(root+"-in", "outer.hid"); err != nil {
 			t.Errorf("the inner root is a grant of its own: %v", err)
 		}
 	}
-	w.tried("written by the outer name", unix.EACCES, func(root string) error { return childfs.WriteFile(w.at(root, "in/kept"), nil, 0o644) })
-	w.tried("moved by the outer name", unix.EACCES, func(root string) error { return childfs.SysRename(w.at(root, "in/d"), w.at(root, "in/e")) })
-	w.tried("files/write by the outer name", names.Permission, func(root string) error {
+	w.checkBypass("written by the outer name", unix.EACCES, func(root string) error { return childfs.WriteFile(w.at(root, "in/kept"), nil, 0o644) })
+	w.checkBypass("moved by the outer name", unix.EACCES, func(root string) error { return childfs.SysRename(w.at(root, "in/d"), w.at(root, "in/e")) })
+	w.checkBypass("files/write by the outer name", names.Permission, func(root string) error {
 		_, err := w.files.WriteFile(bg, root+"/in/kept", []byte("x"), client.WriteOptions{})
 		return err
 	})
@@ -219,6 +219,7 @@ type fileHandle struct {
 	Bytes []byte
 }
 
+// takeHandle returns the handle of the file at path.
 var takeHandle = childfs.In("takeHandle", func(path string) (fileHandle, error) {
 	h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path, 0)
 	if err != nil {
@@ -227,7 +228,7 @@ var takeHandle = childfs.In("takeHandle", func(path string) (fileHandle, error) 
 	return fileHandle{h.Type(), h.Bytes()}, nil
 })
 
-// openHandle opens a handle of a file of the mount, and reads.
+// openHandle opens the file of a handle in the mount at point, and reads from it.
 var openHandle = childfs.In("openHandle", func(point string, h fileHandle) error {
 	dir, err := unix.Open(point, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -260,12 +261,12 @@ func TestDescriptorsAndHandles(t *testing.T) {
 			return err
 		}
 	}
-	w.stopped("O_PATH of what is denied, opened again", unix.EACCES, path("closed"))
-	w.stopped("O_PATH of what is hidden", unix.ENOENT, path("secret"))
+	w.checkMountBypass("O_PATH of what is denied, opened again", unix.EACCES, path("closed"))
+	w.checkMountBypass("O_PATH of what is hidden", unix.ENOENT, path("secret"))
 	handle := func(dir, name string) error { _, err := takeHandle(dir + "/" + name); return err }
-	w.stopped("a handle of what is hidden", unix.ENOENT, func(dir string) error { return handle(dir, "secret") })
+	w.checkMountBypass("a handle of what is hidden", unix.ENOENT, func(dir string) error { return handle(dir, "secret") })
 
-	// A handle from before the rule is useless after it.
+	// A handle that was taken before the rule does not work once the rule is in force.
 	got := map[string]fileHandle{}
 	for _, root := range []string{"on", "off"} {
 		h, err := takeHandle(w.at(root, "later"))

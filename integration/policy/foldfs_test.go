@@ -18,8 +18,8 @@ import (
 
 // foldNode is a directory or file of a file system that takes several spellings for one
 // name, as APFS and ext4 with casefold do. Case and Unicode form make no difference, and
-// a name is kept as it was first written. It shows a directory of the host. This kernel
-// has no such file system that could be mounted.
+// a name is kept as it was first written. The file system shows a directory of the host. It
+// is needed because a test machine's kernel may have no such file system to mount.
 type foldNode struct {
 	fs.Inode
 	path string
@@ -55,7 +55,7 @@ func (n *foldNode) at(name string) string {
 	return filepath.Join(n.path, name)
 }
 
-// child is the node of a path that has just been looked at.
+// child returns a new node for a path, and sets out to the path's attributes.
 func (n *foldNode) child(ctx context.Context, path string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	var st syscall.Stat_t
 	if err := syscall.Lstat(path, &st); err != nil {
@@ -70,7 +70,7 @@ func (n *foldNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) 
 }
 
 func (n *foldNode) Getattr(ctx context.Context, f fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
-	if open, ok := f.(fs.FileGetattrer); ok { // it may have another name by now
+	if open, ok := f.(fs.FileGetattrer); ok { // the file may have been renamed
 		return open.Getattr(ctx, out)
 	}
 	var st syscall.Stat_t

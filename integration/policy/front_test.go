@@ -33,15 +33,15 @@ type front struct {
 var (
 	allKinds = []string{"read", "stat", "list", "write", "write", "mkdir", "mkdir", "unlink", "rmdir", "delete", "rename", "rename",
 		"exchange", "chmod", "copy", "purge"}
-	treeKinds = allKinds[:len(allKinds)-2]
+	treeKinds = allKinds[:len(allKinds)-2] // without copy and purge
 	// fileKinds are the operations for which files/* has methods.
 	fileKinds = []string{"read", "stat", "list", "write", "write", "mkdir", "mkdir", "delete", "delete", "rename", "rename", "copy", "purge"}
 )
 
-// op is one operation; of a list, the answer is the names.
+// op is one operation. The answer to a list is the names; other operations have no answer.
 type op struct {
 	what string
-	p, q string
+	p, q string // the path; the second path of a rename, exchange, link or copy
 }
 
 var (
@@ -49,8 +49,8 @@ var (
 	who = guard.Caller{Via: guard.ViaFiles}
 )
 
-// host does an operation by system calls below a directory.
-func host(dir string) func(o *op) ([]string, error) {
+// hostCalls does an operation by system calls below a directory.
+func hostCalls(dir string) func(o *op) ([]string, error) {
 	return func(o *op) ([]string, error) { return inHost(dir, o.what, o.p, o.q) }
 }
 
@@ -74,7 +74,7 @@ var inHost = childfs.In("inHost", func(dir, what, from, to string) ([]string, er
 	case "rmdir":
 		return nil, unix.Rmdir(p)
 	case "delete":
-		return nil, either(unix.Unlink(p), func() error { return unix.Rmdir(p) })
+		return nil, rmdirIfDir(unix.Unlink(p), func() error { return unix.Rmdir(p) })
 	case "purge":
 		return nil, purge(p)
 	case "copy":
@@ -91,8 +91,8 @@ var inHost = childfs.In("inHost", func(dir, what, from, to string) ([]string, er
 	return nil, errors.ErrUnsupported
 })
 
-// either calls rmdir if err says that the name is a directory.
-func either(err error, rmdir func() error) error {
+// rmdirIfDir calls rmdir if err says that the name is a directory.
+func rmdirIfDir(err error, rmdir func() error) error {
 	if errors.Is(err, syscall.EISDIR) {
 		return rmdir()
 	}
@@ -135,8 +135,8 @@ func at(rel string) (vfs.At, string) {
 	return vfs.At{Path: dir}, base
 }
 
-// calls does an operation by the tree's system calls.
-func calls(t *vfs.Tree) func(o *op) ([]string, error) {
+// treeCalls does an operation by the tree's system calls.
+func treeCalls(t *vfs.Tree) func(o *op) ([]string, error) {
 	return func(o *op) ([]string, error) {
 		dir, base := at(o.p)
 		dir2, base2 := at(o.q)
@@ -168,7 +168,7 @@ func calls(t *vfs.Tree) func(o *op) ([]string, error) {
 		case "rmdir":
 			return nil, t.Rmdir(bg, who, dir, base)
 		case "delete":
-			return nil, either(t.Unlink(bg, who, dir, base), func() error { return t.Rmdir(bg, who, dir, base) })
+			return nil, rmdirIfDir(t.Unlink(bg, who, dir, base), func() error { return t.Rmdir(bg, who, dir, base) })
 		case "rename":
 			return nil, t.Rename(bg, who, dir, base, dir2, base2, 0)
 		case "exchange":
@@ -206,9 +206,9 @@ func list(t *vfs.Tree, rel string) (out []string, err error) {
 	}
 }
 
-// whole does an operation with the functions behind the broker's methods.
-func whole(t *vfs.Tree) func(o *op) ([]string, error) {
-	tree := calls(t)
+// pathCalls does an operation with the functions behind the broker's methods.
+func pathCalls(t *vfs.Tree) func(o *op) ([]string, error) {
+	tree := treeCalls(t)
 	return func(o *op) ([]string, error) {
 		switch o.what {
 		case "read":
@@ -243,8 +243,8 @@ func whole(t *vfs.Tree) func(o *op) ([]string, error) {
 	}
 }
 
-// brokered does an operation by files/*, as a server does over an MCP session.
-func brokered(f *client.Files) func(o *op) ([]string, error) {
+// brokerCalls does an operation by files/*, as a server does over an MCP session.
+func brokerCalls(f *client.Files) func(o *op) ([]string, error) {
 	return func(o *op) (list []string, err error) {
 		p, q := "r/"+o.p, "r/"+o.q
 		switch o.what {
@@ -293,7 +293,7 @@ func connect(t *testing.T, reg *guard.Registry, tree *vfs.Tree, subject guard.Su
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The last revision in which a server may ask on its own.
+	// This is the last revision in which a server may send requests on its own.
 	host, err := mcp.NewClient(info, nil).Connect(bg, session.Lines(inR, outW, 0), &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	if err != nil {
 		t.Fatal(err)

@@ -51,9 +51,9 @@ func newShellOf(t *testing.T, policy guard.Policy, prepare func(s *shell)) *shel
 	return s
 }
 
-// try runs a command in a directory of the root. A shell enters the directory and
-// starts the command: if this process entered it while it forks, its runtime would stand
-// still and could not answer for the mount.
+// try runs a command in a directory of the root. A shell enters the directory and starts the
+// command. With cmd.Dir this process would wait for the directory while it forks, and could not
+// serve the mount.
 func (s *shell) try(dir string, args ...string) (string, error) {
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `cd "$0" && exec "$@"`, filepath.Join(s.point, dir)}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+s.TempDir(), "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
@@ -90,8 +90,8 @@ func need(t *testing.T, program string) {
 	}
 }
 
-// Git works in the owner's repository as usual: files that git maintains are written, files
-// that git executes are not. R139, R151.
+// Git works in the owner's repository as usual. Files that git maintains can be written, files
+// that git executes cannot. R139, R151.
 func TestGitInTheOwnersRepository(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {
@@ -131,8 +131,8 @@ func TestGitInTheOwnersRepository(t *testing.T) {
 	}
 }
 
-// Repositories that the root's user makes work fully, and are reported. R139.
-func TestGitOfOnesOwn(t *testing.T) {
+// A repository that the root's user creates works fully, and is reported. R139.
+func TestGitInRepositoriesOfTheServer(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {
 		s.run("", "git", "init", "-q", "-b", "main", "upstream")
@@ -177,7 +177,7 @@ func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
 		s.run("mine", "git", "commit", "-qm", "one")
 		s.run("", "git", "clone", "-q", "--bare", "mine", "mine.git")
 	})
-	told := func(want string) {
+	checkRepos := func(want string) {
 		t.Helper()
 		st, _ := s.reg.Lookup("r")
 		if got := strings.Join(st.Repos, " "); got != want {
@@ -187,20 +187,20 @@ func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
 	s.run("mine.git", "git", "symbolic-ref", "HEAD", "refs/heads/other") // replaces HEAD
 	s.run("mine.git", "git", "symbolic-ref", "HEAD", "refs/heads/main")
 	s.run("mine.git", "git", "gc", "-q")
-	told("")
+	checkRepos("")
 	s.run("", "git", "init", "-q", "--bare", "a.git")
 	s.run("", "git", "clone", "-q", "--bare", "mine", "b.git")
 	s.run("", "git", "init", "-q", "--separate-git-dir", "apart", "work")
 	s.run("b.git", "git", "worktree", "add", "-q", "../tree", "main")
-	told("a.git apart b.git tree work")
+	checkRepos("a.git apart b.git tree work")
 	s.run("mine", "git", "worktree", "add", "-q", "wt")
 	s.run("mine", "mkdir", "-p", ".git/modules/libs")
 	s.run("mine", "git", "-c", "protocol.file.allow=always", "clone", "-q", "--separate-git-dir", ".git/modules/libs/m", "../b.git", "m")
-	told("a.git apart b.git mine/.git/modules/libs mine/.git/worktrees/wt mine/m mine/wt tree work")
+	checkRepos("a.git apart b.git mine/.git/modules/libs mine/.git/worktrees/wt mine/m mine/wt tree work")
 	s.run("mine", "git", "worktree", "remove", "wt")
 	s.run("", "rm", "-rf", "a.git", "tree", "work")
 	s.run("", "mv", "b.git", "c.git")
-	told("apart c.git mine/.git/modules/libs mine/m")
+	checkRepos("apart c.git mine/.git/modules/libs mine/m")
 	for name, script := range map[string]string{
 		"linked":   "mkdir -p l/refs l/objects && echo x > x && ln x l/HEAD",
 		"moved":    "mkdir -p m/refs m/o && echo x > m/HEAD && mv m/o m/objects",
@@ -211,12 +211,13 @@ func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
-	told("apart c.git d l m mine/.git/modules/libs mine/m s")
+	checkRepos("apart c.git d l m mine/.git/modules/libs mine/m s")
 }
 
-// The state of an operation that git has begun in the owner's repository (git runs
-// commands from it when it goes on) is the owner's: nothing is written or made in it. A
-// rebase of the root's user runs to its end, and is reported while it lasts. R139, R151.
+// If git has begun an operation in the owner's repository, the root's user can neither change
+// nor create files in the operation's state, because git runs commands from that state when it
+// continues. A rebase of the root's user runs to its end, and is reported while it lasts. R139,
+// R151.
 func TestGitRebaseOfTheOwners(t *testing.T) {
 	need(t, "git")
 	begin := func(s *shell, dir string) { // a rebase that stops at a conflict
@@ -251,27 +252,27 @@ func TestGitRebaseOfTheOwners(t *testing.T) {
 			t.Errorf("%s: it went through: %s", name, out)
 		}
 	}
-	told := func(want string) {
+	checkRepos := func(want string) {
 		t.Helper()
 		st, _ := s.reg.Lookup("r")
 		if got := strings.Join(st.Repos, " "); got != want {
 			t.Errorf("created by the server: %q, want %q", got, want)
 		}
 	}
-	told("")
+	checkRepos("")
 	if out, err := s.try("mine", "git", "rebase", "side"); err == nil {
 		t.Fatalf("no conflict: %s", out)
 	}
-	told("mine/.git/rebase-merge")
+	checkRepos("mine/.git/rebase-merge")
 	s.write("mine/a.txt", "4\n")
 	s.run("mine", "git", "add", "a.txt")
 	s.run("mine", "git", "-c", "core.editor=true", "rebase", "--continue")
-	told("")
+	checkRepos("")
 }
 
 // Even without protection the owner is told which repositories the root's user made.
 // R139.
-func TestGitIsToldWithoutProtection(t *testing.T) {
+func TestReposAreReportedWithoutProtection(t *testing.T) {
 	need(t, "git")
 	for _, off := range []bool{false, true} {
 		s := newShellOf(t, guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: off}}, func(*shell) {})
@@ -280,14 +281,14 @@ func TestGitIsToldWithoutProtection(t *testing.T) {
 		s.run("", "mv", "two", "three")
 		s.run("", "git", "init", "-q", "four")
 		s.run("", "rm", "-rf", "four")
-		told := func(want string) {
+		checkRepos := func(want string) {
 			t.Helper()
 			st, _ := s.reg.Lookup("r")
 			if got := strings.Join(st.Repos, " "); got != want {
 				t.Errorf("no defaults %v: created by the server: %q, want %q", off, got, want)
 			}
 		}
-		told("one three")
+		checkRepos("one three")
 	}
 }
 
@@ -320,9 +321,9 @@ func TestNpm(t *testing.T) {
 	}
 }
 
-// So does go.
+// go builds in a root with the built-in protections. R151.
 func TestGo(t *testing.T) {
-	cache, err := exec.Command("go", "env", "GOCACHE").Output() // the HOME of run is empty
+	cache, err := exec.Command("go", "env", "GOCACHE").Output() // run sets HOME to an empty directory
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,20 +52,23 @@ func matches(text, path string, dir bool) bool {
 	return matchPath(strings.Split(strings.TrimPrefix(text, "/"), "/"), strings.Split(path, "/"))
 }
 
-func listed(list []string, path string, dir, stays bool) bool {
-	said := false
+// listed reports whether a list of patterns selects path. The last pattern that matches path or
+// a directory above it decides. If inherits is set, a selected directory selects everything
+// below it, whatever later patterns say.
+func listed(list []string, path string, dir, inherits bool) bool {
+	selected := false
 	names := strings.Split(path, "/")
 	for i := range names {
-		if stays && said {
+		if inherits && selected {
 			return true
 		}
 		for _, text := range list {
 			if matches(text, strings.Join(names[:i+1], "/"), dir || i < len(names)-1) {
-				said = !strings.HasPrefix(text, "!")
+				selected = !strings.HasPrefix(text, "!")
 			}
 		}
 	}
-	return said
+	return selected
 }
 
 // verdict returns the verdict of the rules on a path. In a directory that is hidden or
@@ -87,7 +90,8 @@ func (r *rules) verdict(path string, dir bool) effect {
 	return none
 }
 
-// within returns the verdict on a directory that has to be entered; "" is the root.
+// within returns the verdict on names in a directory that comes from the directory itself: none
+// unless it is hidden or denied. "" is the root.
 func (r *rules) within(dir string) effect {
 	if dir == "" {
 		return none

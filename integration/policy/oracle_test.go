@@ -27,8 +27,8 @@ import (
 // whether it exists. Timing is not tested. A directory's times show that something in it
 // changed.
 
-// systemCalls are calls about a name, in a directory of the mount in which x and
-// the directory y lie.
+// systemCalls returns system calls about a name, by their labels. dir is a directory of the
+// mount that contains the file x and the directory y.
 func systemCalls() map[string]func(dir, name string) error {
 	open := func(flags int) func(dir, name string) error {
 		return func(dir, name string) error {
@@ -100,7 +100,8 @@ func systemCalls() map[string]func(dir, name string) error {
 	}
 }
 
-// mountCalls are these calls, made by another process than the one that serves.
+// mountCalls returns the systemCalls. Another process than the one that serves the mount makes
+// them.
 func mountCalls() map[string]func(dir, name string) error {
 	all := map[string]func(dir, name string) error{}
 	for call := range systemCalls() {
@@ -111,7 +112,7 @@ func mountCalls() map[string]func(dir, name string) error {
 
 var systemCall = childfs.In("systemCall", func(call, dir, name string) error { return systemCalls()[call](dir, name) })
 
-// requests are the requests of files/* about a name.
+// requests returns the requests of files/* about a name, by their labels.
 func requests(f *client.Files) map[string]func(dir, name string) error {
 	second := func(_ any, err error) error { return err }
 	move := client.MoveOptions{Overwrite: true}
@@ -159,7 +160,7 @@ func requests(f *client.Files) map[string]func(dir, name string) error {
 	}
 }
 
-// toolHost is a host of rootsfs serve that calls its tools.
+// toolHost connects a host to the tools of rootsfs serve, and returns a function that calls one.
 func toolHost(t *testing.T, reg *guard.Registry, tree *vfs.Tree) (host *mcp.ClientSession, call func(tool string, args map[string]any) error) {
 	t.Helper()
 	srv := tools.New(tools.Config{Registry: reg, Tree: tree, Subject: "host"})
@@ -182,7 +183,7 @@ func toolHost(t *testing.T, reg *guard.Registry, tree *vfs.Tree) (host *mcp.Clie
 	}
 }
 
-// toolCalls are the calls of rootsfs serve's tools about a name.
+// toolCalls returns the calls of rootsfs serve's tools about a name, by their labels.
 func toolCalls(w *twin) map[string]func(dir, name string) error {
 	host, call := toolHost(w.T, w.reg, w.tree)
 	all := map[string]func(d, n string) error{}
@@ -237,7 +238,7 @@ func toolCalls(w *twin) map[string]func(dir, name string) error {
 // On every front, each call has the same result for a hidden file or directory and for a
 // missing one. Without the rule most calls have different results, or the test would show
 // nothing.
-func TestHiddenIsToldFromAbsentByNoError(t *testing.T) {
+func TestHiddenFailsLikeAbsent(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")},
 		"d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s", "d/secret-e/")
 	// Some users keep secrets in a pipe; pipes are not shown in any case.
@@ -253,28 +254,28 @@ func TestHiddenIsToldFromAbsentByNoError(t *testing.T) {
 		"tools":   {toolCalls(w), func(root string) string { return root + "/d" }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			told := 0
+			different := 0
 			for _, what := range slices.Sorted(maps.Keys(front.calls)) {
 				f := front.calls[what]
-				say := func(root, name string) string {
+				answer := func(root, name string) string {
 					return neutral(f(front.dir(root), name), name)
 				}
-				absent := say("on", "secret-none")
-				for _, there := range []string{"secret-f", "secret-d", "secret-e", "secret-p"} {
-					if got := say("on", there); got != absent {
-						t.Errorf("%s of the hidden %s: %s; of one that is not there: %s", what, there, got, absent)
+				absent := answer("on", "secret-none")
+				for _, hidden := range []string{"secret-f", "secret-d", "secret-e", "secret-p"} {
+					if got := answer("on", hidden); got != absent {
+						t.Errorf("%s of the hidden %s: %s; of one that is not there: %s", what, hidden, got, absent)
 					}
 				}
 				if absent == "no error" {
 					t.Errorf("%s of a name that is hidden succeeds", what)
 				}
-				if say("off", "secret-f") != say("off", "secret-none") {
-					told++
+				if answer("off", "secret-f") != answer("off", "secret-none") {
+					different++
 				}
 				w.restore()
 			}
-			if told < len(front.calls)/2 {
-				t.Errorf("without the rule only %d of %d calls tell the two apart", told, len(front.calls))
+			if different < len(front.calls)/2 {
+				t.Errorf("without the rule only %d of %d calls tell the two apart", different, len(front.calls))
 			}
 		})
 	}
@@ -296,12 +297,13 @@ func (w *twin) restore() {
 	}
 }
 
-// R164: on every front, all calls that do not create the name answer alike for a hidden
-// name and an unknown one. Otherwise the answer would tell that a pattern is about it.
+// R164: on every front, each call that does not create the name has the same answer for a hidden
+// name and for a missing name that no pattern is about. Otherwise the answer would reveal that a
+// pattern is about the name.
 func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")},
 		"d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s", "d/secret-l => x")
-	make := map[string]bool{ // calls that create the name, which is refused if it is hidden
+	creating := map[string]bool{ // calls that create the name; they are refused if the name is hidden
 		"creat": true, "creat ex": true, "mkdir": true, "mknod": true, "symlink": true, "link to": true,
 		"mv to": true, "mv y to": true, "mv new": true, "write new": true, "append new": true, "create": true,
 		"write in": true, "create all": true, "mkdir all": true, "cp to": true, "cp new": true,
@@ -315,14 +317,14 @@ func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
 		"files/*, absolute": {requests(w.files), w.src["on"] + "/d"},
 	} {
 		for _, what := range slices.Sorted(maps.Keys(front.calls)) {
-			if make[what] {
+			if creating[what] {
 				continue
 			}
-			say := func(name string) string { return neutral(front.calls[what](front.dir, name), name) }
-			unheard := say("unheard")
+			answer := func(name string) string { return neutral(front.calls[what](front.dir, name), name) }
+			absent := answer("unheard")
 			for _, hidden := range []string{"secret-f", "secret-d", "secret-l", "secret-none"} {
-				if got := say(hidden); got != unheard {
-					t.Errorf("%s, %s of %s: %s; of any other name: %s", name, what, hidden, got, unheard)
+				if got := answer(hidden); got != absent {
+					t.Errorf("%s, %s of %s: %s; of any other name: %s", name, what, hidden, got, absent)
 				}
 			}
 			var reply *client.Reply
@@ -356,31 +358,32 @@ func TestHiddenIsLikeAnyAbsentNameBehindALink(t *testing.T) {
 			if f == nil {
 				t.Fatalf("%s has no %s", name, what)
 			}
-			say := func(name string) string { return neutral(f(front.dir, name), name, links[name]) }
-			unheard := say("to-unheard")
+			answer := func(name string) string { return neutral(f(front.dir, name), name, links[name]) }
+			absent := answer("to-unheard")
 			for link := range links {
-				if got := say(link); got != unheard {
-					t.Errorf("%s, %s %s: %s; to any other name: %s", name, what, link, got, unheard)
+				if got := answer(link); got != absent {
+					t.Errorf("%s, %s %s: %s; to any other name: %s", name, what, link, got, absent)
 				}
 			}
-			through := func(name string) string { return neutral(f(front.dir, name+"/../x"), name) }
+			answerBeyond := func(name string) string { return neutral(f(front.dir, name+"/../x"), name) }
 			for _, hidden := range []string{"secret-f", "secret-d", "secret-l", "secret-none"} {
-				if got := through(hidden); got != through("unheard") {
-					t.Errorf("%s, %s through %s: %s; through any other name: %s", name, what, hidden, got, through("unheard"))
+				if got := answerBeyond(hidden); got != answerBeyond("unheard") {
+					t.Errorf("%s, %s through %s: %s; through any other name: %s", name, what, hidden, got, answerBeyond("unheard"))
 				}
 			}
 		}
 	}
 }
 
-// counted has the counts that system calls return for a directory.
-type counted struct {
+// dirCounts has the counts that system calls return for a directory.
+type dirCounts struct {
 	Stat   unix.Stat_t
 	Statfs unix.Statfs_t
-	Inodes []uint64 // of the names in it
+	Inodes []uint64 // of the directory's entries
 }
 
-var countDir = childfs.In("countDir", func(dir string) (c counted, err error) {
+// countDir reads a directory's counts.
+var countDir = childfs.In("countDir", func(dir string) (c dirCounts, err error) {
 	if err := errors.Join(unix.Stat(dir, &c.Stat), unix.Statfs(dir, &c.Statfs)); err != nil {
 		return c, err
 	}
@@ -401,8 +404,8 @@ var countDir = childfs.In("countDir", func(dir string) (c counted, err error) {
 	}
 })
 
-// countable returns all counts of a directory.
-func (w *twin) countable(root, dir string) (text string, inodes []uint64) {
+// counts returns all counts of a directory as text, and the inode numbers of its entries.
+func (w *twin) counts(root, dir string) (text string, inodes []uint64) {
 	w.Helper()
 	c, err := countDir(w.at(root, dir))
 	if err != nil {
@@ -436,8 +439,8 @@ func TestHiddenIsNotCounted(t *testing.T) {
 	}
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")}, tree...)
 	for _, root := range []string{"on", "off"} {
-		plain, _ := w.countable(root, "plain")
-		full, inodes := w.countable(root, "full")
+		plain, _ := w.counts(root, "plain")
+		full, inodes := w.counts(root, "full")
 		var leaked int
 		list, err := os.ReadDir(filepath.Join(w.src[root], "full"))
 		if err != nil {

@@ -30,9 +30,10 @@ type world struct {
 }
 
 // tally counts the results of operations through one front.
-type tally struct{ done, refused, failed int }
+type tally struct{ succeeded, refused, failed int }
 
-func (w *world) tally(front string, refused bool, err error) {
+// count adds the result of one operation to a front's tally.
+func (w *world) count(front string, refused bool, err error) {
 	t := w.tallies[front]
 	if t == nil {
 		t = &tally{}
@@ -42,23 +43,24 @@ func (w *world) tally(front string, refused bool, err error) {
 	case refused:
 		t.refused++
 	case err == nil:
-		t.done++
+		t.succeeded++
 	default:
 		t.failed++ // fails without a policy, too
 	}
 }
 
-// sum logs the number of operations, and checks that each front had some.
-func (w *world) sum() {
+// report logs the numbers of operations, and checks that each front had some that succeeded
+// and some that were refused.
+func (w *world) report() {
 	all := 0
 	for _, f := range w.fronts {
 		t := w.tallies[f.name]
-		if t == nil || t.done == 0 || t.refused == 0 {
+		if t == nil || t.succeeded == 0 || t.refused == 0 {
 			w.Errorf("%s: nothing was done, or nothing refused: %+v", f.name, t)
 			continue
 		}
-		all += t.done + t.refused + t.failed
-		w.Logf("%s: %d done, %d refused, %d failed as without a policy", f.name, t.done, t.refused, t.failed)
+		all += t.succeeded + t.refused + t.failed
+		w.Logf("%s: %d done, %d refused, %d failed as without a policy", f.name, t.succeeded, t.refused, t.failed)
 	}
 	w.Logf("%d operations, no disagreement", all)
 }
@@ -82,10 +84,10 @@ func newWorld(t *testing.T, seed uint64, level mount.Level, all bool) *world {
 		}
 		<-m.Served()
 	})
-	w.fronts = []front{{"mount", allKinds, host(filepath.Join(m.Point(), "r"))}}
+	w.fronts = []front{{"mount", allKinds, hostCalls(filepath.Join(m.Point(), "r"))}}
 	if all {
-		w.fronts = append(w.fronts, front{"tree", treeKinds, calls(m.Tree())}, front{"whole", allKinds, whole(m.Tree())},
-			front{"broker", fileKinds, brokered(connect(t, w.reg, m.Tree(), "server"))})
+		w.fronts = append(w.fronts, front{"tree", treeKinds, treeCalls(m.Tree())}, front{"whole", allKinds, pathCalls(m.Tree())},
+			front{"broker", fileKinds, brokerCalls(connect(t, w.reg, m.Tree(), "server"))})
 	}
 	return w
 }
@@ -100,7 +102,7 @@ func (w *world) path() string {
 	return strings.Join(list, "/")
 }
 
-// existing returns the path of an existing file or directory, if there is one.
+// existing returns a random path, in most cases one of an existing file or directory.
 func (w *world) existing() string {
 	paths := []string{w.path()}
 	_ = filepath.WalkDir(w.mirror, func(at string, _ fs.DirEntry, err error) error {
@@ -133,8 +135,8 @@ func (w *world) pattern() string {
 	return s
 }
 
-// repolicy changes the patterns.
-func (w *world) repolicy() {
+// changePatterns changes the patterns.
+func (w *world) changePatterns() {
 	some := func() (out []string) {
 		for range w.r.IntN(3) {
 			out = append(out, w.pattern())
@@ -149,8 +151,8 @@ func (w *world) repolicy() {
 	}
 }
 
-// isDir reports whether the mirror has a directory at a path, and whether it has anything
-// there.
+// isDir reports whether there is a directory at a path in the mirror, and whether there is
+// anything.
 func (w *world) isDir(rel string) (dir, exists bool) {
 	info, err := os.Lstat(filepath.Join(w.mirror, rel))
 	return err == nil && info.IsDir(), err == nil
@@ -181,14 +183,14 @@ func (w *world) refused(o *op) bool {
 	}
 	switch o.what {
 	case "rename":
-		return w.moved(o.p, o.q)
+		return w.movesMatched(o.p, o.q)
 	case "exchange":
-		return !qThere || w.rules.verdict(o.p, qDir) != none || w.moved(o.p, o.q) || w.moved(o.q, o.p)
+		return !qThere || w.rules.verdict(o.p, qDir) != none || w.movesMatched(o.p, o.q) || w.movesMatched(o.q, o.p)
 	}
 	return false
 }
 
-// matched returns the paths, p and those below, that a pattern is about.
+// matched returns the paths that a pattern is about, of p and all paths below it.
 func (w *world) matched(p string) (list []string) {
 	base := filepath.Join(w.mirror, p)
 	_ = filepath.WalkDir(base, func(at string, d fs.DirEntry, err error) error {
@@ -200,9 +202,9 @@ func (w *world) matched(p string) (list []string) {
 	return list
 }
 
-// follow removes from the mirror the files that a removal, refused midway, has removed
+// followPurge removes from the mirror the files that a removal, refused midway, has removed
 // from the root.
-func (w *world) follow(p string) {
+func (w *world) followPurge(p string) {
 	_ = filepath.WalkDir(filepath.Join(w.mirror, p), func(at string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -220,9 +222,9 @@ func (w *world) follow(p string) {
 	})
 }
 
-// moved reports whether a pattern is about a file in a directory, at its path or at the path
-// after the move.
-func (w *world) moved(p, q string) (matched bool) {
+// movesMatched reports whether a move of p to q moves a file below p that a pattern is about, at
+// its path before or after the move.
+func (w *world) movesMatched(p, q string) (matched bool) {
 	base := filepath.Join(w.mirror, p)
 	_ = filepath.WalkDir(base, func(at string, d fs.DirEntry, err error) error {
 		if err != nil || at == base {
@@ -246,7 +248,7 @@ func (w *world) step(seed uint64, n int) {
 	for o.p == o.q {
 		o.q = w.path()
 	}
-	refused, kept := w.refused(o), w.matched(o.p)
+	refused, matched := w.refused(o), w.matched(o.p)
 	got, err := f.do(o)
 	// The kernel reports the close of a file after close(2) has returned. Until then the file
 	// counts as open to the other fronts.
@@ -256,34 +258,34 @@ func (w *world) step(seed uint64, n int) {
 			return names.Reason(err) != names.Locked
 		})
 	}
-	say := func(format string, args ...any) {
+	fatal := func(format string, args ...any) {
 		w.Helper()
 		w.Errorf("seed %d step %d: %s: %s %s %s, rules %+v", seed, n, f.name, o.what, o.p, o.q, w.rules)
 		w.Fatalf(format, args...)
 	}
-	w.tally(f.name, refused, err)
+	w.count(f.name, refused, err)
 	if refused {
-		if err == nil && !w.oneFile(o) {
-			say("succeeded; the model refuses it")
+		if err == nil && !w.sameFile(o) {
+			fatal("succeeded; the model refuses it")
 		}
-		for _, rel := range kept {
+		for _, rel := range matched {
 			if _, err := os.Lstat(filepath.Join(w.root, rel)); err != nil {
-				say("took %s, which a pattern is about: %v", rel, err)
+				fatal("took %s, which a pattern is about: %v", rel, err)
 			}
 		}
 		if o.what == "purge" {
-			w.follow(o.p)
+			w.followPurge(o.p)
 		}
 		return
 	}
-	want, bare := host(w.mirror)(o)
-	if (err == nil) != (bare == nil) {
-		say("%v; without a policy %v", err, bare)
+	want, plainErr := hostCalls(w.mirror)(o)
+	if (err == nil) != (plainErr == nil) {
+		fatal("%v; without a policy %v", err, plainErr)
 	}
 	// A name on the way is judged as a directory, before it is looked up.
 	asDir := o.what == "list" && w.rules.verdict(o.p, true) >= deny || o.what == "write" && w.rules.verdict(o.p, false) != none
 	if names.Errno(err) == syscall.EACCES && !asDir {
-		say("refused (%v); the model does not, and the system says %v", err, bare)
+		fatal("refused (%v); the model does not, and the system says %v", err, plainErr)
 	}
 	if o.what == "list" && err == nil {
 		want = slices.DeleteFunc(want, func(name string) bool {
@@ -292,21 +294,21 @@ func (w *world) step(seed uint64, n int) {
 			return w.rules.verdict(rel, dir) == hide
 		})
 		if !slices.Equal(got, want) {
-			say("names %q, want %q", got, want)
+			fatal("names %q, want %q", got, want)
 		}
 	}
 }
 
-// oneFile reports whether a rename is between two names of one file. The kernel answers it
-// without a request: it does nothing (rename(2)).
-func (w *world) oneFile(o *op) bool {
+// sameFile reports whether o is a rename between two names of one file. rename(2) does nothing
+// then, and the kernel sends no request for it.
+func (w *world) sameFile(o *op) bool {
 	a, err := os.Lstat(filepath.Join(w.mirror, o.p))
 	b, err2 := os.Lstat(filepath.Join(w.mirror, o.q))
 	return o.what == "rename" && err == nil && err2 == nil && os.SameFile(a, b)
 }
 
-// same compares the root with the mirror.
-func (w *world) same(seed uint64) {
+// compare checks that the root has the same directories and files as the mirror.
+func (w *world) compare(seed uint64) {
 	show := func(dir string) (out []string) {
 		_ = filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
 			if err == nil {
@@ -337,8 +339,8 @@ func TestAgainstModel(t *testing.T) {
 		all   bool
 	}{
 		{"strict, all fronts", mount.Strict, true},
-		// The mount has the kernel's cache. The kernel learns of changes by other fronts a
-		// moment later, as of the host's.
+		// This mount uses the kernel's cache, and the kernel learns of changes by other fronts a
+		// moment later. So there are no other fronts here.
 		{"audit, mount", mount.Audit, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -346,14 +348,14 @@ func TestAgainstModel(t *testing.T) {
 			w := newWorld(t, seed, c.level, c.all)
 			for n := range steps {
 				if n%60 == 0 {
-					w.repolicy()
+					w.changePatterns()
 				}
 				w.step(seed, n)
 				if n%200 == 199 {
-					w.same(seed)
+					w.compare(seed)
 				}
 			}
-			w.sum()
+			w.report()
 		})
 	}
 }

@@ -75,22 +75,22 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 		return st.Written, st.Created
 	}
 
-	var wrote, served, made atomic.Int64
+	var writtenBytes, serverBytes, createdNames atomic.Int64
 	data := make([]byte, piece)
 	inMount := func(name string, data []byte) error {
 		created, n, err := writeNew(filepath.Join(m.Point(), "r", name), data)
 		if created {
-			made.Add(1)
+			createdNames.Add(1)
 		}
-		wrote.Add(int64(n))
+		writtenBytes.Add(int64(n))
 		return err
 	}
 	byServer := func(name string, data []byte) error {
 		_, err := server.WriteFile(bg, "r/"+name, data, client.WriteOptions{CreateOnly: true})
 		if err == nil {
-			made.Add(1)
-			wrote.Add(int64(len(data)))
-			served.Add(int64(len(data)))
+			createdNames.Add(1)
+			writtenBytes.Add(int64(len(data)))
+			serverBytes.Add(int64(len(data)))
 		}
 		return err
 	}
@@ -127,12 +127,12 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 	// too.
 	for n := 0; inMount(fmt.Sprintf("more%d", n), data) == nil; n++ {
 	}
-	if w, c := used(); w != wrote.Load() || c != made.Load() {
-		t.Errorf("status tells %d bytes and %d names; %d and %d were made", w, c, wrote.Load(), made.Load())
+	if w, c := used(); w != writtenBytes.Load() || c != createdNames.Load() {
+		t.Errorf("status tells %d bytes and %d names; %d and %d were made", w, c, writtenBytes.Load(), createdNames.Load())
 	}
 	for _, u := range reg.Usage() {
-		if u.Subject == "server" && u.Written != served.Load() {
-			t.Errorf("status tells %d bytes of the server's; it wrote %d", u.Written, served.Load())
+		if u.Subject == "server" && u.Written != serverBytes.Load() {
+			t.Errorf("status tells %d bytes of the server's; it wrote %d", u.Written, serverBytes.Load())
 		}
 	}
 	// The rest of the quota can be used to the last byte, and no more.
@@ -150,7 +150,7 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 	} else if err := inMount("over", data[:1]); names.Reason(err) != names.Quota {
 		t.Errorf("one byte more: %v", err)
 	}
-	if entries, err := os.ReadDir(src); err != nil || int64(len(entries)) != made.Load() {
-		t.Errorf("%d names are there, %v; %d were made", len(entries), err, made.Load())
+	if entries, err := os.ReadDir(src); err != nil || int64(len(entries)) != createdNames.Load() {
+		t.Errorf("%d names are there, %v; %d were made", len(entries), err, createdNames.Load())
 	}
 }

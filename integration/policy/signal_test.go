@@ -16,15 +16,15 @@ import (
 	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
-// rain sends a thread a signal that its process handles, as often as it can, until it is
-// stopped. Go's runtime sends itself the same signal.
-func rain(tid int) (stop func()) {
-	over := make(chan struct{})
+// sendSignals sends a thread of this process a signal about every 100 µs until stop is called.
+// The process handles the signal: Go's runtime uses the same one.
+func sendSignals(tid int) (stop func()) {
+	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
 			select {
-			case <-over:
+			case <-done:
 				return
 			default:
 				_ = unix.Tgkill(os.Getpid(), tid, unix.SIGURG)
@@ -32,24 +32,24 @@ func rain(tid int) (stop func()) {
 			}
 		}
 	})
-	return func() { close(over); wg.Wait() }
+	return func() { close(done); wg.Wait() }
 }
 
-// moveInRain moves a directory of dir to and fro, and makes others meanwhile, by threads
-// that signals rain on.
-var moveInRain = childfs.In("moveInRain", func(dir string) error {
+// moveUnderSignals moves the directory big to and fro in dir in one thread, and creates
+// directories in another one. Both threads get signals all the time.
+var moveUnderSignals = childfs.In("moveUnderSignals", func(dir string) error {
 	var wg sync.WaitGroup
-	moving, failed := make(chan struct{}), make(chan error, 2)
+	moveDone, failed := make(chan struct{}), make(chan error, 2)
 	thread := func(f func()) {
 		wg.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			defer rain(unix.Gettid())()
+			defer sendSignals(unix.Gettid())()
 			f()
 		})
 	}
 	thread(func() {
-		defer close(moving)
+		defer close(moveDone)
 		for i := range 20 {
 			from, to := dir+"/big", dir+"/other/big"
 			if i%2 == 1 {
@@ -64,7 +64,7 @@ var moveInRain = childfs.In("moveInRain", func(dir string) error {
 	thread(func() {
 		for i := 0; ; i++ {
 			select {
-			case <-moving:
+			case <-moveDone:
 				return
 			default:
 			}
@@ -82,8 +82,8 @@ var moveInRain = childfs.In("moveInRain", func(dir string) error {
 
 // rename(2) and mkdir(2) never fail with EINTR. In a root with patterns a rename walks through
 // the moved tree, and a mkdir waits for it. Signals that the caller survives interrupt neither,
-// however many come. (When the walk used the request's context, a rename was EINTR within a few
-// attempts.)
+// however many come. (If the walk used the request's context, a rename would fail with EINTR
+// within a few attempts.)
 func TestSignalsDoNotInterruptMoves(t *testing.T) {
 	tree := []string{"other/"}
 	for i := range 40 {
@@ -93,7 +93,7 @@ func TestSignalsDoNotInterruptMoves(t *testing.T) {
 	}
 	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept"), Hide: guard.Texts("**/deep/secret")}, tree...)
 	dir := w.at("on", "")
-	if err := moveInRain(dir); err != nil {
+	if err := moveUnderSignals(dir); err != nil {
 		t.Error(err)
 	}
 	if err := childfs.SysRename(dir+"/big", dir+"/kept"); err != unix.EACCES { //nolint:errorlint // bare errno

@@ -15,8 +15,8 @@ import (
 
 // R004, R095, R110: two servers each have a root at the same directory, with the same patterns.
 // One moves a directory to a path at which a pattern protects a file in it. At the same moment
-// the other makes that file. No server may do both, and together they cannot either. (With a
-// lock for each root they could, within some hundred attempts.)
+// the other makes that file. No server may do both, and together they cannot either. (With one
+// lock for each root both would succeed within some hundred attempts.)
 func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	tree, src := vfs.New(reg), t.TempDir()
@@ -34,7 +34,7 @@ func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	place := func(root, rel string) vfs.At {
+	treeAt := func(root, rel string) vfs.At {
 		p, err := guard.NewPath(guard.RootName(root), rel)
 		if err != nil {
 			t.Fatal(err)
@@ -42,9 +42,11 @@ func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
 		return vfs.At{Path: p}
 	}
 	caller := func(s guard.Subject) guard.Caller { return guard.Caller{Via: guard.ViaFiles, Subject: s} }
-	moved, made := 0, 0
-	move := func() { _ = tree.Rename(bg, caller("mover"), place("mover", ""), "d", place("mover", "e"), "conf", 0) }
-	mkdir := func() { _, _ = tree.Mkdir(bg, caller("maker"), place("maker", "d"), "run", 0o755) }
+	moved, created := 0, 0
+	move := func() {
+		_ = tree.Rename(bg, caller("mover"), treeAt("mover", ""), "d", treeAt("mover", "e"), "conf", 0)
+	}
+	mkdir := func() { _, _ = tree.Mkdir(bg, caller("maker"), treeAt("maker", "d"), "run", 0o755) }
 	for i := range 1000 {
 		var wg sync.WaitGroup
 		first, second := move, mkdir
@@ -65,14 +67,14 @@ func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
 				t.Fatal(err)
 			}
 		} else {
-			made++
+			created++
 			if err := os.Remove(at("d/run")); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	t.Logf("moved %d times, made %d times", moved, made)
-	if moved == 0 || made == 0 {
-		t.Errorf("one of them was always first (moved %d, made %d): this shows nothing", moved, made)
+	t.Logf("moved %d times, made %d times", moved, created)
+	if moved == 0 || created == 0 {
+		t.Errorf("one of them was always first (moved %d, made %d): this shows nothing", moved, created)
 	}
 }

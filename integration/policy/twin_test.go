@@ -16,9 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// twin is one tree twice: the root "on" has patterns, the root "off" has none. A
-// bypass is tried on both: that it works on the one shows that nothing but the
-// rule stops it on the other.
+// twin is the same tree in two roots: the root "on" has patterns, the root "off" has none. A
+// bypass is tried on both. It must work on "off", which shows that only the rule stops it on
+// "on".
 type twin struct {
 	*testing.T
 	reg   *guard.Registry
@@ -64,14 +64,14 @@ func (w *twin) grant(root, dir string, p guard.Patterns) {
 
 func (w *twin) at(root, rel string) string { return filepath.Join(w.point, root, rel) }
 
-// stopped tries a bypass in the mount: dir is the root's directory.
-func (w *twin) stopped(name string, want syscall.Errno, f func(dir string) error) {
+// checkMountBypass is checkBypass for f with the root's directory in the mount.
+func (w *twin) checkMountBypass(name string, want syscall.Errno, f func(dir string) error) {
 	w.Helper()
-	w.tried(name, want, func(root string) error { return f(w.at(root, "")) })
+	w.checkBypass(name, want, func(root string) error { return f(w.at(root, "")) })
 }
 
-// tried tries a bypass by a root's name.
-func (w *twin) tried(name string, want error, f func(root string) error) {
+// checkBypass checks that f fails with want for the root "on" and succeeds for the root "off".
+func (w *twin) checkBypass(name string, want error, f func(root string) error) {
 	w.Helper()
 	if err := f("on"); !errors.Is(err, want) {
 		w.Errorf("%s: %v, want %v", name, err, want)
@@ -81,8 +81,8 @@ func (w *twin) tried(name string, want error, f func(root string) error) {
 	}
 }
 
-// holds checks a file on the host; text "" stands for none.
-func (w *twin) holds(root, rel, text string) {
+// checkFile checks the text of a file on the host; "" means that there is no such file.
+func (w *twin) checkFile(root, rel, text string) {
 	w.Helper()
 	got, err := os.ReadFile(filepath.Join(w.src[root], rel))
 	if string(got) != text || (err == nil) != (text != "") {
@@ -90,7 +90,7 @@ func (w *twin) holds(root, rel, text string) {
 	}
 }
 
-// neutral returns the text of an error without the names in it.
+// neutral returns the text of an error with "NAME" in the place of each of the names.
 func neutral(err error, names ...string) string {
 	if err == nil {
 		return "no error"

@@ -13,10 +13,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// planted is one way to make a version control system run a program: the preparation of
+// planting is one way to make a version control system run a program: the preparation of
 // the owner's repository, the files that a server writes there, and the owner's command
 // that runs the program. The program makes the file "ran" in the root.
-type planted struct {
+type planting struct {
 	name    string
 	tool    string
 	prepare string // a script, run by the owner
@@ -41,17 +41,17 @@ const (
 
 func todo(dir string) string { return strings.ReplaceAll(execTodo, "%", dir) }
 
-var plantings = []planted{
+var plantings = []planting{
 	{"a hook", "git", gitRepo, "mkdir -p .git/hooks; cp $EVIL .git/hooks/pre-commit", "git commit --allow-empty -qm x", ".git/hooks"},
 	{"the configuration", "git", gitRepo, "printf '[core]\\nfsmonitor=%s\\n' $EVIL >>.git/config", "git status", ".git/config"},
 	{"a rebase", "git", gitRepo + gitStopped, todo(".git/rebase-merge"), "git rebase --continue", ".git/rebase-merge/**"},
 	{"a submodule's hook", "git", submodule, "mkdir -p .git/modules/lib/hooks; cp $EVIL .git/modules/lib/hooks/pre-commit", "cd lib; git commit --allow-empty -qm x", ".git/modules/**/hooks"},
 	{"a submodule's rebase", "git", submodule + "(cd lib; " + gitStopped + "true); ", todo(".git/modules/lib/rebase-merge"), "cd lib; git rebase --continue", ".git/modules/**/rebase-merge/**"},
 	{"a hook of a git directory apart", "git", apart, "mkdir -p apart/hooks; cp $EVIL apart/hooks/pre-commit", "cd work; git commit --allow-empty -qm x", "hooks"},
-	{"the configuration of one", "git", apart, "printf '[core]\\nfsmonitor=%s\\n' $EVIL >>apart/config", "cd work; git status", "config"},
-	{"a rebase in one", "git", apart + gitStopped, todo("apart/rebase-merge"), "cd work; git rebase --continue", "rebase-merge/**"},
-	{"one that is hidden for a moment", "git", apart, "mv apart/HEAD h && cp $EVIL apart/hooks/pre-commit && mv h apart/HEAD", "cd work; git commit --allow-empty -qm x", "HEAD"},
-	{"one that is moved", "git", apart, "mv apart b && mkdir -p b/hooks && cp $EVIL b/hooks/pre-commit && mv b apart", "cd work; git commit --allow-empty -qm x", ""},
+	{"the configuration of a git directory apart", "git", apart, "printf '[core]\\nfsmonitor=%s\\n' $EVIL >>apart/config", "cd work; git status", "config"},
+	{"a rebase in a git directory apart", "git", apart + gitStopped, todo("apart/rebase-merge"), "cd work; git rebase --continue", "rebase-merge/**"},
+	{"a git directory without its HEAD for a moment", "git", apart, "mv apart/HEAD h && cp $EVIL apart/hooks/pre-commit && mv h apart/HEAD", "cd work; git commit --allow-empty -qm x", "HEAD"},
+	{"a git directory that is moved", "git", apart, "mv apart b && mkdir -p b/hooks && cp $EVIL b/hooks/pre-commit && mv b apart", "cd work; git commit --allow-empty -qm x", ""},
 	{"a bare repository's hook", "git", "git init -q --bare b.git; git init -q -b main w; (cd w; git commit --allow-empty -qm one); ", "mkdir -p b.git/hooks; cp $EVIL b.git/hooks/update", "cd w; git push -q ../b.git main", "hooks"},
 	{"a hook of hg", "hg", hgRepo, "printf '[hooks]\\npre-status=%s\\n' $EVIL >>.hg/hgrc", "hg status", ".hg/hgrc"},
 	{"a journal of hg", "hg", hgRepo, "printf '[hooks]\\npre-status=%s\\n' $EVIL >.hg/payload; printf '2\\nplain\\0hgrc\\0payload\\0000\\n' >.hg/store/journal.backupfiles; : >.hg/store/journal", "hg recover; hg status", ".hg/store/journal.backupfiles"},
@@ -82,12 +82,12 @@ func TestVersionControlRunsNothingOfTheServers(t *testing.T) {
 		t.Run(p.tool+": "+p.name, func(t *testing.T) {
 			if _, err := exec.LookPath(p.tool); err != nil {
 				if slices.Contains(documentedOnly, p.tool) {
-					p.refusedByName(t)
+					p.checkRefusal(t)
 					return
 				}
 				need(t, p.tool)
 			}
-			if dir := p.bed(t); !p.runs(t, dir, dir) {
+			if dir := p.ownersDir(t); !p.runs(t, dir, dir) {
 				t.Errorf("without protection the program does not run: the test shows nothing")
 			}
 			var src string
@@ -109,41 +109,42 @@ func script(t *testing.T, dir, text, evil string) (string, error) {
 	return string(out), err
 }
 
-func (p *planted) bed(t *testing.T) string {
+// ownersDir returns a new directory with the owner's repository.
+func (p *planting) ownersDir(t *testing.T) string {
 	dir := t.TempDir()
 	p.prepareIn(t, dir)
 	return dir
 }
 
-func (p *planted) prepareIn(t *testing.T, dir string) {
+func (p *planting) prepareIn(t *testing.T, dir string) {
 	t.Helper()
 	if out, err := script(t, dir, "set -e; "+p.prepare+"true", ""); err != nil {
 		t.Fatalf("%s: %v\n%s", p.prepare, err, out)
 	}
 }
 
-// runs plants the program through one path of the root and runs the owner's command
-// in another, and reports whether the program ran.
-func (p *planted) runs(t *testing.T, through, src string) bool {
+// runs plants the program in plantDir, runs the owner's command in ownerDir, and reports whether
+// the program ran. Both are paths of the same directory.
+func (p *planting) runs(t *testing.T, plantDir, ownerDir string) bool {
 	t.Helper()
 	evil := filepath.Join(t.TempDir(), "evil")
 	ran := evil + ".ran"
 	if err := os.WriteFile(evil, []byte("#!/bin/sh\ntouch "+ran+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	planted, err := script(t, through, p.plant, evil)
-	owner, _ := script(t, src, p.owner, evil)
+	plantOutput, err := script(t, plantDir, p.plant, evil)
+	ownerOutput, _ := script(t, ownerDir, p.owner, evil)
 	_, missing := os.Lstat(ran)
-	if through == src && missing != nil {
-		t.Logf("planting: %v\n%s\nthe owner's command:\n%s", err, planted, owner)
+	if plantDir == ownerDir && missing != nil {
+		t.Logf("planting: %v\n%s\nthe owner's command:\n%s", err, plantOutput, ownerOutput)
 	}
 	return missing == nil
 }
 
-// refusedByName shows, for a tool that is not installed, that the files that it executes
+// checkRefusal shows, for a tool that is not installed, that the files that it executes
 // according to its documentation cannot be made or changed.
-func (p *planted) refusedByName(t *testing.T) {
-	name := strings.TrimPrefix(p.rule, "*")
+func (p *planting) checkRefusal(t *testing.T) {
+	name := strings.TrimPrefix(p.rule, "*") // *.fossil becomes .fossil
 	at := strings.NewReplacer("**", "x").Replace(name)
 	dir := filepath.Dir(at)
 	s := newShell(t, func(s *shell) {
@@ -183,7 +184,7 @@ func TestEveryToolIsPlanted(t *testing.T) {
 		}
 		tool, _, _ := strings.Cut(r.Reason, " ")
 		if tool == "bzr" {
-			tool = "brz" // its successor
+			tool = "brz" // the successor of bzr
 		}
 		if strings.Contains(r.Reason, " runs ") && !tools[tool] {
 			t.Errorf("%s: nothing shows that %s runs it", r.Text, tool)

@@ -15,9 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// stir changes hidden files of a root on the host in every way. Then it makes end/done, whose
+// changeHidden changes hidden files of a root on the host in every way. Then it makes end/done, whose
 // event is the last.
-func (w *twin) stir(root string) {
+func (w *twin) changeHidden(root string) {
 	w.Helper()
 	at := func(rel string) string { return filepath.Join(w.src[root], rel) }
 	for _, err := range []error{
@@ -27,7 +27,7 @@ func (w *twin) stir(root string) {
 		os.Mkdir(at("d/secret-dir"), 0o755),
 		os.WriteFile(at("d/secret-dir/in"), []byte("3"), 0o644),
 		os.Rename(at("d/secret-dir"), at("d/secret-moved")),
-		os.Rename(at("d/secret-moved"), at("d/dir")), // shown: it may be named now
+		os.Rename(at("d/secret-moved"), at("d/dir")), // events may name d/dir, which is not hidden
 		os.Rename(at("d/dir"), at("d/secret-again")),
 		os.RemoveAll(at("d/secret-again")),
 		os.Rename(at("d/secret-old"), at("d/shown")),
@@ -53,7 +53,7 @@ func TestEventsNameNothingHidden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.stir(root)
+		w.changeHidden(root)
 		named, done := 0, false
 		for !done {
 			e, ok := <-events
@@ -74,8 +74,8 @@ func TestEventsNameNothingHidden(t *testing.T) {
 }
 
 // A client of rootsfs serve that has subscribed to a directory gets no notification of a change
-// of a hidden name in it. It cannot subscribe to the hidden name.
-func TestSubscriptionsTellNothingHidden(t *testing.T) {
+// of a hidden name in that directory. The client cannot subscribe to the hidden name.
+func TestSubscriptionsRevealNothingHidden(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")}, "d/secret-old=s", "end/")
 	srv := tools.New(tools.Config{Registry: w.reg, Tree: w.tree, Subject: "host"})
 	updated := make(chan string, 1000)
@@ -108,7 +108,7 @@ func TestSubscriptionsTellNothingHidden(t *testing.T) {
 		}
 	}
 	for _, root := range []string{"off", "on"} {
-		// Only what stays hidden.
+		// Change only a file that stays hidden.
 		for i := range 20 {
 			if err := os.WriteFile(filepath.Join(w.src[root], "d/secret-new"), make([]byte, i), 0o644); err != nil {
 				t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testAccess: access(2) beyond testClass.
+// testAccess: the cases of access(2) that testClass does not have.
 func testAccess(s *scene) {
 	s.sub("invalid", func(s *scene) {
 		s.file("f", 0o644)
@@ -68,7 +68,7 @@ func testCwd(s *scene) {
 		s.kind("c/b/f", regular)
 	})
 	s.sub("ENOTDIR", func(s *scene) {
-		for _, k := range s.moded() {
+		for _, k := range s.kindsWithMode() {
 			if k.name == directory.name {
 				continue
 			}

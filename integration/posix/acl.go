@@ -21,13 +21,13 @@ const (
 	tagOther    = 0x20
 )
 
-// ace is one entry of an access control list; id counts for named users and groups.
+// ace is one entry of an access control list. Only a named user or group has an id.
 type ace struct {
 	tag, perm uint16
 	id        uint32
 }
 
-// acl writes a list the way the kernel takes it: version 2, then 8 bytes each.
+// acl encodes a list as the kernel expects it: version 2, then 8 bytes for each entry.
 func acl(es ...ace) string {
 	b := binary.LittleEndian.AppendUint32(nil, 2)
 	for _, e := range es {
@@ -42,7 +42,7 @@ func acl(es ...ace) string {
 	return string(b)
 }
 
-// parseACL reads a list back.
+// parseACL decodes a list.
 func parseACL(v string) []ace {
 	var out []ace
 	for b := []byte(v); len(b) >= 12; b = b[8:] {
@@ -55,7 +55,7 @@ func parseACL(v string) []ace {
 	return out
 }
 
-// acl asserts a list of p, "" for none.
+// acl asserts that the attribute name of p has the list want; "" means that there is no list.
 func (s *scene) acl(p, name, want string) {
 	s.Helper()
 	got, _, err := s.root.Getxattr(p, name, 1000, 0)
@@ -67,7 +67,8 @@ func (s *scene) acl(p, name, want string) {
 	s.yes(got == want, "%s of %q: got %v, want %v", name, p, parseACL(got), parseACL(want))
 }
 
-// withBob returns a list that gives bob and carol's group something of their own.
+// withBob returns a list with entries for bob and for carol's group. Each argument is a set of
+// permission bits.
 func withBob(user, bobPerm, group, carolPerm, mask, other uint16) string {
 	return acl(ace{tagUserObj, user, 0}, ace{tagUser, bobPerm, uint32(bob.uid)}, ace{tagGroupObj, group, 0},
 		ace{tagGroup, carolPerm, uint32(carol.gid)}, ace{tagMask, mask, 0}, ace{tagOther, other, 0})
@@ -176,19 +177,19 @@ func aclInherit(s *scene) {
 	s.oneOf([]unix.Errno{unix.ENODATA, unix.EOPNOTSUPP}, err, "the list of a symlink")
 	s.ok(s.root.Removexattr("d", aclDefault), "remove the default list")
 	s.acl("d", aclDefault, "")
-	s.file2("d/plain", 0o666)
+	s.fileByUmask("d/plain", 0o666)
 	s.mode("d/plain", 0o600) // the umask counts again
 }
 
-// file2 makes a file whose mode the umask decides.
-func (s *scene) file2(p string, mode uint32) {
+// fileByUmask makes a file with the given mode less the umask.
+func (s *scene) fileByUmask(p string, mode uint32) {
 	s.Helper()
 	s.must(regular.make(s.root, p, mode), "create %q", p)
 }
 
-// aclAccessCheck: the rights of each user, with and without the mask. (Linux looks at the
-// mode alone when the mask is empty, so no case has an empty mask and something for
-// others.)
+// aclAccessCheck: the permissions of each user, with and without a mask that limits them. (With
+// an empty mask Linux checks the mode alone, so no case with an empty mask gives others
+// anything.)
 func aclAccessCheck(s *scene) {
 	s.needRoot()
 	s.createAs(regular, "f", 0o600, alice)

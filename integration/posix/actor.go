@@ -45,8 +45,8 @@ type command struct {
 	Flags int             `json:",omitempty"`
 	Mode  uint32          `json:",omitempty"`
 	Dev   int             `json:",omitempty"`
-	U     int             `json:",omitempty"`
-	G     int             `json:",omitempty"`
+	U     int             `json:",omitempty"` // the new owner
+	G     int             `json:",omitempty"` // the new group
 	Off   int64           `json:",omitempty"`
 	Len   int64           `json:",omitempty"`
 	Data  []byte          `json:",omitempty"`
@@ -76,7 +76,7 @@ type Actor struct {
 	dec *json.Decoder
 	mu  sync.Mutex // one call at a time; also guards rel
 
-	rel string // the scene it stands in, or ""
+	rel string // the directory of the scene that the child has entered, or ""
 }
 
 // actor returns the child for c, starting it at its first use.
@@ -126,24 +126,24 @@ func (r *run) start(c cred) (*Actor, error) {
 // close ends the child and waits for it; its locks and descriptors go with it.
 func (a *Actor) close() {
 	a.in.Close()
-	a.cmd.Wait() //nolint:errcheck // it exits 0 at end of input; anything else showed in a call
+	a.cmd.Wait() //nolint:errcheck // the child exits 0 at end of input; an earlier end made a call fail
 }
 
-// enter puts the child into a scene with nothing open and umask 0, unless it
-// is there already.
+// enter puts the child into a scene with nothing open and umask 0, unless the
+// child is there already.
 func (a *Actor) enter(rel string) error {
 	a.mu.Lock()
-	stays := a.rel == rel
+	inside := a.rel == rel
 	a.rel = rel
 	a.mu.Unlock()
-	if stays {
+	if inside {
 		return nil
 	}
 	_, err := a.do(command{Op: "enter", P: []byte(rel)})
 	return err
 }
 
-// leave takes the child out of its scene; failing to is found by the next enter.
+// leave takes the child out of its scene. If that fails, the next enter fails, too.
 func (a *Actor) leave() {
 	a.mu.Lock()
 	inside := a.rel != ""

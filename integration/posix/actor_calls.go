@@ -20,12 +20,12 @@ func (a *Actor) Openat(dir int, path string, flags int, mode uint32) (int, error
 	return int(r.N), err
 }
 
-// Open opens path relative to where the child stands.
+// Open opens path relative to the child's working directory.
 func (a *Actor) Open(path string, flags int, mode uint32) (int, error) {
 	return a.Openat(0, path, flags, mode)
 }
 
-// TryOpen opens and closes.
+// TryOpen opens path and closes it at once.
 func (a *Actor) TryOpen(path string, flags int, mode uint32) error {
 	fd, err := a.Open(path, flags, mode)
 	if err != nil {
@@ -220,7 +220,7 @@ func (a *Actor) Fcntl(fd, op int, l unix.Flock_t) (unix.Flock_t, error) {
 	return *r.Lock, err
 }
 
-// futimens is utimensat with a null path, which x/sys cannot say.
+// futimens is utimensat with a null path, which x/sys cannot pass.
 func futimens(fd int, times []unix.Timespec) error {
 	var p unsafe.Pointer
 	if len(times) == 2 {

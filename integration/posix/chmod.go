@@ -20,7 +20,7 @@ var chmodCalls = []struct {
 	{"fchmodat2", func(a *Actor, p string, mode uint32) error { return a.Fchmodat(p, mode, unix.AT_SYMLINK_NOFOLLOW) }},
 }
 
-// withFd opens p for the time of f.
+// withFd calls f with a descriptor of p, and closes it.
 func withFd(a *Actor, p string, flags int, f func(fd int) error) error {
 	fd, err := a.Open(p, flags, 0)
 	if err != nil {
@@ -36,12 +36,12 @@ func withFd(a *Actor, p string, flags int, f func(fd int) error) error {
 func testChmod(s *scene) {
 	for _, c := range chmodCalls {
 		s.sub("modes_"+c.name, func(s *scene) {
-			for _, k := range s.moded() {
+			for _, k := range s.kindsWithMode() {
 				if c.name == "fchmod" && !s.run.opt.Root {
-					continue // it opens the object again each time, whatever its mode
+					continue // withFd must open the object whatever its mode, which only root can
 				}
 				if c.name == "fchmod" && k.fmt != unix.S_IFREG && k.fmt != unix.S_IFDIR && k.fmt != unix.S_IFIFO {
-					continue // a socket or a device that is not there cannot be opened
+					continue // a socket, or a device file without a device, cannot be opened
 				}
 				s.create(k, k.name, 0o600)
 				for _, mode := range chmodModes(s.run.opt) {
@@ -130,7 +130,7 @@ func chmodOwner(s *scene, chmod func(*Actor, string, uint32) error) {
 
 // chmodSymlink: chmod follows, and a link's own mode cannot be changed.
 func chmodSymlink(s *scene) {
-	for _, k := range s.moded() {
+	for _, k := range s.kindsWithMode() {
 		s.create(k, k.name, 0o600)
 		s.must(s.root.Symlink(k.name, "l"+k.name), "symlink")
 		s.ok(s.root.Chmod("l"+k.name, 0o731), "chmod through a link to a %s", k.name)

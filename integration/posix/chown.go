@@ -55,7 +55,7 @@ func chownIDs(s *scene, k kind, chown func(*Actor, string, int, int) error) {
 	}
 }
 
-// chownEPERM: only root gives away; an owner may choose among its own groups.
+// chownEPERM: only root may give an object away; an owner may choose among its own groups.
 func chownEPERM(s *scene, chown func(*Actor, string, int, int) error) {
 	member := alice.in(carol.gid)
 	for i, k := range []kind{regular, directory} {
@@ -104,12 +104,12 @@ func chownSymlink(s *scene) {
 	}
 }
 
-// chownSetid: a change of owner clears set-user-id, and set-group-id where the
-// group may execute (otherwise it once meant mandatory locking), on everything
-// but directories. On Linux that is so for root too.
+// chownSetid: a change of owner or group clears the set-id bits of everything but
+// directories. It leaves set-group-id where the group may not execute, which once
+// meant mandatory locking. On Linux this holds for root, too.
 func chownSetid(s *scene) {
 	s.needFull()
-	for i, k := range s.moded() {
+	for i, k := range s.kindsWithMode() {
 		for j, c := range []struct {
 			who      cred
 			uid, gid int

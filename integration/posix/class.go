@@ -31,7 +31,7 @@ func (c class) mode(bits uint32) uint32 {
 	return 0o777&^(7<<c.shift)&^(bits*0o111) | bits<<c.shift
 }
 
-// allowed returns the errno of asking for want where bits are granted.
+// allowed returns the errno of a request for the permissions want where bits are granted.
 func allowed(bits, want uint32) unix.Errno {
 	if bits&want == want {
 		return 0
@@ -76,7 +76,7 @@ func classFile(s *scene, c class) {
 	}
 }
 
-// classAccess asks access(2), which needs nothing but the way.
+// classAccess checks access(2), which needs no permission on the object itself.
 func classAccess(s *scene, c class, k kind) {
 	s.createAs(k, "o", 0, cred{alice.uid, bob.gid, nil})
 	a := s.as(c.who)
@@ -117,7 +117,7 @@ func classDir(s *scene, c class) {
 
 // classRoot: root passes every check, but cannot execute a file without any execute bit.
 func classRoot(s *scene) {
-	for _, k := range s.moded() {
+	for _, k := range s.kindsWithMode() {
 		s.createAs(k, k.name, 0, alice)
 		s.ok(s.root.Access(k.name, 6, 0), "root: read and write access to a %s of mode 0", k.name)
 		if k.name == directory.name {

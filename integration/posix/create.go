@@ -76,8 +76,8 @@ func createOwner(s *scene, m maker) {
 	s.owner("d/p", alice.uid, alice.gid)
 }
 
-// createSetgid: in a set-group-id directory objects get the group of the
-// directory, and directories the bit.
+// createSetgid: in a set-group-id directory new objects get the directory's
+// group, and new directories get the set-group-id bit, too.
 func createSetgid(s *scene) {
 	s.needRoot()
 	s.needFull()
@@ -99,7 +99,7 @@ func createSetgid(s *scene) {
 			}
 		}
 	}
-	// The directory of a team: a user with a supplementary group only.
+	// A team's directory: its group is only a supplementary group of the user.
 	s.createAs(directory, "team", 0o2770, cred{bob.uid, carol.gid, nil})
 	for _, k := range s.kinds() {
 		if k.device {

@@ -1,6 +1,6 @@
 // Package posix is a conformance suite for a directory: it makes the calls that POSIX and
 // Linux describe and compares the results with those of an ordinary local file system
-// (ext4). It stands in for pjdfstest: the same calls, the same numbered errors, the same
+// (ext4). It replaces pjdfstest: it has the same calls, the same numbered errors and the same
 // tables over file types and users.
 //
 // Every case works in a fresh directory of its own below the given one, and removes what
@@ -8,10 +8,9 @@
 // behalf of another user are made by a child process that gave up its rights for good,
 // never by a thread of the test process.
 //
-// It does not promise completeness, does not test chflags (Linux has none),
-// EROFS, ENOSPC and EDQUOT (they need a file system of their own) or crashes,
-// and says nothing about speed. Time stamps are compared for order only, after
-// waiting until the kernel's clock has ticked.
+// The suite does not promise to be complete. It does not test chflags (Linux has none),
+// EROFS, ENOSPC and EDQUOT (they need a file system of their own), crashes or speed. Time
+// stamps are compared for order only, after waiting until the kernel's clock has ticked.
 //
 // A test binary that calls Run must call Main from its TestMain, because the
 // children that act as other users are the same binary started again.

@@ -12,7 +12,7 @@ import (
 // Times that are neither in changes nor in free must stay as they were.
 type touch struct {
 	path    string
-	after   string // the name after the call, if another
+	after   string // the path after the call, if the call renames the object
 	changes string
 	free    string // may change or not
 }
@@ -53,7 +53,7 @@ func (s *scene) compare(before, after unix.Stat_t, t touch, what string) {
 	}
 }
 
-// testEffects: which times each successful call marks.
+// testEffects: which times each successful call changes.
 func testEffects(s *scene) {
 	s.sub("create", func(s *scene) {
 		for _, k := range s.kinds() {
@@ -166,8 +166,8 @@ func effectsReading(s *scene) {
 	s.effects(func() error { _, _, err := s.root.Listxattr("f", 100); return err }, "listxattr", touch{path: "f"})
 }
 
-// testNoEffects: a call that fails marks nothing, neither on the object nor on
-// its directory.
+// testNoEffects: a call that fails changes no attributes, neither of the object
+// nor of its directory.
 func testNoEffects(s *scene) {
 	s.needRoot()
 	for _, k := range s.kinds() {

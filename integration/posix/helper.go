@@ -78,7 +78,7 @@ func serve(who string, in io.Reader, out io.Writer) error {
 	}
 }
 
-// become gives up the process's rights, all threads of it, for good.
+// become gives all threads of the process the identity id, for good.
 func become(id identity) error {
 	if err := syscall.Setgroups(id.Groups); err != nil {
 		return err
@@ -129,8 +129,8 @@ func (h *helper) enter(c *command, _ *reply) error {
 	return unix.Chdir(string(c.P))
 }
 
-// keep notes a descriptor that the suite asked for.
-func (h *helper) keep(fd int, err error, r *reply) error {
+// addOpen returns a new descriptor to the suite, and has enter close it.
+func (h *helper) addOpen(fd int, err error, r *reply) error {
 	if err == nil {
 		h.open[fd] = true
 		r.N = int64(fd)

@@ -14,7 +14,7 @@ var ops = map[string]func(*helper, *command, *reply) error{
 
 	"open": func(h *helper, c *command, r *reply) error {
 		fd, err := unix.Openat(c.Fd, string(c.P), c.Flags|unix.O_CLOEXEC, c.Mode)
-		return h.keep(fd, err, r)
+		return h.addOpen(fd, err, r)
 	},
 	"umask":    func(_ *helper, c *command, r *reply) error { r.N = int64(unix.Umask(int(c.Mode))); return nil },
 	"mkdir":    func(_ *helper, c *command, _ *reply) error { return unix.Mkdirat(c.Fd, string(c.P), c.Mode) },
@@ -84,7 +84,7 @@ var ops = map[string]func(*helper, *command, *reply) error{
 	"read": func(_ *helper, c *command, r *reply) error {
 		buf := make([]byte, c.Len)
 		n, err := unix.Read(c.Fd, buf)
-		return got(r, buf, n, err)
+		return setData(r, buf, n, err)
 	},
 	"write": func(_ *helper, c *command, r *reply) error {
 		n, err := unix.Write(c.Fd, c.Data)
@@ -100,7 +100,7 @@ var ops = map[string]func(*helper, *command, *reply) error{
 		}
 		n, err := get(string(c.P), string(c.Q), buf)
 		r.N = int64(n)
-		return got(r, buf, min(n, len(buf)), err)
+		return setData(r, buf, min(n, len(buf)), err)
 	},
 	"setxattr": func(_ *helper, c *command, _ *reply) error {
 		return unix.Setxattr(string(c.P), string(c.Q), c.Data, c.Flags)
@@ -112,7 +112,7 @@ var ops = map[string]func(*helper, *command, *reply) error{
 		buf := make([]byte, c.Len)
 		n, err := unix.Listxattr(string(c.P), buf)
 		r.N = int64(n)
-		return got(r, buf, min(n, len(buf)), err)
+		return setData(r, buf, min(n, len(buf)), err)
 	},
 	"removexattr": func(_ *helper, c *command, _ *reply) error { return unix.Removexattr(string(c.P), string(c.Q)) },
 
@@ -123,7 +123,8 @@ var ops = map[string]func(*helper, *command, *reply) error{
 	},
 }
 
-func got(r *reply, buf []byte, n int, err error) error {
+// setData returns the first n bytes of buf to the suite, unless err is set.
+func setData(r *reply, buf []byte, n int, err error) error {
 	if err == nil && n > 0 {
 		r.Data = buf[:n]
 	}

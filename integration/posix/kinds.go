@@ -10,8 +10,8 @@ import (
 type kind struct {
 	name    string
 	fmt     uint32 // the S_IFMT bits
-	special bool   // hidden in safe mode
-	device  bool   // needs root
+	special bool   // only with Options.Full
+	device  bool   // only with Options.Root
 	make    func(a *Actor, p string, mode uint32) error
 }
 
@@ -51,8 +51,9 @@ func (s *scene) kinds() []kind {
 	return out
 }
 
-// moded returns the types that have a mode of their own, all but symlinks.
-func (s *scene) moded() []kind {
+// kindsWithMode returns the kinds that have a mode of their own: all but symlinks, which are
+// the last.
+func (s *scene) kindsWithMode() []kind {
 	all := s.kinds()
 	return all[:len(all)-1]
 }
@@ -115,7 +116,7 @@ func (s *scene) lstat(p string) unix.Stat_t {
 // mode asserts the permission bits of p itself.
 func (s *scene) mode(p string, want uint32) {
 	s.Helper()
-	only, err := s.root.Mode(p) // first: lstat has the kernel ask for everything
+	only, err := s.root.Mode(p) // before lstat, after which the kernel has all attributes
 	s.must(err, "statx(STATX_MODE) of %q", p)
 	s.yes(only&0o7777 == want, "mode alone of %q: got %#o, want %#o", p, only&0o7777, want)
 	st := s.lstat(p)
@@ -146,7 +147,7 @@ func (s *scene) kind(p string, want kind) {
 	s.yes(st.Mode&unix.S_IFMT == want.fmt, "type of %q: got %#o, want %s", p, st.Mode&unix.S_IFMT, want.name)
 }
 
-// gone asserts that nothing is called p.
+// gone asserts that p does not exist.
 func (s *scene) gone(p string) {
 	s.Helper()
 	_, err := s.root.Lstat(p)

@@ -105,7 +105,7 @@ func linkKinds(s *scene) {
 	}
 }
 
-// linkPermission: fs.protected_hardlinks holds, and nothing stricter.
+// linkPermission: the rule of fs.protected_hardlinks is enforced, and no stricter one.
 func linkPermission(s *scene) {
 	s.needRoot()
 	s.mkdir("d", 0o777)
@@ -134,13 +134,13 @@ func linkPermission(s *scene) {
 	}
 }
 
-// linkMax: the number of links ends somewhere, with EMLINK and nothing broken.
+// linkMax: a link beyond the file system's limit fails with EMLINK and breaks nothing.
 func linkMax(s *scene) {
-	s.needRoot() // it does not depend on the user, and is slow
+	s.needRoot() // the limit does not depend on the user, and the case is slow
 	if testing.Short() {
 		s.Skip("makes 65000 links")
 	}
-	const limit = 66000 // above ext4's 65000; others may have no limit
+	const limit = 66000 // above ext4's 65000; other file systems may have no limit
 	s.file("f", 0o644)
 	s.mkdir("d", 0o755)
 	n := 1

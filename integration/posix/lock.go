@@ -12,8 +12,8 @@ import (
 type lockers struct {
 	s    *scene
 	a, b *Actor
-	fa   int
-	fb   int
+	fa   int // descriptor of the file in a
+	fb   int // descriptor of the file in b
 }
 
 func newLockers(s *scene) *lockers {
@@ -28,7 +28,8 @@ func newLockers(s *scene) *lockers {
 	return l
 }
 
-// span returns a lock of a type on a range; length 0 goes to the end, wherever it is.
+// span returns a lock of a type on a range; length 0 is to the end of the file, also when the
+// file grows.
 func span(typ int16, start, length int64) unix.Flock_t {
 	return unix.Flock_t{Type: typ, Whence: 0, Start: start, Len: length}
 }
@@ -213,7 +214,7 @@ func lockDeadlock(s *scene) {
 	ra, rb := make(chan error, 1), make(chan error, 1)
 	go func() { ra <- l.set(l.a, l.fa, unix.F_SETLKW, span(unix.F_WRLCK, 1, 1)) }()
 	go func() { rb <- l.set(l.b, l.fb, unix.F_SETLKW, span(unix.F_WRLCK, 0, 1)) }()
-	// The second to ask loses and lets go; then the first gets its lock.
+	// The process that waits second gets EDEADLK and unlocks; then the first gets its lock.
 	loser, fd, winner := l.a, l.fa, rb
 	var err error
 	select {

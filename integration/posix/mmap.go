@@ -40,8 +40,8 @@ func testMmap(s *scene) {
 		s.yes(bytes.Equal(m[50:], make([]byte, size-50)), "what was cut off is still in the mapping")
 		eq(s, string(m[:50]), string(page('a')[:50]), "what was not cut off")
 	})
-	// A mapping outlives the descriptor and the name. (If the file has another name, otherName of
-	// package vfs finds that.)
+	// A mapping outlives the descriptor and the name. (This file has one name only. For a file
+	// with several names see otherName in package vfs.)
 	s.sub("stays", func(s *scene) {
 		fd, err := unix.Open(s.path("f"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
 		s.must(err, "open")

@@ -92,7 +92,7 @@ func openCreat(s *scene) {
 	before := s.lstat("f")
 	s.ok(s.root.TryOpen("f", unix.O_CREAT|unix.O_RDWR, 0o777), "O_CREAT of a file that is there")
 	s.yes(s.lstat("f") == before, "O_CREAT changed a file that was there")
-	// The mode asked for does not bind the descriptor that creates.
+	// The mode of the new file does not restrict the descriptor that creates it.
 	for i, mode := range []uint32{0, 0o444, 0o200} {
 		p := fmt.Sprint("m", i)
 		fd, err := s.root.Open(p, unix.O_CREAT|unix.O_RDWR, mode)
@@ -130,7 +130,7 @@ func openTrunc(s *scene) {
 	s.must(s.root.Symlink("g", "l"), "symlink")
 	s.ok(s.root.TryOpen("l", unix.O_WRONLY|unix.O_TRUNC, 0), "O_TRUNC through a link")
 	eq(s, s.lstat("g").Size, 0, "size after O_TRUNC through a link")
-	// A reader that is open sees the end at once.
+	// A descriptor that is already open reads the end of the file at once.
 	s.content("f", "0123456789")
 	fd, err := s.root.Open("f", unix.O_RDONLY, 0)
 	s.must(err, "open")

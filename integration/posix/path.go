@@ -27,7 +27,8 @@ func testPath(s *scene) {
 	}
 }
 
-// prepare makes the object that the call needs at p, for owner, and the other path.
+// prepare makes the object that the call needs at p, and the call's other path, spare. Both
+// belong to owner.
 func (c pathCall) prepare(s *scene, p string, owner cred) {
 	s.Helper()
 	for _, q := range []string{spare, p} {
@@ -60,8 +61,8 @@ func (c pathCall) reset(s *scene, p string) {
 	}
 }
 
-// component: an element of the prefix that is no directory is ENOTDIR, and a
-// link on the way is followed.
+// component: ENOTDIR if an element of the prefix is not a directory. A link to a
+// directory in the prefix is followed.
 func (c pathCall) component(s *scene) {
 	c.prepare(s, spare, self())
 	for _, k := range s.kinds() {
@@ -157,7 +158,7 @@ func (c pathCall) slash(s *scene) {
 	}
 }
 
-// works is the success that the errors above are held against.
+// works: the call succeeds on good paths, so the errors of the other cases come from their paths.
 func (c pathCall) works(s *scene) {
 	for _, p := range []string{"t", "./t", ".//t", "d/../t", "d/./../t"} {
 		if _, err := s.root.Lstat("d"); err != nil {
@@ -177,7 +178,7 @@ func (c pathCall) works(s *scene) {
 	}
 }
 
-// search: EACCES where the prefix may not be searched, whatever the right to the object
+// search: EACCES where the prefix may not be searched, whatever the mode of the object
 // itself.
 func (c pathCall) search(s *scene) {
 	s.needRoot()

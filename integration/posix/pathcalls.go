@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pathCall is a call on one path (the other one of a call on two is fixed).
+// pathCall is a call on one path. If the call takes two paths, the other one is fixed.
 type pathCall struct {
 	name    string
 	on      kind // the object that the call needs at the path
@@ -16,7 +16,7 @@ type pathCall struct {
 	run     func(a *Actor, p string) error
 }
 
-// spare is the other path of calls on two; testPath makes it where one is needed.
+// spare is the other path of calls on two paths. pathCall.prepare makes it.
 const spare = "spare"
 
 var pathCalls = []pathCall{

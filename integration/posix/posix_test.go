@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	lab.Main(m, nil)
 }
 
-// slow leaves out long cases that show little: they run in make soak.
-func slow(t *testing.T) {
+// skipSlow sets -test.short, which leaves out long cases that show little. They run in make soak.
+func skipSlow(t *testing.T) {
 	if !lab.Soak() {
 		if err := flag.Set("test.short", "true"); err != nil {
 			t.Fatal(err)
@@ -30,7 +30,7 @@ func slow(t *testing.T) {
 // TestMount runs the suite on a real mount with --posix full: nothing may fail
 // that ext4 does not fail. R132.
 func TestMount(t *testing.T) {
-	slow(t)
+	skipSlow(t)
 	levels := []string{"audit"}
 	if lab.Soak() {
 		levels = []string{"strict", "audit", "max"}
@@ -45,7 +45,7 @@ func TestMount(t *testing.T) {
 
 // TestStaged runs the suite on a root that keeps changes apart. Its source stays empty.
 func TestStaged(t *testing.T) {
-	slow(t)
+	skipSlow(t)
 	dir := lab.Dir(t)
 	m := lab.Start(t, "audit", []lab.Root{{Name: "p", Dir: dir}}, lab.PosixFull, lab.Staged(lab.Dir(t)))
 	Run(t, m.Path("p"), Options{Full: true, Root: os.Getuid() == 0, UncountedDirs: true, Light: !lab.Soak()})
@@ -57,10 +57,10 @@ func TestStaged(t *testing.T) {
 // all reports whether no -run pattern leaves sub-tests out.
 func all() bool { return !strings.Contains(flag.Lookup("test.run").Value.String(), "/") }
 
-// TestLocal shows that an ordinary file system passes the whole suite: it runs on that of
-// the temporary directory.
+// TestLocal shows that an ordinary file system passes the whole suite: it runs on the file
+// system of the temporary directory.
 func TestLocal(t *testing.T) {
-	slow(t)
+	skipSlow(t)
 	n := Run(t, t.TempDir(), Options{Full: true, Root: os.Getuid() == 0})
 	if all() && os.Getuid() == 0 && n < 3000 {
 		t.Errorf("%d assertions, want at least 3000: has a table been emptied?", n)
@@ -70,7 +70,7 @@ func TestLocal(t *testing.T) {
 // TestSafe runs the suite without special files, set-id bits and other users, so that
 // this mode cannot rot.
 func TestSafe(t *testing.T) {
-	slow(t)
+	skipSlow(t)
 	n := Run(t, t.TempDir(), Options{})
 	if all() && n < 1000 {
 		t.Errorf("%d assertions, want at least 1000: has a table been emptied?", n)

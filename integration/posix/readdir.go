@@ -129,7 +129,7 @@ func testReaddir(s *scene) {
 	})
 }
 
-// readdirSeek: a position given out leads back to where it was taken.
+// readdirSeek: seeking to the position in an entry leads to the entry after it.
 func readdirSeek(s *scene) {
 	for i := range 300 {
 		s.file(fmt.Sprintf("file-with-a-longer-name-%03d", i), 0o644)

@@ -50,7 +50,7 @@ func testReadWrite(s *scene) {
 	})
 	s.sub("vectors", readWriteVectors)
 	s.sub("sizes", readWriteSizes)
-	s.sub("coherent", func(s *scene) { // the other reads the bytes that one has written
+	s.sub("coherent", func(s *scene) { // other descriptors read the bytes that one has written
 		a := s.openLocal("f")
 		b := s.openLocal("f")
 		other := s.start()
@@ -118,7 +118,7 @@ func readWriteVectors(s *scene) {
 	eq(s, len(s.read("f")), 1024, "size")
 }
 
-// readWriteSizes writes and reads around the sizes at which requests are cut:
+// readWriteSizes writes and reads around the sizes at which requests are split:
 // pages, and the largest write and read of a FUSE connection.
 func readWriteSizes(s *scene) {
 	for _, size := range []int{1, 4095, 4096, 4097, 65535, 65536, 65537, 131071, 131072, 131073, 1<<20 - 1, 1 << 20, 1<<20 + 1, 3<<20 + 12345} {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changers are the ways in which content changes.
+// changers are the calls that change the content of a file.
 var changers = []struct {
 	name string
 	run  func(a *Actor, p string) error

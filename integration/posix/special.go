@@ -108,7 +108,7 @@ func testSpecial(s *scene) {
 	})
 }
 
-// socketTalk: a socket bound under a name is reached through it.
+// socketTalk: a program connects to a socket by the socket's name.
 func socketTalk(s *scene) {
 	// The name goes through a descriptor, because socket addresses end at 108 bytes.
 	dir, err := unix.Open(s.dir, unix.O_PATH|unix.O_CLOEXEC, 0)

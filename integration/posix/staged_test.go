@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// stagedDifferences lists what a program notices of a staged root, beside one of mode rw. In all
-// else the suite of this package passes on both.
+// stagedDifferences lists the differences that a program notices between a staged root and a
+// root of mode rw. Apart from these, the suite of this package passes on both.
 var stagedDifferences = []struct {
 	operation  string
 	rw, staged string // the result; "" if it depends on the file system
@@ -88,8 +88,8 @@ func contents(t *testing.T, path string) string {
 	return string(b)
 }
 
-// A staged root differs from one of mode rw as the table says, and help stage has a sentence
-// about each difference.
+// A staged root differs from a root of mode rw as stagedDifferences says, and help stage has a
+// sentence about each difference.
 func TestStagedDifferences(t *testing.T) {
 	help, err := os.ReadFile(filepath.Join("..", "..", "cmd", "rootsfs", "help", "stage.md"))
 	testkit.Must(t, err)

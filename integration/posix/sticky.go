@@ -48,7 +48,7 @@ func testSticky(s *scene) {
 		s.createAs(regular, "d/f", 0o666, cred{bob.uid, alice.gid, nil})
 		s.errno(unix.EPERM, s.as(alice).Unlink("d/f"), "unlink by a member of the group")
 	})
-	s.sub("EACCES", func(s *scene) { // without write permission it does not come to that
+	s.sub("EACCES", func(s *scene) { // without write permission the sticky bit does not matter
 		s.createAs(directory, "d", 0o1755, bob)
 		s.createAs(regular, "d/f", 0o666, alice)
 		s.errno(unix.EACCES, s.as(alice).Unlink("d/f"), "unlink in a sticky directory of mode 0755")
@@ -68,8 +68,8 @@ func remove(a *Actor, k kind, p string) error {
 	return a.Unlink(p)
 }
 
-// testStickyRename: renaming out of, within, over and exchanging in sticky
-// directories follows the same rule, for either end.
+// testStickyRename: the rule of testSticky also holds for the source and the target of a
+// rename: within a sticky directory, out of it, over an object in it, and by an exchange.
 func testStickyRename(s *scene) {
 	s.needRoot()
 	for _, k := range s.kinds() {
@@ -103,8 +103,8 @@ func testStickyRename(s *scene) {
 	}
 }
 
-// stickyWith makes a sticky directory with an object. Moving a directory takes
-// write permission on it, so that it may be moved as far as that goes.
+// stickyWith makes a sticky directory with an object. The object has mode 0777,
+// because moving a directory to another parent takes write permission on it.
 func stickyWith(s *scene, i int, k kind, o owners) string {
 	d := fmt.Sprint("d", i)
 	s.createAs(directory, d, 0o1777, o.dir)

@@ -106,8 +106,8 @@ func (r *run) close(t *testing.T) {
 	}
 }
 
-// scene is one case: a fresh directory, owned by the process's user with mode
-// 0755, in which every actor stands, with umask 0.
+// scene is one case. It has a fresh directory, owned by the process's user with mode
+// 0755, which is the working directory of every actor. The actors' umask is 0.
 type scene struct {
 	*testing.T
 	run  *run
@@ -142,8 +142,8 @@ func (r *run) scene(t *testing.T, f func(*scene)) {
 	f(s)
 }
 
-// sub runs f as a sub-test in a scene of its own. Descriptors that the actors
-// of s hold are closed by it.
+// sub runs f as a sub-test in a scene of its own. It closes the descriptors that
+// the actors of s have open.
 func (s *scene) sub(name string, f func(*scene)) {
 	s.Helper()
 	s.Run(name, func(t *testing.T) { s.run.scene(t, f) })
@@ -152,7 +152,7 @@ func (s *scene) sub(name string, f func(*scene)) {
 	}
 }
 
-// as returns the child that acts as c, standing in this scene.
+// as returns the child that acts as c, after it has entered this scene.
 func (s *scene) as(c cred) *Actor {
 	s.Helper()
 	if c.uid != os.Getuid() && !s.run.opt.Root {
@@ -169,7 +169,7 @@ func (s *scene) as(c cred) *Actor {
 }
 
 // start returns a further process of the process's own user, in this scene
-// only. Locks are between processes, and so are many faults.
+// only. Locks and many faults show only between two processes.
 func (s *scene) start() *Actor {
 	s.Helper()
 	a, err := s.run.start(self())

@@ -62,8 +62,8 @@ func testTmpfile(s *scene) {
 	})
 }
 
-// testETXTBSY: a program that runs is not written, and one being written does
-// not run.
+// testETXTBSY: a running program cannot be opened for writing, and a program that
+// is open for writing cannot be run.
 func testETXTBSY(s *scene) {
 	cat, err := exec.LookPath("cat")
 	if err != nil {
@@ -97,7 +97,7 @@ func testETXTBSY(s *scene) {
 	s.errno(unix.EACCES, runErr(s.path("moved")), "run of a program without x")
 }
 
-// runErr runs a program that copies nothing to nowhere.
+// runErr runs the program p, a copy of cat, with /dev/null as its input and output.
 func runErr(p string) error { return exec.Command(p).Run() }
 
 // copyFile copies a file into the directory under test.

@@ -49,7 +49,7 @@ func testTruncate(s *scene) {
 			s.errno(unix.EINVAL, c.run(s.root, "f", -1), "%s to a negative size", c.name)
 			s.errno(unix.EINVAL, c.run(s.root, "f", math.MinInt64), "%s to the most negative size", c.name)
 			err := c.run(s.root, "f", math.MaxInt64)
-			if err == nil { // tmpfs can
+			if err == nil { // tmpfs accepts this size
 				eq(s, s.lstat("f").Size, math.MaxInt64, "size")
 				s.ok(c.run(s.root, "f", 4), "%s back", c.name)
 			} else {
@@ -61,7 +61,7 @@ func testTruncate(s *scene) {
 		})
 	}
 	s.sub("kinds", func(s *scene) {
-		for _, k := range s.moded() {
+		for _, k := range s.kindsWithMode() {
 			want := unix.EINVAL
 			switch k.name {
 			case regular.name:
@@ -95,7 +95,7 @@ func testTruncate(s *scene) {
 	})
 }
 
-// falloc is the content after one fallocate on 64 KiB of 'x'.
+// falloc is one fallocate on a file of 64 KiB of 'x', and the result.
 type falloc struct {
 	name     string
 	mode     uint32
@@ -132,7 +132,8 @@ func testFallocate(s *scene) {
 	})
 }
 
-// openLocal opens p in the test process, creating it; it is closed with the case.
+// openLocal opens p in the test process, and creates p if it does not exist. The descriptor is
+// closed when the case ends.
 func (s *scene) openLocal(p string) int {
 	s.Helper()
 	fd, err := unix.Open(s.path(p), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644)

@@ -46,7 +46,7 @@ func testUnlink(s *scene) {
 		s.errno(unix.EINVAL, s.root.run(command{Op: "unlinkat", P: []byte("f"), Flags: 1}), "unlinkat with a flag that does not exist")
 		s.kind("f", regular)
 	})
-	s.sub("others", func(s *scene) { // it takes the directory's permission, not the file's
+	s.sub("others", func(s *scene) { // a removal takes permission on the directory, not on the file
 		s.needRoot()
 		s.mkdir("d", 0o777)
 		for i, k := range s.kinds() {
@@ -101,7 +101,7 @@ func testRmdir(s *scene) {
 		s.kind("d/e", directory)
 		s.ok(s.root.Rmdir("d/e/"), "rmdir of a path that ends in a slash")
 	})
-	s.sub("open", func(s *scene) { // removing an open file or a working directory works
+	s.sub("open", func(s *scene) { // an open directory or a working directory can be removed
 		s.mkdir("d", 0o755)
 		other := s.start()
 		s.must(other.Chdir("d"), "chdir")

@@ -83,7 +83,7 @@ func testUnlinked(s *scene) {
 		_, err = s.root.Openat(fd, "x", unix.O_RDONLY, 0)
 		s.errno(unix.ENOENT, err, "openat")
 	})
-	s.sub("many", func(s *scene) { // and they do not get mixed up
+	s.sub("many", func(s *scene) { // each descriptor keeps its own file
 		var fds []int
 		for i := range 50 {
 			s.content("f", fmt.Sprint("file ", i))

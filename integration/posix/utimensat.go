@@ -125,7 +125,7 @@ func utimensPermission(s *scene) {
 		{writer, now, now, 0}, {writer, omit, omit, 0}, {writer, past, past, unix.EPERM}, {writer, now, omit, unix.EPERM}, {writer, omit, now, unix.EPERM}, {writer, past, now, unix.EPERM}, {writer, past, omit, unix.EPERM},
 		{reader, now, now, unix.EACCES}, {reader, omit, omit, 0}, {reader, past, past, unix.EPERM}, {reader, now, omit, unix.EPERM}, {reader, omit, past, unix.EPERM},
 	} {
-		for _, k := range s.moded() {
+		for _, k := range s.kindsWithMode() {
 			p := fmt.Sprint(k.name, i)
 			s.createAs(k, p, 0o664, cred{alice.uid, carol.gid, nil})
 			before := s.lstat(p)

@@ -179,7 +179,7 @@ func xattrPermission(s *scene) {
 	s.errno(unix.EACCES, err, "getxattr by somebody who may not read")
 	s.must(s.root.Chmod("f", 0o646), "chmod")
 	s.ok(b.Setxattr("f", "user.x", "w", 0), "setxattr by a writer")
-	// In a sticky directory only the owner may label the directory itself.
+	// Only the owner may set attributes of a sticky directory.
 	s.createAs(directory, "sticky", 0o1777, alice)
 	s.errno(unix.EPERM, b.Setxattr("sticky", "user.x", "v", 0), "setxattr of another's sticky directory")
 	s.ok(s.as(alice).Setxattr("sticky", "user.x", "v", 0), "setxattr of one's own sticky directory")

@@ -73,13 +73,14 @@ func TestTar(t *testing.T) {
 	})
 }
 
-// find sees the same names as on the source, also when it selects by type, time and size. It
-// deletes by these, too.
+// find sees the same names as on the source, also when it selects by type, time and size. find
+// -delete and rm -rf remove files on the source.
 func TestFind(t *testing.T) {
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		sample(t, filepath.Join(b.src, "s"))
 		for _, args := range [][]string{
-			// The links and the size of a directory are not counted where names may be hidden.
+			// The listing leaves out the links and the size of directories: a mount does not show
+			// the real ones, because names may be hidden.
 			{"-type", "d", "-printf", `%P %y %m %i %U:%G %T@\n`, "-o", "-printf", `%P %y %m %n %s %i %U:%G %T@ %l\n`},
 			{"-type", "f", "-size", "+2k"}, {"-type", "l"}, {"-links", "+1", "-type", "f"},
 			{"-newermt", "2001-09-09 01:48:00"}, {"-perm", "/111"}, {"-name", "*.txt"}, {"-empty"},

@@ -48,22 +48,22 @@ func TestSqliteWAL(t *testing.T) {
 		for range 2 {
 			testkit.Must(t, <-done)
 		}
-		const ask = "PRAGMA integrity_check; SELECT count(*), count(DISTINCT p||':'||i) FROM t;"
+		const query = "PRAGMA integrity_check; SELECT count(*), count(DISTINCT p||':'||i) FROM t;"
 		want := fmt.Sprintf("ok\n%d|%d\n", 2*rows, 2*rows)
-		if out := b.run("", "sqlite3", "db", ask); out != want {
+		if out := b.run("", "sqlite3", "db", query); out != want {
 			t.Errorf("in the mount: %q", out)
 		}
 		b.run("", "sqlite3", "db", "VACUUM; PRAGMA wal_checkpoint(TRUNCATE);")
 		host := *b
 		host.dir = b.result
-		if out := host.run("", "sqlite3", "db", ask); out != want {
+		if out := host.run("", "sqlite3", "db", query); out != want {
 			t.Errorf("on the source: %q", out)
 		}
 	})
 }
 
-// The ways in which editors save: a temporary file renamed over the old one; the
-// old one renamed to a backup; in place. A process that has the old file open keeps it.
+// Editors save in three ways: they rename a temporary file over the old one, rename the old
+// one to a backup, or exchange the two. A process that has the old file open keeps reading it.
 func TestEditorsSave(t *testing.T) {
 	saves := map[string]func(t *testing.T, dir, text string){
 		"temporary and rename": func(t *testing.T, dir, text string) {
@@ -82,7 +82,7 @@ func TestEditorsSave(t *testing.T) {
 		},
 		"backup": func(t *testing.T, dir, text string) {
 			name := filepath.Join(dir, "f")
-			probe := filepath.Join(dir, "4913") // vim looks whether it may create
+			probe := filepath.Join(dir, "4913") // vim tests in this way whether it may create files
 			fd, err := unix.Open(probe, unix.O_CREAT|unix.O_WRONLY|unix.O_EXCL|unix.O_NOFOLLOW, 0o640)
 			testkit.Must(t, err)
 			testkit.Must(t, unix.Fchown(fd, 0, 0))
@@ -123,10 +123,10 @@ func TestEditorsSave(t *testing.T) {
 					if got, _ := os.ReadFile(filepath.Join(b.result, "f")); string(got) != text {
 						t.Errorf("on the source: %q", got)
 					}
-					kept := make([]byte, 100)
-					n, _ := old.ReadAt(kept, 0)
-					if string(kept[:n]) != string(before) {
-						t.Errorf("who had the old file open reads %q, want %q", kept[:n], before)
+					buf := make([]byte, 100)
+					n, _ := old.ReadAt(buf, 0)
+					if string(buf[:n]) != string(before) {
+						t.Errorf("a process that has the old file open reads %q, want %q", buf[:n], before)
 					}
 					testkit.Must(t, old.Close())
 				}
@@ -138,7 +138,7 @@ func TestEditorsSave(t *testing.T) {
 	})
 }
 
-// sed -i, in the mount, on a file that the source's host then reads.
+// sed -i in the mount changes the file on the source, and keeps its mode.
 func TestSedInPlace(t *testing.T) {
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		testkit.Must(t, os.WriteFile(filepath.Join(b.dir, "f"), []byte("one two\n"), 0o755))

@@ -21,11 +21,11 @@ func TestGit(t *testing.T) {
 		for _, dir := range []string{"repo", "clone", "bare.git", "tree"} {
 			b.run(dir, "git", "fsck", "--strict")
 		}
-		// The same on the source, by git itself.
 		testkit.Must(t, os.WriteFile(filepath.Join(b.dir, "repo/f3"), []byte("changed\n"), 0o644))
 		if s := b.run("repo", "git", "status", "--porcelain"); s != " M f3\n" {
 			t.Errorf("status after a change: %q", s)
 		}
+		// On the source the repositories are whole, too.
 		host := *b
 		host.dir = b.result
 		if s := host.run("repo", "git", "fsck", "--strict"); strings.Contains(s, "missing") {
@@ -63,7 +63,7 @@ func TestGo(t *testing.T) {
 			t.Setenv(k, v)
 		}
 		testkit.Must(t, os.Mkdir(filepath.Join(b.dir, "tmp"), 0o755))
-		b.run("", "cp", "-r", "--parents", "-t", filepath.Join(b.dir), here(t, "../../go.mod"), here(t, "../../go.sum"), here(t, "../../guard/names"))
+		b.run("", "cp", "-r", "--parents", "-t", filepath.Join(b.dir), absolute(t, "../../go.mod"), absolute(t, "../../go.sum"), absolute(t, "../../guard/names"))
 		root, err := filepath.Abs("../..")
 		testkit.Must(t, err)
 		mod := strings.TrimPrefix(root, "/")
@@ -97,7 +97,7 @@ func main() {
 }
 `
 
-func here(t *testing.T, rel string) string {
+func absolute(t *testing.T, rel string) string {
 	t.Helper()
 	p, err := filepath.Abs(rel)
 	testkit.Must(t, err)
@@ -135,8 +135,8 @@ func TestNpm(t *testing.T) {
 	})
 }
 
-// A virtual environment of Python. With --copies: by default bin/python is a
-// link to the interpreter outside the root, which is refused like any other.
+// A virtual environment of Python, with --copies. Without it bin/python would be a link that
+// leads out of the root, and such links are refused.
 func TestPythonVenv(t *testing.T) {
 	inside(t, byDefault, func(t *testing.T, b *box) {
 		need(t, "python3")
@@ -163,12 +163,12 @@ func TestMake(t *testing.T) {
 		} {
 			testkit.Must(t, os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o644))
 		}
-		step := func(what, commands, says string) {
+		step := func(what, commands, output string) {
 			t.Helper()
 			if n := strings.Count(b.run("", "make"), "cc -"); strconv.Itoa(n) != commands {
 				t.Errorf("%s: %d commands, want %s", what, n, commands)
 			}
-			if out := b.run("", "./prog"); out != says {
+			if out := b.run("", "./prog"); out != output {
 				t.Errorf("%s: the program says %q", what, out)
 			}
 		}
@@ -188,7 +188,8 @@ func TestMake(t *testing.T) {
 // tmux: server and client talk over a socket in the root, and a new server takes the place of
 // one that was killed.
 func TestTmux(t *testing.T) {
-	// A killed process closes its files, so its socket, before it is a zombie, and after it has no exe.
+	// The script waits until the killed server is a zombie. Only then has the kernel closed the
+	// server's socket.
 	inside(t, byDefault, func(t *testing.T, b *box) {
 		need(t, "tmux", "sh")
 		if s := b.sh(`tmux -S sock new-session -d -s one 'sleep 100'; tmux -S sock ls -F '#S'

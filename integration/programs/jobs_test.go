@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// jobVar makes a re-run of this test binary one of the jobs.
+// jobVar is the environment variable that makes a re-run of this test binary do a mapping.
 const jobVar = "ROOTSFS_PROGRAMS_JOB"
 
 // mapping is the job of a process that stores through a shared mapping.

@@ -54,8 +54,8 @@ func need(t testing.TB, programs ...string) {
 	}
 }
 
-// everywhere is all cache levels, for tests that are quick; the others run
-// where round trips are few, or at the default level only.
+// The cache levels at which a test runs: everywhere for quick tests, cached for tests that make
+// many round trips, byDefault for slow tests.
 var (
 	everywhere = []string{"audit", "strict", "max", staged}
 	cached     = []string{"audit", "max", staged}
@@ -65,7 +65,7 @@ var (
 // staged is used like a cache level: it is the default level with a staged root.
 const staged = "staged"
 
-// unstaged lists the levels for roots that are not written to.
+// unstaged returns levels without staged, for tests with a read-only root.
 func unstaged(levels []string) []string {
 	return slices.DeleteFunc(slices.Clone(levels), func(level string) bool { return level == staged })
 }

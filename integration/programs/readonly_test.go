@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// newReadOnly is a read-only root "r" over a sample and a repository.
+// newReadOnly mounts a read-only root "r" with a sample and a repository.
 func newReadOnly(t *testing.T, level string) *box {
 	t.Helper()
 	lab.NeedFUSE(t)
@@ -39,8 +39,7 @@ func newReadOnly(t *testing.T, level string) *box {
 	return b
 }
 
-// writes is every way to write that a shell's user has; each would succeed in a
-// writable directory.
+// writes are shell commands for every way to write. Each would succeed in a writable directory.
 var writes = []string{
 	"touch f", "touch new", "touch -d 2001-01-01 f", "touch -h -d 2001-01-01 link", "echo x > f", "echo x > new", "echo x >> f",
 	"mkdir new", "mkdir d/new", "rmdir empty", "rm -f f", "rm -rf d", "mv f g", "mv f d/f", "mv d empty/d", "ln f new", "ln -s f new",
@@ -63,7 +62,7 @@ func TestReadOnlyRefusesWrites(t *testing.T) {
 					t.Errorf("%s: %v, %q; want EROFS", w, err, out)
 				}
 			}
-			for name, call := range roCalls(b.dir) {
+			for name, call := range writeCalls(b.dir) {
 				if err := call(); !errors.Is(err, unix.EROFS) {
 					t.Errorf("%s: %v, want EROFS", name, err)
 				}
@@ -75,8 +74,8 @@ func TestReadOnlyRefusesWrites(t *testing.T) {
 	}
 }
 
-// roCalls returns the writing system calls that no common program makes without others.
-func roCalls(dir string) map[string]func() error {
+// writeCalls returns system calls for the ways to write that the commands in writes do not have.
+func writeCalls(dir string) map[string]func() error {
 	p := func(name string) string { return filepath.Join(dir, name) }
 	open := func(name string, flags int) func() error {
 		return func() error {
@@ -109,12 +108,12 @@ func roCalls(dir string) map[string]func() error {
 	}
 }
 
-// aclRead is the ACL u::r--,g::r--,o::r-- as the kernel takes it.
+// aclRead is the ACL u::r--,g::r--,o::r-- in the kernel's encoding.
 var aclRead = []byte{2, 0, 0, 0,
 	1, 0, 4, 0, 255, 255, 255, 255, 4, 0, 4, 0, 255, 255, 255, 255, 32, 0, 4, 0, 255, 255, 255, 255}
 
-// uncounted removes the link counts and sizes of directories from the output of ls -n or stat.
-// They are not real where names may be hidden.
+// uncounted is a shell filter that removes the link counts and sizes of directories from the
+// output of ls -n or stat. A mount does not show the real ones, because names may be hidden.
 const uncounted = ` | tr -s ' ' | sed -E -e '/^total /d' -e 's/^(d[^ ]*) [0-9]+/\1/' -e 's/^(d[^ ]* [0-9]+ [0-9]+) [0-9]+/\1/' -e 's/^(d.* directory) [0-9]+/\1/'`
 
 // In a read-only root every read works, and shows the contents of the source.
@@ -143,13 +142,13 @@ func TestReadOnlyReads(t *testing.T) {
 			if got, err := os.ReadFile(filepath.Join(b.home, "clone/d/g")); err != nil || string(got) != "two\n" {
 				t.Errorf("the clone: %q, %v", got, err)
 			}
-			mapped(t, b)
+			compareMapping(t, b)
 		})
 	}
 }
 
-// mapped reads a file through a mapping.
-func mapped(t *testing.T, b *box) {
+// compareMapping compares a mapping of a file with the source.
+func compareMapping(t *testing.T, b *box) {
 	t.Helper()
 	f, err := os.Open(filepath.Join(b.dir, "s/big"))
 	testkit.Must(t, err)

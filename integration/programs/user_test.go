@@ -14,11 +14,12 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// uid is a user for this package only, because other packages bound the number of their users'
-// processes.
+// uid is a user for this package only, because other packages limit the number of processes of
+// their users.
 const uid = 1002
 
-// As another user: new files belong to that user on the source, and the modes hold.
+// Another user than root works in the mount. New files belong to that user on the source, and the
+// files' modes are enforced.
 func TestAnotherUser(t *testing.T) {
 	guardtest.ShareTemp(t)
 	inside(t, everywhere, func(t *testing.T, b *box) {

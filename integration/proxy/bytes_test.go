@@ -90,21 +90,21 @@ for line in sys.stdin:
 func TestRecordedBytes(t *testing.T) {
 	dir := tree(t, strings.Repeat("line\r\n", 2000))
 	for _, c := range []struct {
-		name     string
-		newPlace placer
-		server   []string
+		name      string
+		newRunner newRunnerFunc
+		server    []string
 	}{
-		{"server-filesystem", newServed, published(t, "filesystem", dir)},
-		{"go", newServed, goCommand(t)},
-		// The message contains only roots, so a server whose own files are a root has one more
-		// here.
-		{"run", newConfined, []string{"python3", "-c", echoes}},
+		{"server-filesystem", newProxyRunner, published(t, "filesystem", dir)},
+		{"go", newProxyRunner, goCommand(t)},
+		// With rootsfs run, a server's own files must be a root, too, which would change the
+		// answers. So this server has no files.
+		{"run", newConfinedRunner, []string{"python3", "-c", echoes}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			newPlace, server := c.newPlace, c.server
+			newRunner, server := c.newRunner, c.server
 			without := talk(t, server, recorded(dir))
-			_ = os.Remove(dir + "/new") // of a server that writes
-			with := talk(t, newPlace(t, Root{"work", "rw", dir}).command(server...), recorded(dir))
+			_ = os.Remove(dir + "/new") // if the server has written it
+			with := talk(t, newRunner(t, Root{"work", "rw", dir}).command(server...), recorded(dir))
 			if len(with) < 9 || strings.Join(with, "") != strings.Join(without, "") {
 				t.Errorf("with the proxy\n%.3000q\nwithout\n%.3000q", with, without)
 			}
@@ -115,9 +115,9 @@ func TestRecordedBytes(t *testing.T) {
 // A program that speaks no MCP does not notice the proxy.
 func TestOrdinaryProgram(t *testing.T) { everywhere(t, inOrdinaryProgram) }
 
-func inOrdinaryProgram(t *testing.T, newPlace placer) {
+func inOrdinaryProgram(t *testing.T, newRunner newRunnerFunc) {
 	script := []string{"sh", "-c", `printf 'no end> '; tr a-f A-F; echo "ended" >&2; exit 0`}
-	for _, argv := range [][]string{script, newPlace(t).command(script...)} {
+	for _, argv := range [][]string{script, newRunner(t).command(script...)} {
 		cmd := commandOf(argv)
 		cmd.Stdin = strings.NewReader("ls -la\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"roots/list\"}\nlast")
 		out, err := cmd.Output()

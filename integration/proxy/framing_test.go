@@ -43,10 +43,10 @@ for await (const line of createInterface({ input: process.stdin })) {
 }
 `
 
-// plain is a request for roots, and framings are lines in which some host finds it: texts
-// inside a JSON string.
+// plain is a request for roots. It and framings are written as the inside of a JSON string.
 const plain = `{\"jsonrpc\":\"2.0\",\"id\":666,\"method\":\"roots/list\"}`
 
+// framings are texts in which some host finds the request plain.
 var framings = map[string]string{
 	"plain": plain + `\n`, "CR at both ends": `\r` + plain + `\r\n`, "two lines": `{\"a\":\n` + plain + `\n}\n`,
 	"in a string":  `{\"jsonrpc\":\"2.0\",\"method\":\"x\",\"params\":\"\n` + plain + `\n\"}\n`,
@@ -60,9 +60,9 @@ var framings = map[string]string{
 	"in an answer":             `{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":{\"inputRequests\":{\"r\":` + plain + `}}}\n`,
 }
 
-// pythonHost reads as the host of the Python SDK does: UTF-8, lines that end in LF alone,
-// and of each the value that the json module finds. It answers every request for roots, in
-// batches and in results, too.
+// pythonHost reads as the host of the Python SDK does: it decodes UTF-8, splits lines at LF
+// alone, and parses each with the json module. It answers every request for roots, in batches
+// and in results, too.
 const pythonHost = `
 import codecs, json, subprocess, sys
 server = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -97,7 +97,8 @@ while chunk := server.stdout.read1():
         act(m)
 `
 
-// A host that reads like the Python SDK's does not send its own roots either.
+// Behind the proxy, no server gets the host's own roots from a host that reads like the Python
+// SDK's, however the server frames its request.
 func TestFraming_PythonHost(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip(err)
@@ -112,23 +113,23 @@ func TestFraming_PythonHost(t *testing.T) {
 		}
 		return string(out)
 	}
-	for name, sent := range framings {
-		without := run([]string{"node", server, `"` + sent + `"`})
+	for name, framing := range framings {
+		without := run([]string{"node", server, `"` + framing + `"`})
 		if (name == "plain" || name == "a second key" || name == "in an answer") && !strings.Contains(without, "the-owner") {
 			t.Fatalf("%s: without the proxy, the host tells nothing, so that the test shows nothing: %s", name, without)
 		}
-		if out := run(newServed(t).command("node", server, `"`+sent+`"`)); strings.Contains(out, "the-owner") {
+		if out := run(newProxyRunner(t).command("node", server, `"`+framing+`"`)); strings.Contains(out, "the-owner") {
 			t.Errorf("%s: the host told its roots: %s", name, out)
 		}
 	}
 }
 
-// A real host on the TypeScript SDK does not send its own roots either, however a server frames
-// its request. Without the proxy it does.
+// Behind the proxy, no server gets the host's own roots from a real host on the TypeScript SDK,
+// however the server frames its request. Without the proxy the server gets them.
 func TestFraming_TypeScriptHost(t *testing.T) {
-	beside := filepath.Dir(needPeers(t).Module())
+	moduleDir := filepath.Dir(needPeers(t).Module())
 	script := func(text string) string {
-		f, err := os.CreateTemp(beside, "framing-*.mjs") // where the modules are that it imports
+		f, err := os.CreateTemp(moduleDir, "framing-*.mjs") // beside the modules that it imports
 		testkit.Must(t, err)
 		t.Cleanup(func() { _ = os.Remove(f.Name()) })
 		_, err = f.WriteString(text)
@@ -148,8 +149,8 @@ func TestFraming_TypeScriptHost(t *testing.T) {
 	if out := run([]string{"node", server, `"` + plain + `\n"`}); !strings.Contains(out, "the-owner") {
 		t.Fatalf("without the proxy, the host tells nothing, so that the test shows nothing: %s", out)
 	}
-	for name, sent := range framings {
-		if out := run(newServed(t).command("node", server, `"`+sent+`"`)); strings.Contains(out, "the-owner") {
+	for name, framing := range framings {
+		if out := run(newProxyRunner(t).command("node", server, `"`+framing+`"`)); strings.Contains(out, "the-owner") {
 			t.Errorf("%s: the host told its roots: %s", name, out)
 		}
 	}

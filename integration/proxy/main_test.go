@@ -53,38 +53,38 @@ func needPeers(t testing.TB) *files.Peers {
 	return p
 }
 
-// place is a way to run a server, with roots that a test can change meanwhile: behind the proxy
-// only (see Serve), or confined by `rootsfs run`.
-type place interface {
-	// command is the command line by which a host starts the server.
+// runner runs a server, behind the proxy only (see Serve) or confined by `rootsfs run`. A test
+// can change the server's roots meanwhile.
+type runner interface {
+	// command returns the command line by which a host starts the server.
 	command(server ...string) []string
 	grant(name, mode, dir string)
 	revoke(name string)
 }
 
-// placer returns a place with roots.
-type placer func(t testing.TB, roots ...Root) place
+// newRunnerFunc makes a runner with roots.
+type newRunnerFunc func(t testing.TB, roots ...Root) runner
 
-// everywhere runs a test in each kind of place.
-func everywhere(t *testing.T, f func(t *testing.T, newPlace placer)) {
-	t.Run("proxy", func(t *testing.T) { f(t, newServed) })
-	t.Run("run", func(t *testing.T) { f(t, newConfined) })
+// everywhere runs a test with each kind of runner.
+func everywhere(t *testing.T, f func(t *testing.T, newRunner newRunnerFunc)) {
+	t.Run("proxy", func(t *testing.T) { f(t, newProxyRunner) })
+	t.Run("run", func(t *testing.T) { f(t, newConfinedRunner) })
 }
 
-// served is the place made by Serve.
-type served struct {
+// proxyRunner runs a server by Serve.
+type proxyRunner struct {
 	t       testing.TB
 	cfg     Config
 	control net.Conn
 	answers *bufio.Scanner
 }
 
-func newServed(t testing.TB, roots ...Root) place {
+func newProxyRunner(t testing.TB, roots ...Root) runner {
 	t.Helper()
-	return &served{t: t, cfg: Config{Roots: roots, Control: filepath.Join(t.TempDir(), "control")}}
+	return &proxyRunner{t: t, cfg: Config{Roots: roots, Control: filepath.Join(t.TempDir(), "control")}}
 }
 
-func (p *served) command(server ...string) []string {
+func (p *proxyRunner) command(server ...string) []string {
 	p.t.Helper()
 	p.cfg.Command = server
 	self, err := os.Executable()
@@ -94,7 +94,8 @@ func (p *served) command(server ...string) []string {
 	return []string{"env", serveVar + "=" + string(arg), self}
 }
 
-func (p *served) tell(format string, args ...any) {
+// tell sends a line to Serve's control socket, and waits for the answer.
+func (p *proxyRunner) tell(format string, args ...any) {
 	p.t.Helper()
 	if p.control == nil {
 		c, err := net.Dial("unix", p.cfg.Control)
@@ -109,11 +110,11 @@ func (p *served) tell(format string, args ...any) {
 	}
 }
 
-func (p *served) grant(name, mode, dir string) {
+func (p *proxyRunner) grant(name, mode, dir string) {
 	p.t.Helper()
 	p.tell("grant %s %s %s", name, mode, dir)
 }
-func (p *served) revoke(name string) { p.t.Helper(); p.tell("revoke %s", name) }
+func (p *proxyRunner) revoke(name string) { p.t.Helper(); p.tell("revoke %s", name) }
 
 // goServer is a server on the Go SDK that asks for a file.
 func goServer() error {

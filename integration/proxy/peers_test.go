@@ -92,10 +92,10 @@ func published(t testing.TB, name string, args ...string) []string {
 // directories: roots are advice to it, which is why run confines.
 func TestServerFilesystem(t *testing.T) { everywhere(t, inServerFilesystem) }
 
-func inServerFilesystem(t *testing.T, newPlace placer) {
+func inServerFilesystem(t *testing.T, newRunner newRunnerFunc) {
 	first, second := tree(t, "one"), tree(t, "two")
-	at := newPlace(t, Root{"one", "ro", first})
-	p := host(t, at.command(published(t, "filesystem", t.TempDir())...), nil, handshake)
+	r := newRunner(t, Root{"one", "ro", first})
+	p := host(t, r.command(published(t, "filesystem", t.TempDir())...), nil, handshake)
 	has := func(yes, no string) func(string) bool {
 		return func(s string) bool { return strings.Contains(s, yes) && (no == "" || !strings.Contains(s, no)) }
 	}
@@ -103,21 +103,21 @@ func inServerFilesystem(t *testing.T, newPlace placer) {
 	if got := p.tool("read_text_file", map[string]any{"path": first + "/a.txt"}); got != "one" {
 		t.Errorf("it read %q", got)
 	}
-	at.grant("two", "ro", second)
+	r.grant("two", "ro", second)
 	p.until("list_allowed_directories", has(second, ""))
-	at.revoke("one")
+	r.revoke("one")
 	p.until("list_allowed_directories", has(second, first))
 }
 
 // server-everything shows the roots that it got.
 func TestServerEverything(t *testing.T) { everywhere(t, inServerEverything) }
 
-func inServerEverything(t *testing.T, newPlace placer) {
+func inServerEverything(t *testing.T, newRunner newRunnerFunc) {
 	dir := tree(t, "one")
-	at := newPlace(t, Root{"one", "ro", dir})
-	p := host(t, at.command(published(t, "everything", "stdio")...), nil, handshake)
+	r := newRunner(t, Root{"one", "ro", dir})
+	p := host(t, r.command(published(t, "everything", "stdio")...), nil, handshake)
 	p.until("get-roots-list", func(s string) bool { return strings.Contains(s, dir) && strings.Contains(s, "one") })
-	at.revoke("one")
+	r.revoke("one")
 	p.until("get-roots-list", func(s string) bool { return !strings.Contains(s, dir) })
 }
 
@@ -125,18 +125,18 @@ func inServerEverything(t *testing.T, newPlace placer) {
 // and reads.
 func TestTypeScriptServer(t *testing.T) { everywhere(t, inTypeScriptServer) }
 
-func inTypeScriptServer(t *testing.T, newPlace placer) {
+func inTypeScriptServer(t *testing.T, newRunner newRunnerFunc) {
 	dir := tree(t, "hello")
 	text, err := os.ReadFile("../files/testdata/peer.mjs")
 	testkit.Must(t, err)
-	// Beside the modules it imports: a link to them would lead out of its root.
+	// The script lies beside the modules that it imports: a link to them would lead out of its root.
 	script, err := os.CreateTemp(filepath.Dir(needPeers(t).Module()), "peer-*.mjs")
 	testkit.Must(t, err)
 	t.Cleanup(func() { _ = os.Remove(script.Name()) })
 	_, err = script.Write(text)
 	testkit.Must(t, errors.Join(err, script.Chmod(0o644), script.Close()))
 	asked := 0
-	p := host(t, newPlace(t).command("node", script.Name()), &mcp.ClientOptions{
+	p := host(t, newRunner(t).command("node", script.Name()), &mcp.ClientOptions{
 		ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			asked++
 			if !strings.Contains(req.Params.Message, dir) {
@@ -166,21 +166,21 @@ func inTypeScriptServer(t *testing.T, newPlace placer) {
 	}
 }
 
-// This is a script without an SDK, which prints text before its first message.
+// A server without an SDK, a Python script, prints text before its first message.
 func TestPython(t *testing.T) { everywhere(t, inPython) }
 
-func inPython(t *testing.T, newPlace placer) {
+func inPython(t *testing.T, newRunner newRunnerFunc) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is missing")
 	}
 	dir := tree(t, "hello")
 	script, err := filepath.Abs("testdata/server.py")
 	testkit.Must(t, err)
-	at := newPlace(t, Root{"work", "ro", dir})
-	// It greets on standard output with text that no host reads as a message. Such text passes
-	// before the host's first message, and is refused afterwards. The host is the test itself,
+	r := newRunner(t, Root{"work", "ro", dir})
+	// The script greets on standard output with text that no host reads as a message. Such text
+	// passes before the host's first message, and is refused afterwards. The host is the test itself,
 	// because the Go SDK drops a server that prints text other than JSON.
-	lines := talk(t, at.command("python3", script), []string{
+	lines := talk(t, r.command("python3", script), []string{
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"h","version":"1"}}}`,
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"roots"}}`,
 		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"read","arguments":{"path":"work/a.txt"}}}`,
@@ -198,14 +198,14 @@ func inPython(t *testing.T, newPlace placer) {
 	}
 }
 
-// A server on the Go SDK gets the roots and reads through them: by requests of its own, and, since
-// 2026-07-28, inside a result.
+// A server on the Go SDK gets the roots, and reads a file in one of them. In the handshake's
+// revision it sends requests of its own; since 2026-07-28 it asks for the roots inside a result.
 func TestGoServer(t *testing.T) { everywhere(t, inGoServer) }
 
-func inGoServer(t *testing.T, newPlace placer) {
+func inGoServer(t *testing.T, newRunner newRunnerFunc) {
 	dir := tree(t, "hello")
 	for _, revision := range []string{handshake, modern} {
-		p := host(t, newPlace(t, Root{"work", "ro", dir}).command(goCommand(t)...), nil, revision)
+		p := host(t, newRunner(t, Root{"work", "ro", dir}).command(goCommand(t)...), nil, revision)
 		if got := p.tool("roots", struct{}{}); !strings.Contains(got, "file://"+dir) {
 			t.Errorf("%s: roots: %s", revision, got)
 		}
@@ -220,11 +220,11 @@ func inGoServer(t *testing.T, newPlace placer) {
 // 2026-07-28 it gets the question in the place of the tool's answer.
 func TestGoServerConsent(t *testing.T) { everywhere(t, inGoServerConsent) }
 
-func inGoServerConsent(t *testing.T, newPlace placer) {
+func inGoServerConsent(t *testing.T, newRunner newRunnerFunc) {
 	for _, revision := range []string{handshake, modern} {
 		dir, other := tree(t, "hello"), tree(t, "other")
 		var asked []string
-		p := host(t, newPlace(t).command(goCommand(t)...), &mcp.ClientOptions{
+		p := host(t, newRunner(t).command(goCommand(t)...), &mcp.ClientOptions{
 			ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				asked = append(asked, req.Params.Message)
 				if strings.Contains(req.Params.Message, other) {
@@ -248,16 +248,16 @@ func inGoServerConsent(t *testing.T, newPlace placer) {
 // The MCP Inspector as host, in its CLI mode.
 func TestInspector(t *testing.T) { everywhere(t, inInspector) }
 
-func inInspector(t *testing.T, newPlace placer) {
+func inInspector(t *testing.T, newRunner newRunnerFunc) {
 	dir := tree(t, "hello")
 	cli := needPeers(t).Module("@modelcontextprotocol", "inspector-cli", "build", "index.js")
 	inspect := func(server []string, args ...string) string {
 		t.Helper()
-		line := newPlace(t, Root{"work", "ro", dir}).command(server...)
-		// It wants the beginning of the command before its own options.
+		line := newRunner(t, Root{"work", "ro", dir}).command(server...)
+		// The Inspector expects the first word of the command before its own options.
 		argv := append(append([]string{"node", cli, line[0]}, args...), "--")
 		cmd := commandOf(append(argv, line[1:]...))
-		cmd.Dir = filepath.Dir(cli) // from where it finds its package.json
+		cmd.Dir = filepath.Dir(cli) // from there the Inspector finds its package.json
 		var errs bytes.Buffer
 		cmd.Stderr = &errs
 		out, err := cmd.Output()

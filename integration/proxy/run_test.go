@@ -30,8 +30,8 @@ var rootsfs = sync.OnceValues(func() (string, error) {
 	return path, testkit.Build(path, "../../cmd/rootsfs")
 })
 
-// confined is the place made by `rootsfs run`.
-type confined struct {
+// confinedRunner runs a server by `rootsfs run`.
+type confinedRunner struct {
 	t       testing.TB
 	program string
 	name    string
@@ -40,13 +40,13 @@ type confined struct {
 	flags   []string
 }
 
-var places atomic.Int64
+var runners atomic.Int64
 
-func newConfined(t testing.TB, roots ...Root) place {
+func newConfinedRunner(t testing.TB, roots ...Root) runner {
 	t.Helper()
 	program, err := rootsfs()
 	testkit.Must(t, err)
-	p := &confined{t: t, program: program, name: fmt.Sprintf("place%d", places.Add(1)), roots: roots}
+	p := &confinedRunner{t: t, program: program, name: fmt.Sprintf("runner%d", runners.Add(1)), roots: roots}
 	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
 		dir := t.TempDir()
 		testkit.Must(t, os.Chmod(dir, 0o700))
@@ -55,7 +55,7 @@ func newConfined(t testing.TB, roots ...Root) place {
 	return p
 }
 
-func (p *confined) command(server ...string) []string {
+func (p *confinedRunner) command(server ...string) []string {
 	p.t.Helper()
 	argv := append([]string{"env"}, p.env...)
 	argv = append(argv, p.program, "run", "--name", p.name)
@@ -70,7 +70,7 @@ func spec(name, mode, dir string) string { return name + "=" + dir + ":" + mode 
 
 // files returns the flags that make the server's own files roots. A user would do the same, or
 // install the server among the system's programs.
-func (p *confined) files(server []string) []string {
+func (p *confinedRunner) files(server []string) []string {
 	var flags []string
 	have := map[string]bool{}
 	for _, r := range p.roots {
@@ -96,7 +96,7 @@ func (p *confined) files(server []string) []string {
 	return flags
 }
 
-func (p *confined) mustRun(args ...string) {
+func (p *confinedRunner) mustRun(args ...string) {
 	p.t.Helper()
 	cmd := exec.Command(p.program, args...)
 	cmd.Env = append(os.Environ(), p.env...)
@@ -105,12 +105,12 @@ func (p *confined) mustRun(args ...string) {
 	}
 }
 
-func (p *confined) grant(name, mode, dir string) {
+func (p *confinedRunner) grant(name, mode, dir string) {
 	p.t.Helper()
 	p.mustRun("roots", "add", "--session", p.name, spec(name, mode, dir))
 }
 
-func (p *confined) revoke(name string) {
+func (p *confinedRunner) revoke(name string) {
 	p.t.Helper()
 	p.mustRun("revoke", "--session", p.name, name)
 }
@@ -120,7 +120,7 @@ func (p *confined) revoke(name string) {
 func TestRevokeDuringAToolCall(t *testing.T) {
 	dir := tree(t, "hello")
 	other := tree(t, "other")
-	at := newConfined(t, Root{"work", "rw", dir}, Root{"other", "ro", other})
+	r := newConfinedRunner(t, Root{"work", "rw", dir}, Root{"other", "ro", other})
 	const reads = `
 import json, os, sys, time
 for line in sys.stdin:
@@ -146,14 +146,14 @@ for line in sys.stdin:
         r = {"content": [{"type": "text", "text": text}]}
     print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": r}), flush=True)
 `
-	p := host(t, at.command("python3", "-u", "-c", reads), nil, handshake)
+	p := host(t, r.command("python3", "-u", "-c", reads), nil, handshake)
 	got := make(chan string)
 	began := filepath.Join(dir, "began")
 	go func() {
 		got <- p.tool("read", map[string]any{"path": dir + "/a.txt", "until": began})
 	}()
 	testkit.Until(t, "the call begins", func() bool { _, err := os.Stat(began); return err == nil })
-	at.revoke("work")
+	r.revoke("work")
 	if text := <-got; !strings.HasPrefix(text, "refused: ") {
 		t.Errorf("the call under way: %q", text)
 	}
@@ -165,8 +165,8 @@ for line in sys.stdin:
 	}
 }
 
-// A server is fetched into a cold cache, with the network that this needs, and then
-// started from the files that HOME has kept, without a network.
+// npx fetches a server into an empty HOME, with a network. Then it starts the server from the
+// files that HOME has kept, without a network.
 func TestFetched(t *testing.T) {
 	if _, err := exec.LookPath("npx"); err != nil {
 		t.Skip("npx is missing")
@@ -176,12 +176,12 @@ func TestFetched(t *testing.T) {
 		cache string
 		flags []string
 	}{{"cold", []string{"--net", "--home", home}}, {"warm", []string{"--home", home}}} {
-		at := newConfined(t, Root{"work", "ro", dir})
-		at.(*confined).flags = c.flags
-		if os.Getenv("NODE_EXTRA_CA_CERTS") != "" { // a network with a proxy of its own before the registry
-			at.(*confined).flags = append(c.flags, "--env", "NODE_EXTRA_CA_CERTS")
+		r := newConfinedRunner(t, Root{"work", "ro", dir})
+		r.(*confinedRunner).flags = c.flags
+		if os.Getenv("NODE_EXTRA_CA_CERTS") != "" { // the network reaches the registry through a proxy of its own
+			r.(*confinedRunner).flags = append(c.flags, "--env", "NODE_EXTRA_CA_CERTS")
 		}
-		p := host(t, at.command("npx", "-y", "@modelcontextprotocol/server-filesystem@2026.8.31", dir), nil, handshake)
+		p := host(t, r.command("npx", "-y", "@modelcontextprotocol/server-filesystem@2026.8.31", dir), nil, handshake)
 		if got := p.tool("read_text_file", map[string]any{"path": dir + "/a.txt"}); got != "hello" {
 			t.Errorf("%s: it read %q", c.cache, got)
 		}
@@ -191,13 +191,13 @@ func TestFetched(t *testing.T) {
 	}
 }
 
-// R084: if a server floods the proxy with refused lines and ends, the records count all of
-// them, and take a fraction of the size of its output. Nothing keeps the run alive.
+// R084: if a server floods the proxy with refused lines and ends, the records count all of the
+// lines, and take a fraction of the size of the server's output. Then the run ends.
 func TestFlood(t *testing.T) {
 	const lines = 200_000
-	at := newConfined(t).(*confined)
-	at.flags = []string{"--mcp", "on"}
-	cmd := commandOf(at.command("python3", "-c", fmt.Sprintf(`
+	r := newConfinedRunner(t).(*confinedRunner)
+	r.flags = []string{"--mcp", "on"}
+	cmd := commandOf(r.command("python3", "-c", fmt.Sprintf(`
 import sys
 sys.stdout.write("[" + ",".join(['{"jsonrpc":"2.0","id":1,"method":"files/evil"}'] * 1000000) + "]\n")
 for n in range(%d):
@@ -208,7 +208,7 @@ for n in range(%d):
 		t.Fatalf("%v\n%.2000s", err, out)
 	}
 	state := ""
-	for _, e := range at.env {
+	for _, e := range r.env {
 		if dir, ok := strings.CutPrefix(e, "XDG_STATE_HOME="); ok {
 			state = dir
 		}
@@ -226,10 +226,10 @@ for n in range(%d):
 				Count  int // of equal records that were folded
 			}{Count: 1}
 			if json.Unmarshal([]byte(line), &rec) != nil {
-				continue // of another kind of file
+				continue // a line of another kind of file
 			}
 			n := 1
-			_, _ = fmt.Sscanf(rec.Detail, "%d more within a second", &n) // without this text it is one
+			_, _ = fmt.Sscanf(rec.Detail, "%d more within a second", &n) // without this text n stays 1
 			n *= rec.Count
 			switch {
 			case strings.Contains(rec.Detail, "a field twice"):

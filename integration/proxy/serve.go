@@ -71,7 +71,7 @@ func allow(_ context.Context, q *broker.Question) (broker.Answer, error) {
 	return a, nil
 }
 
-// run starts the server and carries until it has ended.
+// run starts the server and forwards messages until it has ended.
 func run(ctx context.Context, s *broker.Session, command []string) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
@@ -88,16 +88,16 @@ func run(ctx context.Context, s *broker.Session, command []string) error {
 	if err = errors.Join(err, inR.Close(), outW.Close()); err != nil {
 		return errors.Join(err, in.Close(), out.Close())
 	}
-	gone, ended := make(chan struct{}), error(nil)
+	gone, waitErr := make(chan struct{}), error(nil)
 	go func() {
-		ended = cmd.Wait()
+		waitErr = cmd.Wait()
 		close(gone)
 	}()
 	err = proxy.Run(ctx, proxy.Options{
 		Host: proxy.Stdin(), HostOut: os.Stdout, Server: in, ServerOut: out, Session: s, Mode: proxy.Auto, Gone: gone,
 	})
 	<-gone
-	return errors.Join(err, ended)
+	return errors.Join(err, waitErr)
 }
 
 func grant(ctx context.Context, reg *guard.Registry, r Root) error {

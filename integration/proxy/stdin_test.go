@@ -33,8 +33,8 @@ func copyStdin() error {
 	return err
 }
 
-// Every kind of standard input is read whole, from where it stands, and standard
-// output stays blocking.
+// Every kind of standard input is read to its end, from its current position, and
+// standard output stays blocking.
 func TestStdin(t *testing.T) {
 	self, err := os.Executable()
 	testkit.Must(t, err)

@@ -55,8 +55,7 @@ type board struct {
 	BareTries atomic.Int64
 	BareLeaks atomic.Int64
 	Leaks     atomic.Int64
-	// Ops counts the operations of each kind that were tried, Done the ones that
-	// succeeded.
+	// Ops counts the attempts of each operation in ops, Done the attempts that succeeded.
 	Ops, Done [64]atomic.Int64
 }
 
@@ -78,8 +77,8 @@ func openBoard(path string) (*board, error) {
 	return (*board)(unsafe.Pointer(&m[0])), nil
 }
 
-// leaked counts a leak, and prints the first few.
-func (b *board) leaked(format string, args ...any) {
+// reportLeak counts a leak, and prints the first few.
+func (b *board) reportLeak(format string, args ...any) {
 	if b.Leaks.Add(1) <= 20 {
 		fmt.Fprintf(os.Stderr, "LEAK: "+format+"\n", args...)
 	}

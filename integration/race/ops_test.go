@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func statOf(fi os.FileInfo) uint64 { return fi.Sys().(*syscall.Stat_t).Ino }
+func inodeOf(fi os.FileInfo) uint64 { return fi.Sys().(*syscall.Stat_t).Ino }
 
 // ops lists the operations on names under exchange.
 var ops = []struct {
@@ -42,7 +42,7 @@ var ops = []struct {
 	}},
 	{"create without O_EXCL", func(w *worker) error {
 		path := filepath.Join(w.parent(), "f")
-		return w.with(path, unix.O_RDWR|unix.O_CREAT, func(fd int) error { w.check(path, fd); return nil })
+		return w.with(path, unix.O_RDWR|unix.O_CREAT, func(fd int) error { w.checkFile(path, fd); return nil })
 	}},
 	{"create victim", func(w *worker) error {
 		return w.with(filepath.Join(w.parent(), "victim"), unix.O_RDWR|unix.O_CREAT, func(fd int) error { _, err := unix.Write(fd, []byte(plain)); return err })
@@ -62,7 +62,7 @@ var ops = []struct {
 	}},
 	{"rename out of it", (*worker).steal},
 	{"rename exchange", func(w *worker) error {
-		// a/il is left out: inner/f is known by its inode.
+		// parents[5:] are left out: a/il may lead to inner/f, which the workers know by its inode.
 		x, y := w.pick(parents[:5]), w.pick(parents[:5])
 		return unix.Renameat2(unix.AT_FDCWD, w.p(x+"/f"), unix.AT_FDCWD, w.p(y+"/f"), unix.RENAME_EXCHANGE)
 	}},
@@ -93,7 +93,7 @@ var ops = []struct {
 	{"copy_file_range from", (*worker).copyFrom},
 	{"copy_file_range to", (*worker).copyTo},
 	{"O_TMPFILE and link", (*worker).tmpfile},
-	{"openat from a directory held", (*worker).held},
+	{"openat from a directory held", (*worker).holdDirectory},
 	{"O_PATH and /proc/self/fd", (*worker).opath},
 }
 
@@ -101,21 +101,21 @@ func (w *worker) stat(path string, how func(string, *unix.Stat_t) error) error {
 	var st unix.Stat_t
 	err := how(path, &st)
 	if err == nil {
-		w.look(path, &st)
+		w.checkAttributes(path, &st)
 	}
 	return err
 }
 
-// readNoFollow must not reach the target of a link inside.
+// readNoFollow opens names with O_NOFOLLOW, which must not reach the target of a link.
 func (w *worker) readNoFollow() error {
 	path := w.p(w.pick([]string{"a/ifl", "a/fl", "a/ff"}))
 	return w.with(path, unix.O_RDONLY|unix.O_NOFOLLOW, func(fd int) error {
-		w.check(path, fd)
+		w.checkFile(path, fd)
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
 			return err
 		}
-		if st.Ino == w.other {
+		if st.Ino == w.innerInode {
 			w.leak("%s: O_NOFOLLOW arrived at inner/f", path)
 		}
 		return nil
@@ -130,7 +130,7 @@ func (w *worker) mmap() error {
 			return err
 		}
 		defer func() { _ = unix.Munmap(m) }()
-		w.see(path, append([]byte(nil), m...))
+		w.checkBytes(path, append([]byte(nil), m...))
 		return nil
 	})
 }
@@ -141,7 +141,7 @@ func (w *worker) steal() error {
 	if err := unix.Rename(filepath.Join(w.parent(), "victim"), loot); err != nil {
 		return err
 	}
-	return w.with(loot, unix.O_RDONLY, func(fd int) error { w.check(loot, fd); return nil })
+	return w.with(loot, unix.O_RDONLY, func(fd int) error { w.checkFile(loot, fd); return nil })
 }
 
 func (w *worker) linkFrom() error {
@@ -151,13 +151,13 @@ func (w *worker) linkFrom() error {
 		return err
 	}
 	defer func() { _ = unix.Unlink(mine) }()
-	return w.with(mine, unix.O_RDONLY, func(fd int) error { w.check(mine, fd); return nil })
+	return w.with(mine, unix.O_RDONLY, func(fd int) error { w.checkFile(mine, fd); return nil })
 }
 
 func (w *worker) getxattr() error {
 	path, buf := w.file(), make([]byte, 1024)
 	if n, err := unix.Getxattr(path, canaryAttr, buf); err == nil {
-		w.see(path, buf[:n])
+		w.checkBytes(path, buf[:n])
 	}
 	n, err := unix.Listxattr(path, buf)
 	if err == nil && strings.Contains(string(buf[:n]), canaryAttr) {
@@ -172,17 +172,17 @@ func (w *worker) list() error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		w.see(path, []byte(e.Name()))
+		w.checkBytes(path, []byte(e.Name()))
 		_ = w.stat(path, unix.Lstat)
 		if !e.IsDir() {
-			_ = w.with(path, unix.O_RDONLY, func(fd int) error { w.check(path, fd); return nil })
+			_ = w.with(path, unix.O_RDONLY, func(fd int) error { w.checkFile(path, fd); return nil })
 		}
 	}
 	return err
 }
 
-// readlink must not return a target that leads out. The test follows a target that stays inside
-// itself, through the root.
+// readlink reads a link, which must not return a target that leads out. It opens a target that
+// stays inside through the root.
 func (w *worker) readlink() error {
 	link := w.p(w.pick(links))
 	buf := make([]byte, 4096)
@@ -195,7 +195,7 @@ func (w *worker) readlink() error {
 		w.leak("%s: told a target outside: %q", link, target)
 	}
 	path := filepath.Join(filepath.Dir(link), target)
-	return w.with(path, unix.O_RDONLY, func(fd int) error { w.check(path, fd); return nil })
+	return w.with(path, unix.O_RDONLY, func(fd int) error { w.checkFile(path, fd); return nil })
 }
 
 func (w *worker) copyFrom() error {
@@ -203,7 +203,7 @@ func (w *worker) copyFrom() error {
 	return w.with(w.file(), unix.O_RDONLY, func(in int) error {
 		return w.with(mine, unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC, func(out int) error {
 			_, err := unix.CopyFileRange(in, nil, out, nil, 256, 0)
-			w.check(mine, out)
+			w.checkFile(mine, out)
 			return err
 		})
 	})
@@ -232,8 +232,8 @@ func (w *worker) tmpfile() error {
 	return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, mine, unix.AT_SYMLINK_FOLLOW)
 }
 
-// held keeps a directory open over several operations.
-func (w *worker) held() error {
+// holdDirectory opens a directory, and then several files by that descriptor.
+func (w *worker) holdDirectory() error {
 	dir := w.parent()
 	d, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -247,7 +247,7 @@ func (w *worker) held() error {
 			continue
 		}
 		err = nil
-		w.check(dir+" held, "+name, fd)
+		w.checkFile(dir+" held, "+name, fd)
 		unix.Close(fd)
 	}
 	return err
@@ -261,5 +261,5 @@ func (w *worker) opath() error {
 		return err
 	}
 	defer unix.Close(p)
-	return w.with(fmt.Sprintf("/proc/self/fd/%d", p), unix.O_RDONLY, func(fd int) error { w.check(path, fd); return nil })
+	return w.with(fmt.Sprintf("/proc/self/fd/%d", p), unix.O_RDONLY, func(fd int) error { w.checkFile(path, fd); return nil })
 }

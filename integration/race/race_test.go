@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// wanted is the number of swaps and operations that a race needs before it may end.
-type wanted struct {
+// goal is the number of swaps, rounds and leaks that a race must reach before it may end.
+type goal struct {
 	swaps  int64 // exchanges that succeeded
 	rounds int64 // tries of every operation
 	leaks  int64 // canaries that bare opens have seen
@@ -35,9 +35,9 @@ func TestNothingEscapes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make an outside that belongs to somebody else, by which it is known")
 	}
-	want := wanted{swaps: 8_000, rounds: 20, leaks: 10}
+	want := goal{swaps: 8_000, rounds: 20, leaks: 10}
 	if lab.Soak() {
-		want = wanted{swaps: 1_000_000, rounds: 500, leaks: 1000}
+		want = goal{swaps: 1_000_000, rounds: 500, leaks: 1000}
 	}
 	for _, level := range []string{"strict", "audit", "max", staged} {
 		t.Run(level, func(t *testing.T) { raceAt(t, level, want) })
@@ -47,7 +47,7 @@ func TestNothingEscapes(t *testing.T) {
 // staged is used like a cache level: it is the default level with a staged root.
 const staged = "staged"
 
-func raceAt(t *testing.T, level string, want wanted) {
+func raceAt(t *testing.T, level string, want goal) {
 	base := lab.Dir(t)
 	src, out := buildTrees(t, base)
 	roots := []lab.Root{{Name: "code", Dir: src}}
@@ -108,8 +108,9 @@ func raceAt(t *testing.T, level string, want wanted) {
 // takes no part in the race.
 func neverSucceeds(i int) bool { return ops[i].name == "rmdir empty" || ops[i].name == "removexattr" }
 
-// waitFor waits until the race has reached a state.
-func waitFor(b *board, want wanted) bool {
+// waitFor waits until the race has reached want, or giveUp has passed. It reports whether the
+// race has reached want.
+func waitFor(b *board, want goal) bool {
 	enough := func() bool {
 		for i := range ops {
 			if b.Ops[i].Load() < want.rounds || b.Done[i].Load() == 0 && !neverSucceeds(i) {

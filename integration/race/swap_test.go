@@ -45,7 +45,7 @@ func (s *swapper) leave() bool {
 	if err := os.Rename(here, there); err != nil {
 		return false
 	}
-	// A link to the canaries beside the visitor, not to the visitor.
+	// The link leads to the canaries beside the visitor, not to the visitor.
 	linked := os.Symlink(filepath.Dir(there), here) == nil
 	if linked {
 		_ = os.Remove(here)
@@ -70,7 +70,7 @@ func (s *swapper) run() error {
 	return nil
 }
 
-// settle moves the visitor back into the root, whatever the last round was.
+// settle moves the visitor back into the root if the last round has left it outside.
 func (s *swapper) settle() {
 	there := filepath.Join(s.out, "park", "visitor")
 	if _, err := os.Lstat(there); err == nil {

@@ -24,7 +24,7 @@ const (
 	other      = "OTHER" // in the in-root file that links are made to point at
 )
 
-// dirNames are the names in each exchanged directory, inside and outside: the same names,
+// dirNames are the names in each exchanged directory. They are the same inside and outside,
 // so that every operation would hit something outside.
 var dirNames = []string{"f", "victim", "sub/f", "sub/victim"}
 
@@ -96,8 +96,9 @@ func mark(t testing.TB, out string) {
 	}
 }
 
-// picture describes the outside tree completely, one line a file. The directory that visits
-// park changes park's times, and is left out itself.
+// picture describes the outside tree completely, with one line for each file. It leaves out the
+// directory park/visitor, which the swapper moves, and the times, links and size of park, which
+// these moves change.
 func picture(t testing.TB, out string) string {
 	t.Helper()
 	var lines []string

@@ -13,26 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The names under exchange. link is where one of the exchanged names is the
-// last element, so that a following open goes by READLINK.
+// The names under exchange.
 var (
 	dirs = []string{"a/dl", "a/dl/sub", "p1/p2", "p1/p2/p3", "m/out", "m/out/sub", "a/il", "a/abs"}
-	// parents hold f and victim in both forms.
+	// parents contain f and victim before and after each exchange.
 	parents = []string{"a/dl", "a/dl/sub", "p1/p2/p3", "m/out", "m/out/sub", "a/il", "a/abs"}
 	files   = []string{"a/dl/f", "a/dl/sub/f", "a/fl", "a/ff", "p1/p2/p3/f", "m/out/f", "m/out/sub/f", "a/il/f", "a/ifl", "a/abs/f"}
-	links   = []string{"a/dl", "a/dl.alt", "a/fl", "a/fl.alt", "p1/p2", "p1/alt", "a/abs", "a/abs.alt", "m/out", "a/il.alt", "a/ifl.alt"}
+	// links are the exchanged names, which are links at times. The operation readlink uses them.
+	links = []string{"a/dl", "a/dl.alt", "a/fl", "a/fl.alt", "p1/p2", "p1/alt", "a/abs", "a/abs.alt", "m/out", "a/il.alt", "a/ifl.alt"}
 )
 
 // worker does operations under root until it is told to stop.
 type worker struct {
-	b         *board
-	id        int
-	root, src string
-	bare      bool
-	outside   map[uint64]string // inode numbers of the canaries
-	other     uint64            // inode number of inner/f
-	rnd       *rand.Rand
-	op        string
+	b          *board
+	id         int
+	root, src  string
+	bare       bool
+	outside    map[uint64]string // inode numbers of the canaries
+	innerInode uint64            // inode number of inner/f
+	rnd        *rand.Rand
+	op         string
 }
 
 func newWorker(j job, b *board) *worker {
@@ -48,33 +48,33 @@ func newWorker(j job, b *board) *worker {
 }
 
 func (w *worker) run() error {
-	debug.SetPanicOnFault(true) // a mapping of a file that another worker truncates
+	debug.SetPanicOnFault(true) // another worker may truncate a file that is mapped here
 	st, err := os.Lstat(w.p("inner/f"))
 	if err != nil {
 		return err
 	}
-	w.other = statOf(st)
+	w.innerInode = inodeOf(st)
 	if len(w.outside) < 15 {
 		return fmt.Errorf("only %d canaries are known", len(w.outside))
 	}
 	for w.b.Stop.Load() == 0 {
 		if w.bare {
 			if w.b.BareTries.Add(1) > 20_000 {
-				time.Sleep(time.Millisecond) // the point is made; leave the processors to the others
+				time.Sleep(time.Millisecond) // these tries suffice; leave the processors to the others
 			}
 			_ = w.read()
 			continue
 		}
 		// A round does every operation once, in a random order.
 		for _, i := range w.rnd.Perm(len(ops)) {
-			w.one(i)
+			w.try(i)
 		}
 	}
 	return nil
 }
 
-// one does one operation. It may fail, because names come and go, but must return.
-func (w *worker) one(i int) {
+// try does one operation. It may fail, because names come and go, but must return.
+func (w *worker) try(i int) {
 	defer func() {
 		if p := recover(); p != nil {
 			if _, fault := p.(interface{ Addr() uintptr }); !fault {
@@ -107,35 +107,35 @@ func (w *worker) leak(format string, args ...any) {
 		w.b.BareLeaks.Add(1)
 		return
 	}
-	w.b.leaked(w.op+": "+format, args...)
+	w.b.reportLeak(w.op+": "+format, args...)
 }
 
-// see looks for a canary in bytes that came from the root.
-func (w *worker) see(path string, b []byte) {
+// checkBytes looks for a canary in bytes that came from the root.
+func (w *worker) checkBytes(path string, b []byte) {
 	if strings.Contains(string(b), canary) {
 		w.leak("%s: content or name of a canary: %.60q", path, b)
 	}
 }
 
-// look checks attributes for those of a canary.
-func (w *worker) look(path string, st *unix.Stat_t) {
+// checkAttributes checks attributes for those of a canary.
+func (w *worker) checkAttributes(path string, st *unix.Stat_t) {
 	if p, ok := w.outside[st.Ino]; ok || st.Uid == canaryUID || st.Mtim.Sec == canaryTime {
 		w.leak("%s: attributes of a canary %s: ino %d uid %d mtime %d", path, p, st.Ino, st.Uid, st.Mtim.Sec)
 	}
 }
 
-// check examines everything that an open file shows.
-func (w *worker) check(path string, fd int) {
+// checkFile examines everything that an open file shows.
+func (w *worker) checkFile(path string, fd int) {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) == nil {
-		w.look(path, &st)
+		w.checkAttributes(path, &st)
 	}
 	buf := make([]byte, 256)
 	if n, err := unix.Pread(fd, buf, 0); err == nil {
-		w.see(path, buf[:n])
+		w.checkBytes(path, buf[:n])
 	}
 	if n, err := unix.Fgetxattr(fd, canaryAttr, buf); err == nil {
-		w.see(path, buf[:n])
+		w.checkBytes(path, buf[:n])
 	}
 }
 
@@ -157,5 +157,5 @@ func (w *worker) with(path string, flags int, f func(fd int) error) error {
 // read is the plain open. It must leak if it is done without rootsfs.
 func (w *worker) read() error {
 	path := w.file()
-	return w.with(path, unix.O_RDONLY, func(fd int) error { w.check(path, fd); return nil })
+	return w.with(path, unix.O_RDONLY, func(fd int) error { w.checkFile(path, fd); return nil })
 }

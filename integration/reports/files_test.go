@@ -9,10 +9,10 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Each script of testdata/files is a report of another file system, tried in a mount: at
-// every cache level as root, at the default as a user.
+// Each script of testdata/files tries a report of another file system in a mount. Root runs it
+// at every cache level, an ordinary user at the default level.
 func TestFiles(t *testing.T) {
-	everybody(t, func(t *testing.T, who *somebody) {
+	asEachUser(t, func(t *testing.T, who *user) {
 		from := scripts(t, who)
 		home := who.dir
 		levels := []string{"audit", "max", "strict"}
@@ -34,10 +34,10 @@ func TestFiles(t *testing.T) {
 				t.Run(cache+"/"+name, func(t *testing.T) {
 					code, err := os.ReadFile(filepath.Join(who.dir, "out", name+".code"))
 					testkit.Must(t, err)
-					said, err := os.ReadFile(filepath.Join(who.dir, "out", name))
+					output, err := os.ReadFile(filepath.Join(who.dir, "out", name))
 					testkit.Must(t, err)
 					if got := strings.TrimSpace(string(code)); got != "0" {
-						t.Errorf("exit code %s: %s", got, said)
+						t.Errorf("exit code %s: %s", got, output)
 					}
 				})
 			}

@@ -30,8 +30,8 @@ var rootsfs = sync.OnceValues(func() (string, error) {
 	return path, errors.Join(testkit.Build(path, "../../cmd/rootsfs"), os.Chmod(dir, 0o755))
 })
 
-// somebody is the user who runs the program, in a directory of that user.
-type somebody struct {
+// user is a user who runs the program, with a directory that belongs to the user.
+type user struct {
 	t       testing.TB
 	program string
 	dir     string
@@ -39,8 +39,8 @@ type somebody struct {
 	fuse    string // a /dev/fuse that the user may open
 }
 
-// everybody runs a test as root and as an ordinary user.
-func everybody(t *testing.T, test func(t *testing.T, who *somebody)) {
+// asEachUser runs a test as root and as an ordinary user.
+func asEachUser(t *testing.T, test func(t *testing.T, who *user)) {
 	lab.NeedFUSE(t)
 	guardtest.ShareTemp(t)
 	program, err := rootsfs()
@@ -51,7 +51,7 @@ func everybody(t *testing.T, test func(t *testing.T, who *somebody)) {
 			for p := dir; p != guardtest.SharedTemp() && p != "/"; p = filepath.Dir(p) {
 				testkit.Must(t, os.Chmod(p, 0o755))
 			}
-			who := &somebody{t: t, program: program, dir: filepath.Join(dir, "home"), uid: uid, fuse: filepath.Join(dir, "fuse")}
+			who := &user{t: t, program: program, dir: filepath.Join(dir, "home"), uid: uid, fuse: filepath.Join(dir, "fuse")}
 			testkit.Must(t, os.Mkdir(who.dir, 0o755))
 			testkit.Must(t, os.Chown(who.dir, uid, uid))
 			testkit.Must(t, unix.Mknod(who.fuse, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))))
@@ -62,27 +62,27 @@ func everybody(t *testing.T, test func(t *testing.T, who *somebody)) {
 }
 
 // command returns a command of the user, in its own mount namespace.
-func (w *somebody) command(args ...string) *exec.Cmd {
-	become := ""
+func (w *user) command(args ...string) *exec.Cmd {
+	prefix := ""
 	if w.uid != 0 {
-		become = fmt.Sprintf("mount --bind '%s' /dev/fuse; exec setpriv --reuid %d --regid %[2]d --clear-groups --inh-caps=-all", w.fuse, w.uid)
+		prefix = fmt.Sprintf("mount --bind '%s' /dev/fuse; exec setpriv --reuid %d --regid %[2]d --clear-groups --inh-caps=-all", w.fuse, w.uid)
 	} else {
-		become = "exec"
+		prefix = "exec"
 	}
-	cmd := exec.Command("unshare", append([]string{"-m", "sh", "-ec", become + ` "$@"`, "sh"}, args...)...)
+	cmd := exec.Command("unshare", append([]string{"-m", "sh", "-ec", prefix + ` "$@"`, "sh"}, args...)...)
 	cmd.Dir = w.dir
 	cmd.Env = append(os.Environ(), "HOME="+w.dir)
 	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
 		dir := filepath.Join(w.dir, strings.ToLower(v))
-		testkit.Must(w.t, os.MkdirAll(dir, 0o700)) // sessions would be in TMPDIR otherwise
+		testkit.Must(w.t, os.MkdirAll(dir, 0o700)) // without this directory, sessions would be in TMPDIR
 		testkit.Must(w.t, os.Chown(dir, w.uid, w.uid))
 		cmd.Env = append(cmd.Env, v+"="+dir)
 	}
 	return cmd
 }
 
-// own makes a file or directory of the user and returns its path.
-func (w *somebody) own(name, content string, mode os.FileMode) string {
+// writeFile makes a file of the user and returns its path.
+func (w *user) writeFile(name, content string, mode os.FileMode) string {
 	w.t.Helper()
 	p := filepath.Join(w.dir, name)
 	testkit.Must(w.t, os.MkdirAll(filepath.Dir(p), 0o755))
@@ -94,7 +94,7 @@ func (w *somebody) own(name, content string, mode os.FileMode) string {
 }
 
 // scripts copies the scripts of testdata to where everybody can read them.
-func scripts(t testing.TB, who *somebody) (dir string) {
+func scripts(t testing.TB, who *user) (dir string) {
 	t.Helper()
 	dir = filepath.Join(filepath.Dir(who.dir), "testdata")
 	testkit.Must(t, os.CopyFS(dir, os.DirFS("testdata")))

@@ -13,7 +13,7 @@ import (
 
 var report = regexp.MustCompile(`^[\w.-]+/[\w.-]+#[1-9]\d*$`)
 
-// cases returns all tests of the package, as README.md names them.
+// cases returns the names of all tests of the package, as README.md writes them. Each is false.
 func cases(t *testing.T) map[string]bool {
 	all := map[string]bool{"serve/link_loop": false, "serve/notifications": false, "serve/marked_line": false, "serve/codes": false, "serve/unicode_forms": false}
 	scripts, err := filepath.Glob("testdata/files/*.py")
@@ -53,11 +53,11 @@ func TestPage(t *testing.T) {
 		if !slices.Contains([]string{"right", "mended", "limit"}, verdict) {
 			t.Errorf("%q is no verdict: %s", verdict, row)
 		}
-		taken, known := all[test]
+		hasRow, known := all[test]
 		switch {
 		case !known:
 			t.Errorf("there is no test %s: %s", test, row)
-		case taken:
+		case hasRow:
 			t.Errorf("%s has two rows", test)
 		}
 		if known {

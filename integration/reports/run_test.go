@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// runs are reports of other sandboxes: the command, and the right exit code.
+// runs are reports of other sandboxes: a command, and its right exit code.
 var runs = map[string]struct {
 	command []string // %s is the directory of the scripts
 	code    int
@@ -23,7 +23,7 @@ var runs = map[string]struct {
 }
 
 func TestRuns(t *testing.T) {
-	everybody(t, func(t *testing.T, who *somebody) {
+	asEachUser(t, func(t *testing.T, who *user) {
 		from := scripts(t, who)
 		for name, c := range runs {
 			t.Run(name, func(t *testing.T) {

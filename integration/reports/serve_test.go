@@ -42,10 +42,10 @@ func edit(from, to string) object {
 }
 
 func TestServes(t *testing.T) {
-	everybody(t, func(t *testing.T, who *somebody) {
+	asEachUser(t, func(t *testing.T, who *user) {
 		for name, c := range serves {
 			t.Run(name, func(t *testing.T) {
-				path := who.own(filepath.Join(name, c.file), c.content, c.mode)
+				path := who.writeFile(filepath.Join(name, c.file), c.content, c.mode)
 				testkit.Must(t, os.Chmod(path, c.mode))
 				arguments := object{"path": path}
 				for k, v := range c.arguments {
@@ -78,9 +78,9 @@ func TestServes(t *testing.T) {
 
 // A name in another Unicode form is another name: it is not found, and a file with that name is
 // a second file. A listing has each name in its own form, which can be used to read the file.
-func testUnicodeForms(t *testing.T, who *somebody) {
+func testUnicodeForms(t *testing.T, who *user) {
 	const composed, decomposed = "\u00e9.txt", "e\u0301.txt"
-	path := who.own("forms/"+decomposed, "there", 0o644)
+	path := who.writeFile("forms/"+decomposed, "there", 0o644)
 	dir := filepath.Dir(path)
 	call := func(tool string, arguments object) string {
 		answers := who.serve(t, dir, object{"id": 1, "method": "tools/call", "params": object{"name": tool, "arguments": arguments}})
@@ -105,8 +105,8 @@ func testUnicodeForms(t *testing.T, who *somebody) {
 }
 
 // A search ends in a tree whose links lead back up, and finds each file once.
-func testLinkLoop(t *testing.T, who *somebody) {
-	dir := filepath.Dir(who.own("loop/d/needle", "n\n", 0o644))
+func testLinkLoop(t *testing.T, who *user) {
+	dir := filepath.Dir(who.writeFile("loop/d/needle", "n\n", 0o644))
 	testkit.Must(t, os.Symlink("..", filepath.Join(dir, "up")))
 	testkit.Must(t, os.Symlink(".", filepath.Join(dir, "here")))
 	root := filepath.Dir(dir)
@@ -119,8 +119,8 @@ func testLinkLoop(t *testing.T, who *somebody) {
 
 // An unknown notification, a notification about an unknown request and an empty line get no
 // answer. The request after them does.
-func testNotifications(t *testing.T, who *somebody) {
-	dir := filepath.Dir(who.own("quiet/f", "x", 0o644))
+func testNotifications(t *testing.T, who *user) {
+	dir := filepath.Dir(who.writeFile("quiet/f", "x", 0o644))
 	answers := who.serve(t, dir,
 		object{"method": "notifications/none"},
 		object{"method": "notifications/cancelled", "params": object{"requestId": 777}},
@@ -132,8 +132,8 @@ func testNotifications(t *testing.T, who *somebody) {
 }
 
 // A line that begins with a byte order mark is refused, and the session continues.
-func testMarkedLine(t *testing.T, who *somebody) {
-	dir := filepath.Dir(who.own("marked/f", "x", 0o644))
+func testMarkedLine(t *testing.T, who *user) {
+	dir := filepath.Dir(who.writeFile("marked/f", "x", 0o644))
 	answers := who.serve(t, dir, "\ufeff"+`{"jsonrpc":"2.0","id":1,"method":"ping"}`, object{"id": "last", "method": "ping"})
 	refused := slices.ContainsFunc(answers, func(a object) bool { return a["id"] == nil && a["error"] != nil })
 	answered := slices.ContainsFunc(answers, func(a object) bool { return a["id"] == "last" && a["result"] != nil })
@@ -144,8 +144,8 @@ func testMarkedLine(t *testing.T, who *somebody) {
 
 // The error for text that is not JSON has the code -32700, and the error for JSON that is not a
 // request -32600.
-func testCodes(t *testing.T, who *somebody) {
-	dir := filepath.Dir(who.own("codes/f", "x", 0o644))
+func testCodes(t *testing.T, who *user) {
+	dir := filepath.Dir(who.writeFile("codes/f", "x", 0o644))
 	for line, want := range map[string]float64{"{broken": -32700, "[]": -32600} {
 		answers := who.serve(t, dir, line, object{"id": "last", "method": "ping"})
 		if !slices.ContainsFunc(answers, func(a object) bool {
@@ -157,8 +157,9 @@ func testCodes(t *testing.T, who *somebody) {
 	}
 }
 
-// serve sends messages, or lines as they are, to rootsfs serve and returns its answers.
-func (w *somebody) serve(t *testing.T, root string, messages ...any) (answers []object) {
+// serve sends messages to rootsfs serve and returns the answers. A message that is a string is
+// sent as it is.
+func (w *user) serve(t *testing.T, root string, messages ...any) (answers []object) {
 	t.Helper()
 	opening := []any{
 		object{"id": 0, "method": "initialize", "params": object{"protocolVersion": "2025-06-18", "capabilities": object{}, "clientInfo": object{"name": "reports", "version": "1"}}},
@@ -179,11 +180,11 @@ func (w *somebody) serve(t *testing.T, root string, messages ...any) (answers []
 	}
 	cmd := w.command(w.program, "serve", "--root", root+":rw")
 	cmd.Stdin = strings.NewReader(in.String())
-	var said strings.Builder
-	cmd.Stderr = &said
+	var output strings.Builder
+	cmd.Stderr = &output
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%v: %s", err, said.String())
+		t.Fatalf("%v: %s", err, output.String())
 	}
 	lines := bufio.NewScanner(strings.NewReader(string(out)))
 	lines.Buffer(nil, 1<<20)

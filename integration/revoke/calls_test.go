@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// callArg is one plain call a holder makes on a descriptor it keeps by number.
+// callArg has the arguments of a command of holder.call. The holder keeps its descriptors, and
+// the test knows them by their numbers.
 type callArg struct {
 	Path, Path2 string
 	FD, FD2     int
@@ -18,7 +19,7 @@ type callArg struct {
 	Text        string
 }
 
-// call makes calls for the tests that need only a few things held.
+// call runs one command, for tests that let the holder hold only a few things.
 func (h *holder) call(cmd string, arg json.RawMessage) (any, error) {
 	var a callArg
 	if err := json.Unmarshal(arg, &a); err != nil {
@@ -42,7 +43,7 @@ func (h *holder) call(cmd string, arg json.RawMessage) (any, error) {
 		var st unix.Stat_t
 		err := unix.Fstatat(dirOf(a.FD), a.Path, &st, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH)
 		return st.Size, err
-	case "more": // goes on where an earlier list stopped
+	case "more": // continues where an earlier list stopped
 		n, err := unix.Getdents(a.FD, make([]byte, 256))
 		return nil, some(n, err)
 	case "list":
@@ -88,7 +89,7 @@ func (h *holder) call(cmd string, arg json.RawMessage) (any, error) {
 	case "load by mapping":
 		return mapLoad(a.Path)
 	case "crowd":
-		return nil, h.takeCrowd(a)
+		return nil, h.mapCrowd(a)
 	case "crowd left":
 		left := 0
 		for _, m := range h.crowd {
@@ -106,8 +107,7 @@ func (h *holder) call(cmd string, arg json.RawMessage) (any, error) {
 	return nil, fmt.Errorf("no command %q", cmd)
 }
 
-// dirOf returns the working directory for descriptor 0, because no holder keeps that
-// descriptor.
+// dirOf returns AT_FDCWD for 0, which no holder keeps as a descriptor, and else fd.
 func dirOf(fd int) int {
 	if fd == 0 {
 		return unix.AT_FDCWD
@@ -117,8 +117,8 @@ func dirOf(fd int) int {
 
 func crowdName(i int) string { return fmt.Sprintf("crowd%03d", i) }
 
-// takeCrowd maps and reads many files.
-func (h *holder) takeCrowd(a callArg) error {
+// mapCrowd maps and reads the files of a crowd (see crowdSize).
+func (h *holder) mapCrowd(a callArg) error {
 	h.root, h.crowd = a.Path, nil
 	for i := range a.Len {
 		m, err := h.mapFile(crowdName(i), unix.O_RDONLY, unix.PROT_READ)

@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// daemon is a process that serves a mount, to be killed.
+// daemon is the mode of a process that serves a mount until the test kills it.
 type daemon struct {
 	m *mount.Mount
 }

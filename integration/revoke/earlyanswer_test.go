@@ -17,9 +17,9 @@ import (
 )
 
 // A write is answered while the source hangs. When the source goes on, the write's own
-// bytes are written, not those of later requests: go-fuse uses a request's buffer again
-// after the answer. The source hangs when an append to a bounded file asks for the file's
-// size, before anything is written.
+// bytes are written, not those of later requests, although go-fuse uses a request's buffer
+// again after the answer. The source hangs when an append to a file with a size limit asks
+// for the file's size, before anything is written.
 func TestEarlyAnswerKeepsItsBytes(t *testing.T) {
 	const (
 		writers = 6

@@ -26,7 +26,8 @@ func (slowAuditor) Record(r guard.Record) error {
 }
 
 // A root with an expiry may be revoked as soon as it is visible, which is before
-// its clock is set. The race detector shows this; in any case no grant may be left over.
+// its clock is set. Under the race detector this test shows a missing lock; without it, only
+// whether a grant is left over.
 func TestRevokeWhileTheExpiryClockIsSet(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	testkit.Must(t, os.Mkdir(dir, 0o777))

@@ -77,7 +77,7 @@ func record(i int) []byte {
 	return r
 }
 
-// The most records that a load writes.
+// The largest numbers of records that writeLoad and mapLoad write.
 const maxRecords, maxMapped = 20_000, 1000
 
 // writeLoad writes records and has each confirmed, until an error.
@@ -182,7 +182,7 @@ func TestReadOnlySource(t *testing.T) {
 			var fd int
 			err := h.try("open", callArg{Path: l.in("code", "f"), Flags: unix.O_RDWR}, &fd)
 			if err == nil && s.level == mount.Max {
-				err = h.try("write", callArg{FD: fd, Text: "no"}, nil) // the kernel asks nothing about opens there
+				err = h.try("write", callArg{FD: fd, Text: "no"}, nil) // at level max the daemon sees no open
 			}
 			wantErr(t, "writing", err, syscall.EROFS)
 			wantErr(t, "creating", h.try("open", callArg{Path: l.in("code", "g"), Flags: unix.O_CREAT | unix.O_RDWR}, nil), syscall.EROFS)
@@ -218,7 +218,7 @@ func TestUnreadableDirectory(t *testing.T) {
 	}
 }
 
-// If a source is unmounted below the mount, the daemon lives and answers. When it checks the
+// If a source is unmounted while it is a root, the daemon lives and answers. When it checks the
 // root again, the root becomes unavailable. Other roots are not affected.
 func TestSourceUnmountedUnderneath(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {

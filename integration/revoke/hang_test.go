@@ -42,10 +42,11 @@ func bounded(t *testing.T, what string, f func() error) error {
 type hangScene struct {
 	*lab
 	slow  *slow
-	top   string
-	h     *child // holds ok, read and mapped, and a file of the other root
-	ok    int
-	other int
+	top   string // the source of the root "hang"
+	below string // the hanging file system's directory below top; "" if it is top
+	h     *child // has mapped the file ok, and has opened it and a file of the root "local"
+	ok    int    // h's descriptor of ok
+	other int    // h's descriptor of the file of "local"
 }
 
 // newHang mounts a hanging source as the root "hang".
@@ -56,20 +57,15 @@ func newHang(t *testing.T, level mount.Level) *hangScene {
 	testkit.Must(t, os.WriteFile(filepath.Join(local, "f"), []byte("local"), 0o666))
 	s.lab = newLab(t, mount.Options{Level: level}, grantOf("hang", top, guard.ReadWrite), grantOf("local", local, guard.ReadWrite))
 	s.h = start(t, "holder", nil)
-	s.h.call("open", callArg{Path: s.at(false, "ok"), Flags: unix.O_RDWR}, &s.ok)
+	s.h.call("open", callArg{Path: s.at("ok"), Flags: unix.O_RDWR}, &s.ok)
 	s.h.call("map", callArg{FD: s.ok, Len: fileSize, Flags: unix.PROT_WRITE}, nil)
 	s.h.call("open", callArg{Path: s.in("local", "f")}, &s.other)
 	s.slow.releaseAtEnd()
 	return s
 }
 
-// at returns the path of a file of the hanging source; hidden: of newHiddenHang.
-func (s *hangScene) at(hidden bool, name string) string {
-	if hidden {
-		return s.in("hang", "below", name)
-	}
-	return s.in("hang", name)
-}
+// at returns the path of a file of the hanging file system in the mount.
+func (s *hangScene) at(name string) string { return s.in("hang", s.below, name) }
 
 // checkDead checks that the root's files that do not hang are dead, and that other roots are
 // alive.
@@ -104,13 +100,13 @@ func TestHangingSourceDoesNotHangRevoke(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {
 		for _, op := range ops {
 			if s.level == mount.Max && op.cmd == "open" {
-				continue // the kernel does not ask
+				continue // the daemon sees no open
 			}
 			name := fmt.Sprintf("%s/%s/%x", s.name, op.block[:len(op.block)-7], op.flags)
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				sc := newHang(t, s.level)
-				sc.hangIn(op.block, op.cmd, op.flags, 6, false)
+				sc.hangIn(op.block, op.cmd, op.flags, 6)
 				err := bounded(t, "revoke", func() error {
 					_, err := sc.reg.Revoke(context.Background(), "hang")
 					return err
@@ -128,13 +124,14 @@ func TestHangingSourceDoesNotHangRevoke(t *testing.T) {
 	}
 }
 
-// hangIn makes n processes hang in an operation, one file each.
-func (s *hangScene) hangIn(block, cmd string, flags, n int, hidden bool) []*child {
+// hangIn makes n processes hang in an operation, each on a file of its own. block is the format
+// of slowfs's key for the operation; cmd is the holder's command.
+func (s *hangScene) hangIn(block, cmd string, flags, n int) []*child {
 	s.t.Helper()
 	var all []*child
 	for i := range n {
 		key := fmt.Sprintf(block, i)
-		name := s.at(hidden, fmt.Sprintf("slow%d", i))
+		name := s.at(fmt.Sprintf("slow%d", i))
 		c := start(s.t, "holder", nil)
 		a := callArg{Path: name, Len: 10, Text: "0123456789", Flags: flags}
 		if cmd == "read" || cmd == "write" {
@@ -149,12 +146,12 @@ func (s *hangScene) hangIn(block, cmd string, flags, n int, hidden bool) []*chil
 	return all
 }
 
-// crowdSize is the number of files that are mapped beside the ones that hang. There are so many
-// that some are left if taking them back gets stuck on the way.
+// crowdSize is the number of files in a crowd: files that do not hang and are mapped beside the
+// ones that do. There are so many that some stay mapped if the revocation gets stuck on the way.
 const crowdSize = 300
 
-// newHiddenHang makes a local root with a crowd of local files in in/, all mapped, and a mount
-// below it that hangs, which the daemon does not expect.
+// newHiddenHang makes a local root with a crowd of local files in in/, all mapped. In below/ a
+// mount hangs, which the daemon does not expect.
 func newHiddenHang(t *testing.T, level mount.Level) *hangScene {
 	t.Helper()
 	top, local := t.TempDir(), t.TempDir()
@@ -165,7 +162,7 @@ func newHiddenHang(t *testing.T, level mount.Level) *hangScene {
 		testkit.Must(t, os.WriteFile(filepath.Join(top, "in", crowdName(i)), make([]byte, 4096), 0o666))
 	}
 	testkit.Must(t, os.WriteFile(filepath.Join(local, "f"), []byte("local"), 0o666))
-	s := &hangScene{slow: newSlow(t, filepath.Join(top, "below")), top: top}
+	s := &hangScene{slow: newSlow(t, filepath.Join(top, "below")), top: top, below: "below"}
 	g := grantOf("hang", top, guard.ReadWrite)
 	g.Policy.OtherFileSystems = true
 	s.lab = newLab(t, mount.Options{Level: level}, g, grantOf("local", local, guard.ReadWrite))
@@ -175,8 +172,8 @@ func newHiddenHang(t *testing.T, level mount.Level) *hangScene {
 	return s
 }
 
-// crowd counts the files of the crowd whose pages are still mapped.
-func (s *hangScene) crowd() (alive int) {
+// crowdAlive counts the files of the crowd whose pages are still mapped.
+func (s *hangScene) crowdAlive() (alive int) {
 	s.t.Helper()
 	s.h.call("crowd left", nil, &alive)
 	return alive
@@ -190,7 +187,7 @@ func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", s.name, n), func(t *testing.T) {
 				t.Parallel()
 				sc := newHiddenHang(t, s.level)
-				sc.hangIn("read slow%d", "read", unix.O_RDONLY, n, true)
+				sc.hangIn("read slow%d", "read", unix.O_RDONLY, n)
 				err := bounded(t, "revoke", func() error {
 					_, err := sc.reg.Revoke(context.Background(), "hang")
 					return err
@@ -198,7 +195,7 @@ func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 				if err == nil {
 					t.Log("everything could be taken back")
 				}
-				if left := sc.crowd(); left > 0 {
+				if left := sc.crowdAlive(); left > 0 {
 					t.Errorf("%d of %d files that do not hang are still mapped", left, crowdSize)
 				}
 			})
@@ -206,18 +203,18 @@ func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 	}
 }
 
-// The same holds for a root inside one that hangs unexpectedly: access through the outer root
-// has ended, or the ending names the parts that have not.
+// A root lies inside a root that hangs unexpectedly. When the inner root has been revoked, access
+// to its files through the outer root has ended too, or revoke returns an error.
 func TestUnexpectedHangOfTheOuterRoot(t *testing.T) {
 	sc := newHiddenHang(t, mount.Audit)
 	sc.grant(grantOf("inner", filepath.Join(sc.top, "in"), guard.ReadWrite))
 	sc.h.call("crowd", callArg{Path: sc.in("hang", "in"), Len: crowdSize}, nil)
-	sc.hangIn("read slow%d", "read", unix.O_RDONLY, 6, true)
+	sc.hangIn("read slow%d", "read", unix.O_RDONLY, 6)
 	err := bounded(t, "revoke of the inner root", func() error {
 		_, err := sc.reg.Revoke(context.Background(), "inner")
 		return err
 	})
-	left := sc.crowd()
+	left := sc.crowdAlive()
 	if left > 0 {
 		t.Errorf("%d of %d files of the revoked inner root are still mapped through the outer one", left, crowdSize)
 	}
@@ -226,12 +223,12 @@ func TestUnexpectedHangOfTheOuterRoot(t *testing.T) {
 	}
 }
 
-// A hung operation does not block other changes of roots either.
+// A hung operation does not block changes of roots other than a revocation.
 func TestHangingSourceDoesNotHangOtherChanges(t *testing.T) {
 	t.Run("set ro", func(t *testing.T) {
 		t.Parallel()
 		sc := newHang(t, mount.Audit)
-		sc.hangIn("read slow%d", "read", unix.O_RDONLY, 1, false)
+		sc.hangIn("read slow%d", "read", unix.O_RDONLY, 1)
 		err := bounded(t, "set ro", func() error { return sc.reg.Set(context.Background(), "hang", guard.ReadOnly) })
 		t.Log(err)
 		if err := sc.h.try("write", callArg{FD: sc.ok, Text: "no"}, nil); !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.ENOTCONN) {
@@ -241,7 +238,7 @@ func TestHangingSourceDoesNotHangOtherChanges(t *testing.T) {
 	t.Run("grant of a root inside", func(t *testing.T) {
 		t.Parallel()
 		sc := newHang(t, mount.Audit)
-		sc.hangIn("read slow%d", "read", unix.O_RDONLY, 1, false)
+		sc.hangIn("read slow%d", "read", unix.O_RDONLY, 1)
 		_ = bounded(t, "grant", func() error {
 			g := grantOf("inner", filepath.Join(sc.slow.dir, "in"), guard.ReadOnly)
 			g.Origin = "test"
@@ -253,7 +250,7 @@ func TestHangingSourceDoesNotHangOtherChanges(t *testing.T) {
 		t.Parallel()
 		sc := newHang(t, mount.Audit)
 		sc.grant(grantOf("inner", filepath.Join(sc.slow.dir, "in"), guard.ReadOnly))
-		sc.hangIn("read slow%d", "read", unix.O_RDONLY, 1, false)
+		sc.hangIn("read slow%d", "read", unix.O_RDONLY, 1)
 		_ = bounded(t, "revoke of the inner root", func() error {
 			_, err := sc.reg.Revoke(context.Background(), "inner")
 			return err
@@ -283,7 +280,7 @@ func TestOpenDuringAGrantInside(t *testing.T) {
 	err := c.receive("open", &fd)
 	testkit.Must(t, <-granted)
 	if err != nil {
-		return // a refusal is as good
+		return // the open was refused, which is right, too
 	}
 	if err := c.try("write", callArg{FD: fd, Text: "no"}, nil); !errors.Is(err, syscall.EROFS) {
 		t.Errorf("a descriptor opened while the inner read-only root was being granted: write: %v, want EROFS", err)

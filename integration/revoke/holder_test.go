@@ -21,24 +21,23 @@ type holder struct {
 	root string // the root as this process reaches it
 	rw   bool
 
-	rfd, wfd, afd, ofd int // read, write, append, and one opened O_WRONLY
+	rfd, wfd, afd, ofd int // opened for reading, reading and writing, appending, writing only
 	dfd, bigfd         int // directories; bigfd has been read in part
 	pfd, pdir, plink   int // O_PATH: a file, a directory, a link
-	doomed             int // of a file that has no name any more
+	doomed             int // a file whose only name has been removed
 	acl, exec          int
 	rmap, wmap, cold   []byte
 	handle             unix.FileHandle
 	crowd              [][]byte // mappings of many files
 }
 
-// holdArg names the files that a holder takes.
+// holdArg names the root whose files a holder opens and maps.
 type holdArg struct {
 	Root string
 	RW   bool
-	// With Bind, this process has its own mount namespace. It binds Root elsewhere, unmounts
-	// the mount, and uses the copy.
-	Bind string
-	// Mount is the mount that is then unmounted.
+	// If Bind is set, the holder has its own mount namespace. It binds Root at Bind, unmounts
+	// Mount, and uses the copy.
+	Bind  string
 	Mount string
 }
 
@@ -75,7 +74,7 @@ func (h *holder) do(cmd string, arg json.RawMessage) (any, error) {
 
 type dirtyArg struct {
 	Off, Len int
-	Text, Of string // Of is the file whose mapping it is, mapw without
+	Text, Of string // Of is the name of the mapped file; "" is mapw
 }
 
 func (h *holder) hold(a holdArg) (err error) {
@@ -105,7 +104,7 @@ func (h *holder) hold(a holdArg) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := h.maps(); err != nil {
+	if err := h.mapFiles(); err != nil {
 		return err
 	}
 	if err := unix.Chdir(filepath.Join(h.root, "dir")); err != nil {
@@ -114,7 +113,7 @@ func (h *holder) hold(a holdArg) (err error) {
 	if err := unix.Flock(h.rfd, unix.LOCK_SH); err != nil {
 		return fmt.Errorf("flock: %w", err)
 	}
-	// At level max the daemon sees no open, and keeps used files open.
+	// At level max the daemon sees no open. It keeps a file open once the file has been used.
 	if err := pread(h.doomed, 0); err != nil {
 		return fmt.Errorf("read doomed: %w", err)
 	}
@@ -129,8 +128,8 @@ func (h *holder) hold(a holdArg) (err error) {
 	return err
 }
 
-// maps makes the mappings, and reads a page of rmap.
-func (h *holder) maps() (err error) {
+// mapFiles makes the mappings, and reads a page of rmap.
+func (h *holder) mapFiles() (err error) {
 	if h.rmap, err = h.mapFile("mapr", unix.O_RDONLY, unix.PROT_READ); err != nil {
 		return err
 	}
@@ -161,14 +160,14 @@ func (h *holder) mapFile(name string, flags, prot int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mmap %s: %w", name, err)
 	}
-	// Otherwise the fault of one page reads its neighbours, too.
+	// Without this advice the fault of one page reads its neighbours, too.
 	_ = unix.Madvise(m, unix.MADV_RANDOM)
 	return m, nil
 }
 
 // bindAway makes a bind copy of the root in this process's own namespace and changes to it.
 func bindAway(a holdArg) error {
-	if err := programs.LetGo(a.Mount); err != nil {
+	if err := programs.DetachMounts(a.Mount); err != nil {
 		return err
 	}
 	if err := unix.Mount(a.Root, a.Bind, "", unix.MS_BIND, ""); err != nil {
@@ -185,7 +184,7 @@ var errFault = errors.New("SIGBUS")
 // sink keeps loads from being optimised away.
 var sink atomic.Uint32
 
-// touch runs f and turns a page that cannot be had into errFault.
+// touch runs f, and returns errFault if f accesses a page that the kernel cannot provide.
 func touch(f func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of this goroutine
 	defer func() {
@@ -204,8 +203,7 @@ func load(m []byte, off int) error { return touch(func() { sink.Store(uint32(m[o
 
 func store(m []byte, off int, b byte) error { return touch(func() { m[off] = b }) }
 
-// renameat, faccessat and the like exist in x/sys; these do not.
-
+// readv0 reads with preadv2(2), and returns errNothing at the end of the file.
 func readv0(fd int, off int64, flags int) error {
 	buf := make([]byte, 16)
 	n, err := unix.Preadv2(fd, [][]byte{buf}, off, flags)
@@ -215,7 +213,7 @@ func readv0(fd int, off int64, flags int) error {
 	return err
 }
 
-// errNothing: the call succeeded and yielded nothing.
+// errNothing is the error for a call that succeeded and returned no data.
 var errNothing = errors.New("nothing was read")
 
 func pipeOf(f func(r, w int) error) error {

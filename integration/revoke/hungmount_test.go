@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// ownerLimit is the time after which a command of the owner counts as hung. (The commands
-// waited for operations that hung for sixty seconds and more.)
+// ownerLimit is the time after which a command of the owner counts as hung. (A command that
+// waits for a hung operation waits for sixty seconds or more.)
 const ownerLimit = 15 * time.Second
 
 // program is a running `rootsfs mount` with one root, in which a server has made
@@ -34,8 +34,8 @@ type program struct {
 	fd                      int
 }
 
-// built is rootsfs, built once; atEnd removes it.
-var built = sync.OnceValues(func() (string, error) {
+// rootsfsBinary is rootsfs, built once; atEnd removes it.
+var rootsfsBinary = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "rootsfs-revoke-test")
 	if err != nil {
 		return "", err
@@ -59,7 +59,7 @@ func newProgram(t *testing.T) *program {
 	return p
 }
 
-// newProgramOn mounts a source that prepare has filled; it has the file f.
+// newProgramOn mounts a source that prepare has filled. prepare must make the file f.
 func newProgramOn(t *testing.T, prepare func(src string)) *program {
 	t.Helper()
 	needFUSE(t)
@@ -71,7 +71,7 @@ func newProgramOn(t *testing.T, prepare func(src string)) *program {
 		testkit.Must(t, os.MkdirAll(d, 0o700))
 	}
 	prepare(p.src)
-	binary, err := built()
+	binary, err := rootsfsBinary()
 	testkit.Must(t, err)
 	p.binary = binary
 	p.env = append(os.Environ(), "XDG_RUNTIME_DIR="+filepath.Join(dir, "run"), "HOME="+filepath.Join(dir, "home"),
@@ -115,7 +115,7 @@ func (p *program) run(name string, args ...string) (string, error) {
 			p.t.Errorf("%s %s hangs", filepath.Base(name), strings.Join(args, " "))
 		}
 		return out.String(), err
-	case <-time.After(ownerLimit + 5*time.Second): // it has not ended although it was killed
+	case <-time.After(ownerLimit + 5*time.Second): // the command has not ended although it was killed
 		p.t.Errorf("%s %s hangs and cannot be killed", filepath.Base(name), strings.Join(args, " "))
 		return "", context.DeadlineExceeded
 	}
@@ -125,7 +125,7 @@ func (p *program) run(name string, args ...string) (string, error) {
 var hungPlaces = map[string]func(p *program) string{
 	"over a repository":      func(p *program) string { return filepath.Join(p.src, "repo") },
 	"below a repository":     func(p *program) string { return filepath.Join(p.src, "repo", ".git") },
-	"over a bare one":        func(p *program) string { return filepath.Join(p.src, "bare") },
+	"over a bare repository": func(p *program) string { return filepath.Join(p.src, "bare") },
 	"over the root":          func(p *program) string { return p.src },
 	"over the root's parent": func(p *program) string { return p.top },
 }
@@ -136,7 +136,7 @@ func (p *program) hang(at string) {
 	s := newSlow(p.t, at)
 	s.releaseAtEnd()
 	s.call("block", everything, nil)
-	time.Sleep(3 * time.Second) // hostwatch.Recheck, and some
+	time.Sleep(3 * time.Second) // well above the time between two rechecks of package hostwatch
 }
 
 // If a file system hangs below a root, or over it, the owner can still see the roots, list the
@@ -154,7 +154,7 @@ func TestHungMountDoesNotStopTheOwner(t *testing.T) {
 				}
 			}
 			if strings.HasPrefix(name, "over the root") {
-				// Its path leads elsewhere now, so the root has become unavailable.
+				// The root's path leads to the hanging file system, so the root is unavailable.
 				if out, err := p.run("ls", p.point); err != nil || out != "" {
 					t.Errorf("ls of the mount: %v\n%s", err, out)
 				}
@@ -172,13 +172,13 @@ func TestHungMountDoesNotStopTheOwner(t *testing.T) {
 			if err := p.holder.try("read", callArg{FD: p.fd, Len: 6}, nil); err == nil {
 				t.Error("what was held can still be read")
 			}
-			p.ends(unix.SIGTERM)
+			p.mustEnd(unix.SIGTERM)
 		})
 	}
 }
 
-// ends reports a daemon that a signal does not end.
-func (p *program) ends(sig unix.Signal) {
+// mustEnd fails the test if a signal does not end the daemon.
+func (p *program) mustEnd(sig unix.Signal) {
 	p.t.Helper()
 	testkit.Must(p.t, p.holder.try("close", callArg{FD: p.fd}, nil))
 	begin := time.Now()
@@ -191,14 +191,14 @@ func (p *program) ends(sig unix.Signal) {
 	}
 }
 
-// SIGTERM ends a daemon that looks at a hanging file system, and unmount ends a session.
+// SIGTERM ends a daemon that waits for a hanging file system, and unmount ends such a session.
 func TestHungMountDoesNotStopTheEnd(t *testing.T) {
 	for name, at := range hungPlaces {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProgram(t)
 			p.hang(at(p))
-			p.ends(unix.SIGTERM)
+			p.mustEnd(unix.SIGTERM)
 		})
 	}
 	t.Run("unmount", func(t *testing.T) {
@@ -211,8 +211,8 @@ func TestHungMountDoesNotStopTheEnd(t *testing.T) {
 	})
 }
 
-// unasked lists mounts that no command line names.
-var unasked = map[string]func(t *testing.T, dir string) *slow{
+// otherMounts lists mounts that no command line names.
+var otherMounts = map[string]func(t *testing.T, dir string) *slow{
 	"of another type": func(t *testing.T, dir string) *slow {
 		return newSlow(t, dir)
 	},
@@ -229,10 +229,10 @@ var unasked = map[string]func(t *testing.T, dir string) *slow{
 // Commands send no request to a mount that their command line does not name.
 func TestCommandsAskNoOtherMount(t *testing.T) {
 	p := newProgram(t)
-	for name, mount := range unasked {
+	for name, mount := range otherMounts {
 		t.Run(name, func(t *testing.T) {
 			if os.Geteuid() == 0 {
-				testkit.Must(t, programs.OwnMounts()) // other tests ask for all mounts
+				testkit.Must(t, programs.OwnMounts()) // commands of other tests send requests to all mounts
 			}
 			s := mount(t, t.TempDir())
 			s.releaseAtEnd()
@@ -251,8 +251,8 @@ func TestCommandsAskNoOtherMount(t *testing.T) {
 	}
 }
 
-// The user's own daemon counts as alive while it is stopped, and no command waits for it
-// unless asked to. A dead one is reported.
+// The user's own daemon counts as alive while it is stopped, and a command that does not name
+// its mount does not wait for it. A dead daemon is reported.
 func TestStatusOfOnesOwnMounts(t *testing.T) {
 	p := newProgram(t)
 	stopped := newSlowAs(t, slowMount{Point: t.TempDir(), Type: "rootsfs"})
@@ -264,12 +264,12 @@ func TestStatusOfOnesOwnMounts(t *testing.T) {
 	if err != nil || !strings.Contains(out, dead.dir+": its daemon is gone") || strings.Contains(out, stopped.dir) {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if took := time.Since(begin); took > 4*time.Second { // it took five
+	if took := time.Since(begin); took > 4*time.Second { // waiting for the stopped daemon would take five
 		t.Errorf("status took %v", took)
 	}
 }
 
-// Doctor waits for all file systems that do not answer together, and ends with its
+// Doctor waits at the same time for all file systems that do not answer, and ends with its
 // verdict.
 func TestDoctorWaitsSideBySide(t *testing.T) {
 	needFUSE(t)
@@ -290,7 +290,7 @@ func TestDoctorWaitsSideBySide(t *testing.T) {
 	testkit.Must(t, os.WriteFile(args[2], conf.Bytes(), 0o600))
 	begin := time.Now()
 	out, err := p.run(p.binary, args...)
-	if took := time.Since(begin); took > 3*5*time.Second { // one after the other, six would take five seconds each, and that twice
+	if took := time.Since(begin); took > 3*5*time.Second { // one after the other, each of the six would take twice five seconds
 		t.Errorf("doctor took %v", took)
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")

@@ -126,10 +126,10 @@ func grantOf(name, dir string, rights guard.Rights) guard.Grant {
 
 const (
 	fileSize = 64 << 10
-	bigNames = 300 // fewer than one buffer of the daemon holds, more than one of the kernel's
+	bigNames = 300 // fewer than fit into a buffer of the daemon, more than into one of the kernel
 )
 
-// fill makes the source tree that holders hold.
+// fill makes the source tree whose files holders open and map.
 func fill(t testing.TB, dir string) {
 	t.Helper()
 	for _, n := range []string{"read", "write", "mapr", "mapw", "doomed", "acl", "append", "mapcold"} {

@@ -25,7 +25,8 @@ type mode interface {
 	do(cmd string, arg json.RawMessage) (any, error)
 }
 
-func modes(name string) mode {
+// newMode returns the mode with a name, nil if there is none.
+func newMode(name string) mode {
 	switch name {
 	case "holder":
 		return &holder{}
@@ -41,7 +42,7 @@ func modes(name string) mode {
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(modeVar); name != "" {
-		os.Exit(runMode(modes(name), os.Stdin, os.Stdout))
+		os.Exit(runMode(newMode(name), os.Stdin, os.Stdout))
 	}
 	code := childfs.Main(m)
 	atEnd()
@@ -98,7 +99,7 @@ type child struct {
 // measures nothing.
 const callTimeout = 60 * time.Second
 
-// start runs the test binary in a mode; it is killed when the test ends.
+// start runs the test binary in a mode. The process is killed when the test ends.
 func start(t testing.TB, name string, attr *syscall.SysProcAttr, files ...*os.File) *child {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
@@ -125,8 +126,8 @@ func start(t testing.TB, name string, attr *syscall.SysProcAttr, files ...*os.Fi
 	return c
 }
 
-// stop kills the child and waits for it for a while. A child that hangs in a file system ends
-// only with that.
+// stop kills the child and waits a while for its end. A child that hangs in a file system ends
+// only when that file system ends.
 func (c *child) stop() {
 	c.once.Do(func() {
 		_ = c.cmd.Process.Kill()

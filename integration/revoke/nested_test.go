@@ -29,7 +29,6 @@ type nest struct {
 	out  int // outer/x, read and write
 	tmp  int // an O_TMPFILE in outer/in
 	part int // outer/in/many, read in part
-	// before reports whether the inner root existed when these files were opened.
 }
 
 func newNest(t *testing.T, level mount.Level, innerFirst bool) *nest {
@@ -67,8 +66,8 @@ func (n *nest) grantInner(r guard.Rights) {
 	n.grant(grantOf("inner", filepath.Join(n.src, "in"), r))
 }
 
-// refused checks that a call fails.
-func (n *nest) refused(what, cmd string, a callArg, want ...syscall.Errno) {
+// checkRefused checks that a call fails, with one of the errors want if there are any.
+func (n *nest) checkRefused(what, cmd string, a callArg, want ...syscall.Errno) {
 	n.t.Helper()
 	err := n.h.try(cmd, a, nil)
 	if err == nil {
@@ -88,10 +87,11 @@ func (n *nest) refused(what, cmd string, a callArg, want ...syscall.Errno) {
 	}
 }
 
-// nothingInner checks that the inner root's files are out of reach.
-func (n *nest) nothingInner(where string) {
+// checkInnerGone checks that the inner root's files are out of reach. where is the path of their
+// directory in the outer root.
+func (n *nest) checkInnerGone(where string) {
 	n.t.Helper()
-	h := n.refused
+	h := n.checkRefused
 	h("stat by path", "stat", callArg{Path: n.in("outer", where, "f")})
 	h("open by path", "open", callArg{Path: n.in("outer", where, "f")})
 	h("listing by path", "open", callArg{Path: n.in("outer", where), Flags: unix.O_DIRECTORY})
@@ -100,7 +100,7 @@ func (n *nest) nothingInner(where string) {
 	h("write", "write", callArg{FD: n.wfd, Text: "no"})
 	h("fstat", "stat", callArg{FD: n.rfd})
 	h("fstat of O_PATH", "stat", callArg{FD: n.path})
-	h("reopen of O_PATH", "open", callArg{Path: procFDOf(n.path)})
+	h("reopen of O_PATH", "open", callArg{Path: procFD(n.path)})
 	h("openat from its directory", "open", callArg{FD: n.dir, Path: "f"})
 	h("creation in its directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR})
 	h("listing of its directory", "list", callArg{FD: n.dir})
@@ -111,8 +111,6 @@ func (n *nest) nothingInner(where string) {
 	h("linking a nameless file out of it", "linkfd", callArg{FD: n.tmp, Path: n.in("outer", "leak-"+where)})
 	h("continued listing of its directory", "more", callArg{FD: n.part})
 }
-
-func procFDOf(fd int) string { return procFD(fd) }
 
 // Revoking an inner root leaves a tombstone: nothing reaches its files through
 // the outer one, not even when the host moves the directory within it.
@@ -129,11 +127,11 @@ func TestTombstone(t *testing.T) {
 					n.grantInner(guard.ReadWrite)
 				}
 				n.revoke("inner")
-				n.nothingInner("in")
-				n.outerLives()
+				n.checkInnerGone("in")
+				n.checkOuterAlive()
 				testkit.Must(t, os.Rename(filepath.Join(n.src, "in"), filepath.Join(n.src, "moved")))
-				n.nothingInner("moved")
-				n.outerLives()
+				n.checkInnerGone("moved")
+				n.checkOuterAlive()
 				data, err := os.ReadFile(filepath.Join(n.src, "moved", "f"))
 				testkit.Must(t, err)
 				if strings.Contains(string(data), "no") || strings.Contains(string(data), "x") {
@@ -144,7 +142,8 @@ func TestTombstone(t *testing.T) {
 	}
 }
 
-func (n *nest) outerLives() {
+// checkOuterAlive checks that the outer root's own files can be used.
+func (n *nest) checkOuterAlive() {
 	n.t.Helper()
 	if err := n.h.try("write", callArg{FD: n.out, Text: "ok"}, nil); err != nil {
 		n.t.Errorf("a file of the outer root that was open died: %v", err)
@@ -161,11 +160,11 @@ func TestInnerReadOnlyRootInsideAWritableOne(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			n := newNest(t, s.level, false)
 			n.grantInner(guard.ReadOnly)
-			n.refused("write", "write", callArg{FD: n.wfd, Text: "no"}, syscall.EROFS)
-			n.refused("copy_file_range into it", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100}, syscall.EROFS)
-			n.refused("creation from its directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR}, syscall.EROFS)
-			n.refused("open for writing by path", "open", callArg{Path: n.in("outer", "in", "f"), Flags: unix.O_RDWR}, syscall.EROFS)
-			n.refused("reopening for writing", "open", callArg{Path: procFDOf(n.wfd), Flags: unix.O_RDWR}, syscall.EROFS)
+			n.checkRefused("write", "write", callArg{FD: n.wfd, Text: "no"}, syscall.EROFS)
+			n.checkRefused("copy_file_range into it", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100}, syscall.EROFS)
+			n.checkRefused("creation from its directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR}, syscall.EROFS)
+			n.checkRefused("open for writing by path", "open", callArg{Path: n.in("outer", "in", "f"), Flags: unix.O_RDWR}, syscall.EROFS)
+			n.checkRefused("reopening for writing", "open", callArg{Path: procFD(n.wfd), Flags: unix.O_RDWR}, syscall.EROFS)
 			_ = n.h.try("store", callArg{Off: 4096, Text: "STORED"}, nil)
 			_ = n.h.try("msync", nil, nil)
 			data, err := os.ReadFile(filepath.Join(n.src, "in", "f"))
@@ -177,7 +176,7 @@ func TestInnerReadOnlyRootInsideAWritableOne(t *testing.T) {
 			if err := n.h.try("read", callArg{FD: n.rfd, Len: 2}, &got); err != nil || got != "ii" {
 				t.Errorf("reading through a descriptor of the outer root: %q, %v", got, err)
 			}
-			n.outerLives()
+			n.checkOuterAlive()
 		})
 	}
 }
@@ -188,9 +187,9 @@ func TestInnerRootSetReadOnly(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			n := newNest(t, s.level, true)
 			testkit.Must(t, n.reg.Set(context.Background(), "inner", guard.ReadOnly))
-			n.refused("write", "write", callArg{FD: n.wfd, Text: "no"}, syscall.EROFS)
-			n.refused("copy_file_range into it", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100}, syscall.EROFS)
-			n.refused("creation from its directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR}, syscall.EROFS)
+			n.checkRefused("write", "write", callArg{FD: n.wfd, Text: "no"}, syscall.EROFS)
+			n.checkRefused("copy_file_range into it", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100}, syscall.EROFS)
+			n.checkRefused("creation from its directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR}, syscall.EROFS)
 			_ = n.h.try("store", callArg{Off: 4096, Text: "STORED"}, nil)
 			reader := start(t, "holder", nil)
 			var fd int
@@ -210,13 +209,13 @@ func TestInnerRootSetReadOnly(t *testing.T) {
 	}
 }
 
-// Expiry of the inner root, and the replacement of its directory, end access to its files
-// through the outer root like a revocation.
+// If the inner root's directory is replaced, access to its files through the outer root ends, as
+// with a revocation.
 func TestInnerRootUnavailable(t *testing.T) {
 	n := newNest(t, mount.Audit, true)
 	testkit.Must(t, os.Rename(filepath.Join(n.src, "in"), filepath.Join(n.src, "moved")))
 	testkit.Must(t, os.Mkdir(filepath.Join(n.src, "in"), 0o777))
 	testkit.Must(t, n.reg.Recheck(context.Background(), "inner"))
-	n.nothingInner("moved")
-	n.outerLives()
+	n.checkInnerGone("moved")
+	n.checkOuterAlive()
 }

@@ -22,10 +22,10 @@ type kind int
 
 const (
 	reads  kind = iota // works as long as the root may be read
-	writes             // takes a writable root
+	writes             // needs a writable root
 	path               // by absolute path: works again when the root is granted again
-	pathW
-	stale // no server can refuse these; only counted
+	pathW              // like path, and needs a writable root
+	stale              // no server can refuse it, so it is not counted as a survivor
 )
 
 // result is one probe's outcome.
@@ -66,7 +66,7 @@ var probes = []probe{
 		if err := pread(h.rfd, 0); err != nil {
 			return readv0(h.rfd, 0, unix.RWF_NOWAIT)
 		}
-		return nil // whether the cache has it is the kernel's affair
+		return nil // RWF_NOWAIT fails if the page is not in the kernel's cache
 	}},
 	{"splice out", reads, func(h *holder) error {
 		return pipeOf(func(_, w int) error {
@@ -140,7 +140,7 @@ var probes = []probe{
 			return nil
 		}
 		fd, err := unix.Openat2(h.dfd, "c", &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC, Resolve: resolveCached})
-		return closing(fd, err)
+		return closeIfOpen(fd, err)
 	}},
 	{"open from the working directory", reads, func(h *holder) error { return openat(unix.AT_FDCWD, "a", unix.O_RDONLY) }},
 	{"stat from the working directory", reads, func(h *holder) error { var st unix.Stat_t; return unix.Stat("b", &st) }},
@@ -201,7 +201,7 @@ var probes = []probe{
 			return openat(h.dfd, "a", unix.O_RDONLY)
 		}
 		fd, err := unix.OpenByHandleAt(h.dfd, h.handle, unix.O_RDONLY|unix.O_CLOEXEC)
-		return closing(fd, err)
+		return closeIfOpen(fd, err)
 	}},
 
 	{"write", writes, func(h *holder) error {
@@ -248,35 +248,35 @@ var probes = []probe{
 	{"open of O_PATH for writing", writes, func(h *holder) error { return reopen(h.pfd, unix.O_RDWR) }},
 	{"truncate through O_PATH", writes, func(h *holder) error { return unix.Truncate(procFD(h.pfd), fileSize) }},
 	{"mkdirat and unlinkat", writes, func(h *holder) error {
-		if err := unix.Mkdirat(h.dfd, h.own("d"), 0o777); err != nil {
+		if err := unix.Mkdirat(h.dfd, h.ownName("d"), 0o777); err != nil {
 			return err
 		}
-		return unix.Unlinkat(h.dfd, h.own("d"), unix.AT_REMOVEDIR)
+		return unix.Unlinkat(h.dfd, h.ownName("d"), unix.AT_REMOVEDIR)
 	}},
 	{"create, rename and unlink", writes, func(h *holder) error {
-		if err := openat(h.dfd, h.own("f"), unix.O_CREAT|unix.O_EXCL|unix.O_RDWR); err != nil {
+		if err := openat(h.dfd, h.ownName("f"), unix.O_CREAT|unix.O_EXCL|unix.O_RDWR); err != nil {
 			return err
 		}
-		if err := unix.Renameat(h.dfd, h.own("f"), unix.AT_FDCWD, h.own("g")); err != nil {
+		if err := unix.Renameat(h.dfd, h.ownName("f"), unix.AT_FDCWD, h.ownName("g")); err != nil {
 			return err
 		}
-		return unix.Unlinkat(h.dfd, h.own("g"), 0)
+		return unix.Unlinkat(h.dfd, h.ownName("g"), 0)
 	}},
 	{"link a held file", writes, func(h *holder) error {
-		if err := unix.Linkat(unix.AT_FDCWD, procFD(h.rfd), h.dfd, h.own("l"), unix.AT_SYMLINK_FOLLOW); err != nil {
+		if err := unix.Linkat(unix.AT_FDCWD, procFD(h.rfd), h.dfd, h.ownName("l"), unix.AT_SYMLINK_FOLLOW); err != nil {
 			return err
 		}
-		return unix.Unlinkat(h.dfd, h.own("l"), 0)
+		return unix.Unlinkat(h.dfd, h.ownName("l"), 0)
 	}},
 	{"symlink", writes, func(h *holder) error {
-		if err := unix.Symlinkat("a", h.dfd, h.own("s")); err != nil {
+		if err := unix.Symlinkat("a", h.dfd, h.ownName("s")); err != nil {
 			return err
 		}
-		return unix.Unlinkat(h.dfd, h.own("s"), 0)
+		return unix.Unlinkat(h.dfd, h.ownName("s"), 0)
 	}},
 	{"O_TMPFILE", writes, func(h *holder) error {
 		fd, err := unix.Openat(h.dfd, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
-		return closing(fd, err)
+		return closeIfOpen(fd, err)
 	}},
 	{"new writable mapping", writes, func(h *holder) error { return mapNew(h.wfd, unix.PROT_READ|unix.PROT_WRITE, true) }},
 	{"load from a writable mapping", writes, func(h *holder) error { return load(h.wmap, 0) }},
@@ -299,7 +299,7 @@ var probes = []probe{
 		return rewindAndList(fd)
 	}},
 	{"create by path", pathW, func(h *holder) error {
-		p := filepath.Join(h.root, h.own("p"))
+		p := filepath.Join(h.root, h.ownName("p"))
 		if err := openat(unix.AT_FDCWD, p, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR); err != nil {
 			return err
 		}
@@ -307,11 +307,12 @@ var probes = []probe{
 	}},
 }
 
-// own returns a name that no other holder uses.
-func (h *holder) own(kind string) string {
+// ownName returns a name that no other holder uses.
+func (h *holder) ownName(kind string) string {
 	return fmt.Sprintf("%s-%d", kind, os.Getpid())
 }
 
+// some returns err, or errNothing for a call that succeeded and returned no data.
 func some(n int, err error) error {
 	if err == nil && n <= 0 {
 		return errNothing
@@ -331,7 +332,8 @@ func pwrite(fd int) error {
 
 func fstat(fd int) error { var st unix.Stat_t; return unix.Fstat(fd, &st) }
 
-func closing(fd int, err error) error {
+// closeIfOpen closes the descriptor that an open has returned, and returns the open's error.
+func closeIfOpen(fd int, err error) error {
 	if err == nil {
 		unix.Close(fd)
 	}
@@ -339,7 +341,7 @@ func closing(fd int, err error) error {
 }
 
 func openat(dir int, name string, flags int) error {
-	return closing(unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0o666))
+	return closeIfOpen(unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0o666))
 }
 
 func reopen(fd, flags int) error { return openat(unix.AT_FDCWD, procFD(fd), flags) }
@@ -364,7 +366,7 @@ func mapNew(fd, prot int, write bool) error {
 	return load(m, 0)
 }
 
-// dupAndForget gives a descriptor back that an os.File has borrowed.
+// dupAndForget closes an os.File, and returns a copy of its descriptor.
 func dupAndForget(f *os.File) int {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {

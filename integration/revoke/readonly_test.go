@@ -41,8 +41,8 @@ func TestSetReadOnlyIsTotal(t *testing.T) {
 	}
 }
 
-// storesOnly are the probes that only change a page of a mapping: they may succeed, as
-// long as no other process sees the change.
+// storesOnly are the probes that only use pages of a writable mapping. They may succeed, as
+// long as no other process sees a change.
 var storesOnly = map[string]bool{"store to a mapping": true, "new writable mapping": true, "load from a writable mapping": true}
 
 func setOnce(t *testing.T, s setting, wrong map[string]int) {
@@ -54,7 +54,7 @@ func setOnce(t *testing.T, s setting, wrong map[string]int) {
 		t.Fatal(err)
 	}
 	sc.checkSaved(ending{name: "set ro"})
-	before, err := os.ReadFile(filepath.Join(sc.written(), "mapw"))
+	before, err := os.ReadFile(filepath.Join(sc.writtenDir(), "mapw"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func setOnce(t *testing.T, s setting, wrong map[string]int) {
 			judgeReadOnly(r, wrong)
 		}
 	}
-	after, err := os.ReadFile(filepath.Join(sc.written(), "mapw"))
+	after, err := os.ReadFile(filepath.Join(sc.writtenDir(), "mapw"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +89,8 @@ func judgeReadOnly(r result, wrong map[string]int) {
 			wrong["still writes: "+r.Name]++
 		case r.Name == "msync" && r.Errno != 0:
 		case r.Name == "punch a hole" && errors.Is(r.Errno, syscall.EIO):
-			// The kernel first writes back the stores of the old mapping, which is
-			// refused, and reports that.
+			// The kernel first writes back the stores of the old mapping. This is refused, and
+			// the kernel reports this error.
 		case !errors.Is(r.Errno, syscall.EROFS):
 			wrong[fmt.Sprintf("%s: %s, want EROFS", r.Name, r.Err)]++
 		}
@@ -147,7 +147,7 @@ func storesOnce(t *testing.T, s setting) {
 		read("a descriptor from after", name, fd)
 	}
 	if storeErr == nil {
-		_ = writer.try("msync", nil, nil) // it should fail; the source counts
+		_ = writer.try("msync", nil, nil) // should fail; what counts is the source
 	}
 	data, err := os.ReadFile(filepath.Join(src, "f"))
 	testkit.Must(t, err)

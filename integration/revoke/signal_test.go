@@ -18,15 +18,15 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// signalled sends a signal to every thread of a child, because a signal to the process would go
+// signalThreads sends a signal to every thread of a child, because a signal to the process would go
 // to a thread that does not wait.
-func (c *child) signalled(sig unix.Signal) {
+func (c *child) signalThreads(sig unix.Signal) {
 	c.t.Helper()
 	tasks, err := os.ReadDir("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/task")
 	testkit.Must(c.t, err)
 	for _, task := range tasks {
 		if tid, err := strconv.Atoi(task.Name()); err == nil {
-			_ = unix.Tgkill(c.cmd.Process.Pid, tid, sig) // it may have ended
+			_ = unix.Tgkill(c.cmd.Process.Pid, tid, sig) // the thread may have ended
 		}
 	}
 }
@@ -39,10 +39,10 @@ func TestSignalsDoNotInterrupt(t *testing.T) {
 	} {
 		t.Run(op.cmd, func(t *testing.T) {
 			sc := newHang(t, settings[0].level)
-			all := sc.hangIn(op.block, op.cmd, unix.O_RDWR, 3, false)
+			all := sc.hangIn(op.block, op.cmd, unix.O_RDWR, 3)
 			for range 20 {
 				for _, c := range all {
-					c.signalled(unix.SIGURG) // what Go's runtime sends itself
+					c.signalThreads(unix.SIGURG) // what Go's runtime sends itself
 				}
 				time.Sleep(time.Millisecond)
 			}
@@ -56,8 +56,8 @@ func TestSignalsDoNotInterrupt(t *testing.T) {
 	}
 }
 
-// The same holds if an operation waits for the root's rate, and if it waits for another
-// operation that makes a name.
+// Signals do not interrupt an operation that waits for the root's rate, or for another operation
+// that creates a name.
 func TestSignalsDoNotInterruptWaiting(t *testing.T) {
 	dir := t.TempDir()
 	testkit.Must(t, os.Chmod(dir, 0o777))
@@ -98,14 +98,15 @@ func TestSignalsDoNotInterruptWaiting(t *testing.T) {
 				}
 				pending = false
 			case <-time.After(time.Millisecond):
-				c.signalled(unix.SIGURG)
+				c.signalThreads(unix.SIGURG)
 			}
 		}
 	}
 }
 
-// A program that handles signals while it waits for a lock (the kernel asks anew
-// after each, fuse_setlk) gets the lock when it is free, and no other process has it.
+// A program handles signals while it waits for a lock. (The kernel sends the request anew after
+// each signal, see fuse_setlk.) The program gets the lock when it is free, and no other process
+// gets it.
 func TestSignalsWhileWaitingForALock(t *testing.T) {
 	dir := t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o666))
@@ -119,7 +120,7 @@ func TestSignalsWhileWaitingForALock(t *testing.T) {
 	all[0].call("lock", callArg{FD: fds[0], Flags: unix.F_SETLK}, nil)
 	testkit.Must(t, all[1].send("lock", callArg{FD: fds[1], Flags: unix.F_SETLKW}))
 	for range 50 {
-		all[1].signalled(unix.SIGURG)
+		all[1].signalThreads(unix.SIGURG)
 		time.Sleep(time.Millisecond)
 	}
 	all[0].call("unlock", callArg{FD: fds[0]}, nil)
@@ -132,11 +133,11 @@ func TestSignalsWhileWaitingForALock(t *testing.T) {
 }
 
 // A program that is killed while an operation hangs ends, although the kernel keeps it until
-// the operation is answered. The first signal is one that it survives.
+// the operation is answered. Before the kill, the program gets a signal that it survives.
 func TestKilledWhileSourceHangs(t *testing.T) {
 	sc := newHang(t, settings[0].level)
-	for _, c := range sc.hangIn("read slow%d", "read", unix.O_RDONLY, 3, false) {
-		c.signalled(unix.SIGURG)
+	for _, c := range sc.hangIn("read slow%d", "read", unix.O_RDONLY, 3) {
+		c.signalThreads(unix.SIGURG)
 		time.Sleep(10 * time.Millisecond)
 		c.stop()
 		select {
@@ -165,7 +166,7 @@ func TestKilledProgramsHoldFewThreads(t *testing.T) {
 		})
 	}
 	sc.slow.await("lookup slow0", 1)
-	time.Sleep(200 * time.Millisecond) // an unbounded request has its thread by now
+	time.Sleep(200 * time.Millisecond) // if the threads are not bounded, each request gets one meanwhile
 	kill()
 	all.Wait()
 	tasks, err := os.ReadDir("/proc/self/task")

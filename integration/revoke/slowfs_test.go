@@ -65,7 +65,7 @@ func (s *slowfs) do(cmd string, arg json.RawMessage) (any, error) {
 // slowMount is how a slowfs is mounted.
 type slowMount struct {
 	Point string
-	Type  string // behind "fuse."
+	Type  string // the file system type is "fuse." and this
 	User  int    // the user that the kernel takes for the mounter
 }
 
@@ -84,7 +84,7 @@ func (s *slowfs) mount(a slowMount) error {
 // everything is the key that blocks all operations.
 const everything = "*"
 
-// pause blocks while the operation on the name is blocked.
+// pause waits while the test blocks the operation op on the name, or everything.
 func (s *slowfs) pause(op, name string) {
 	key := op + " " + name
 	s.mu.Lock()

@@ -18,7 +18,7 @@ import (
 )
 
 // A daemon that is killed while programs write to a staged root loses nothing that fsync had
-// confirmed: the next session shows it. The source is as it was.
+// confirmed: the next session shows it. The source is unchanged.
 func TestKilledDaemonKeepsTheStage(t *testing.T) {
 	points := reps(4, 100)
 	staged := settings[5:] // by cache level
@@ -52,7 +52,7 @@ func killStaged(t *testing.T, how string, least int, level mount.Level) {
 	testkit.Must(t, d.cmd.Process.Signal(syscall.SIGKILL))
 	var confirmed int
 	testkit.Must(t, w.receive(how, &confirmed))
-	d.stop() // it holds the stage until it is gone
+	d.stop() // the daemon holds the stage until it has ended
 
 	if now, err := os.Stat(filepath.Join(src, "log")); err != nil || !os.SameFile(now, before) || now.ModTime() != before.ModTime() {
 		t.Errorf("the source's file is another one: %v, %v", now, err)
@@ -73,7 +73,7 @@ func killStaged(t *testing.T, how string, least int, level mount.Level) {
 	}
 }
 
-// continueStage grants a root again, as the next session does.
+// continueStage grants a staged root again, as the next session does.
 func continueStage(t *testing.T, src, stages string) *vfs.Tree {
 	t.Helper()
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(stages, "next")})
@@ -85,7 +85,7 @@ func continueStage(t *testing.T, src, stages string) *vfs.Tree {
 	return vfs.New(reg)
 }
 
-// upperFile is where the only stage in a directory keeps a file.
+// upperFile returns the path at which the only stage in a directory keeps a file.
 func upperFile(stages, rel string) string {
 	found, _ := filepath.Glob(filepath.Join(stages, "*", "upper", rel))
 	return strings.Join(found, "\n")
@@ -168,7 +168,8 @@ func makeLarge(t *testing.T, path string, size int64) {
 	testkit.Must(t, f.Close())
 }
 
-// awaitCopy waits until a part of a file is copied.
+// awaitCopy waits until a part of the file big is copied. It returns the number of copied bytes,
+// and whether the copy is still in progress.
 func awaitCopy(t *testing.T, stages string, size int64) (int64, bool) {
 	t.Helper()
 	for range 100_000 {
@@ -184,7 +185,7 @@ func awaitCopy(t *testing.T, stages string, size int64) (int64, bool) {
 	return 0, false
 }
 
-// copySize is how much the copy in progress takes up.
+// copySize returns the size on disk of the copy in progress.
 func copySize(stages string) int64 {
 	found, _ := filepath.Glob(filepath.Join(stages, "*", "tmp", "*"))
 	n := int64(0)

@@ -57,7 +57,7 @@ func monotonic() int64 {
 	return ts.Nano()
 }
 
-// stormer is a process that does all operations all the time.
+// stormer is the mode of a process that does operations all the time.
 type stormer struct{}
 
 type stormArg struct {
@@ -66,12 +66,14 @@ type stormArg struct {
 }
 
 // stormResult counts operations and leaks. An operation is a leak if it began after a
-// revocation had returned and succeeded before the root was granted again. It is also one if it
-// succeeded on something held since before a revocation.
+// revocation had returned and succeeded before the root was granted again. An operation is also
+// a leak if it succeeded on something held since before a revocation.
 type stormResult struct {
-	Ops, Good, WhileDead int64
-	Leaks                map[string]int64
-	First                string
+	Ops       int64
+	Good      int64            // operations that succeeded
+	WhileDead int64            // operations that must not succeed
+	Leaks     map[string]int64 // by the name of the operation
+	First     string           // describes the first leak by path
 }
 
 func (*stormer) do(cmd string, arg json.RawMessage) (any, error) {
@@ -108,15 +110,15 @@ func (r *stormResult) add(o stormResult) {
 	}
 }
 
-// held is a file that a worker keeps over revocations.
-type held struct {
-	born int64 // board.ends when it was opened
+// heldFile is a file that a worker keeps over revocations.
+type heldFile struct {
+	born int64 // the value of board.ends when the file was opened
 	fd   int
 	dir  int
 	page []byte
 }
 
-func (h *held) drop() {
+func (h *heldFile) drop() {
 	if h.page != nil {
 		_ = unix.Munmap(h.page)
 	}
@@ -125,10 +127,10 @@ func (h *held) drop() {
 			unix.Close(fd)
 		}
 	}
-	*h = held{fd: -1, dir: -1}
+	*h = heldFile{fd: -1, dir: -1}
 }
 
-func (h *held) open(b *board, root string, i int) {
+func (h *heldFile) open(b *board, root string, i int) {
 	h.drop()
 	born := b.ends.Load()
 	fd, err := unix.Open(stormFile(root, i), unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -151,7 +153,7 @@ func stormFile(root string, i int) string {
 
 func stormWorker(b *board, root string, seed int) stormResult {
 	r := stormResult{Leaks: map[string]int64{}}
-	h := held{fd: -1, dir: -1}
+	h := heldFile{fd: -1, dir: -1}
 	defer h.drop()
 	buf := make([]byte, 8192)
 	for i := seed * 7; b.stop.Load() == 0; i++ {
@@ -185,7 +187,7 @@ func stormWorker(b *board, root string, seed int) stormResult {
 	return r
 }
 
-// run is one operation by path.
+// run does one operation by path.
 func (r *stormResult) run(b *board, name string, f func() error) {
 	dead := b.dead.Load()
 	begin := monotonic()
@@ -345,7 +347,8 @@ func TestStormsSeeNothingAfterRevoke(t *testing.T) {
 	}
 }
 
-// The same storm leaks over a gate whose views get no changes. So the storm can detect a leak.
+// The same storm leaks if the gate has no view that learns of changes. So the storm can detect a
+// leak.
 func TestStormSeesAGateWithoutInvalidation(t *testing.T) {
 	r := storm(t, settings[1], 5, func(l *lab) error {
 		l.reg.RemoveView(l.m)

@@ -53,8 +53,8 @@ func listForEver(dir int) error {
 }
 
 // A program that reads a directory into memory that is never filled holds the directory's lock
-// in the kernel. No revocation waits for it. Everything else that is held of the root is dead,
-// and the other roots are not affected.
+// in the kernel. No revocation waits for that lock. Everything else that a program holds of the
+// root is dead, and the other roots are not affected.
 func TestStuckListingDoesNotHangRevoke(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {
 		for _, where := range []string{"", "code", "code/in"} {
@@ -76,7 +76,7 @@ func TestStuckListingDoesNotHangRevoke(t *testing.T) {
 					t.Skip("this kernel has no userfaultfd")
 				}
 				testkit.Must(t, err)
-				defer stuck.stop() // before the mount is taken away
+				defer stuck.stop() // before newLab's cleanup unmounts
 
 				if err := bounded(t, "revoke", func() error {
 					_, err := l.reg.Revoke(context.Background(), "code")

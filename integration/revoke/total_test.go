@@ -46,7 +46,7 @@ type scene struct {
 	holders []*child
 }
 
-// newScene grants the root for the duration life, or without an end if life is 0.
+// newScene grants the root for the duration life, or without an expiry if life is 0.
 func newScene(t testing.TB, s setting, life time.Duration) *scene {
 	t.Helper()
 	sc := &scene{src: t.TempDir(), s: s}
@@ -85,7 +85,7 @@ func (sc *scene) watchUnmount() {
 	}()
 }
 
-// hold makes both holders take everything, and checks that it works.
+// hold makes both holders open and map everything, and checks that all probes work.
 func (sc *scene) hold() error {
 	rw := sc.s.rights.Mutating()
 	for i, h := range sc.holders {
@@ -132,8 +132,9 @@ func probeAll(h *child) ([]result, error) {
 	return res, err
 }
 
-// alive lists the probes that still work; byPath says whether paths count.
-func (sc *scene) alive(byPath bool, into map[string]int) {
+// countAlive adds one to into for each probe that still works, by the probe's name. Probes by path
+// count only if byPath is set.
+func (sc *scene) countAlive(byPath bool, into map[string]int) {
 	sc.t.Helper()
 	for i, h := range sc.holders {
 		res, err := probeAll(h)
@@ -153,8 +154,8 @@ func (sc *scene) alive(byPath bool, into map[string]int) {
 type ending struct {
 	name string
 	end  func(sc *scene) error
-	// again says that the root can be granted again in the same mount.
-	again bool
+	// regrantable reports whether the root can be granted again in the same mount.
+	regrantable bool
 }
 
 var endings = []ending{
@@ -206,7 +207,7 @@ func TestEndingIsTotal(t *testing.T) {
 		for _, e := range endings {
 			t.Run(s.name+"/"+e.name, func(t *testing.T) {
 				n := reps(1, 25)
-				tally := &tally{after: map[string]int{}, woken: map[string]int{}}
+				tally := &tally{survived: map[string]int{}, revived: map[string]int{}}
 				for range n {
 					if !t.Run("rep", func(t *testing.T) { endOnce(t, s, e, tally) }) {
 						break
@@ -218,14 +219,15 @@ func TestEndingIsTotal(t *testing.T) {
 	}
 }
 
-// tally counts the survivors, over all repetitions.
-type tally struct{ after, woken map[string]int }
+// tally counts the probes that worked after the ending, and after granting again, over all
+// repetitions.
+type tally struct{ survived, revived map[string]int }
 
 func (c *tally) report(t *testing.T, n int) {
 	for _, m := range []struct {
 		when string
 		what map[string]int
-	}{{"after the ending", c.after}, {"after granting again", c.woken}} {
+	}{{"after the ending", c.survived}, {"after granting again", c.revived}} {
 		for _, name := range slices.Sorted(maps.Keys(m.what)) {
 			t.Errorf("%s still works: %s (%d of %d)", m.when, name, m.what[name], 2*n)
 		}
@@ -247,7 +249,7 @@ func endOnce(t *testing.T, s setting, e ending, c *tally) {
 		if e.name != "expiry" || !sc.ended() || wait > time.Minute {
 			t.Fatal(err)
 		}
-		// The machine was too slow for the expiry: once more, with more time.
+		// The root expired before everything was held: try again with more time.
 		for _, h := range sc.holders {
 			h.stop()
 		}
@@ -255,17 +257,17 @@ func endOnce(t *testing.T, s setting, e ending, c *tally) {
 	if err := e.end(sc); err != nil {
 		t.Fatalf("%s: %v", e.name, err)
 	}
-	sc.alive(true, c.after)
+	sc.countAlive(true, c.survived)
 	sc.checkSaved(e)
-	if e.again {
+	if e.regrantable {
 		sc.grant(grantOf("code", sc.src, s.rights))
-		sc.alive(false, c.woken)
+		sc.countAlive(false, c.revived)
 		sc.checkFresh()
 	}
 }
 
-// written returns the directory that holds the files that programs wrote.
-func (sc *scene) written() string {
+// writtenDir returns the directory that holds the files that programs wrote.
+func (sc *scene) writtenDir() string {
 	sc.t.Helper()
 	if !sc.s.rights.Staged() {
 		return sc.src
@@ -283,7 +285,7 @@ func (sc *scene) checkSaved(e ending) {
 	if !sc.s.rights.Mutating() {
 		return
 	}
-	src := sc.written()
+	src := sc.writtenDir()
 	if e.name == "replaced" && !sc.s.rights.Staged() {
 		src += ".old"
 	}

@@ -14,15 +14,16 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// talk is a shell inside that gets lines from the test.
-type talk struct {
+// pipedShell is a confined shell that runs lines from the test.
+type pipedShell struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-func (o *outside) talk(level sandbox.Level, flags ...string) *talk {
+// startShell starts a shell by `rootsfs run` with further flags.
+func (o *outside) startShell(level sandbox.Level, flags ...string) *pipedShell {
 	o.t.Helper()
 	args := append([]string{"run", "--name", sessionName, "--level", level.String(), "--mcp", "off"}, flags...)
 	cmd := o.driver(order{Args: o.rootsfs(append(args, "--", "sh")...)})
@@ -32,7 +33,7 @@ func (o *outside) talk(level sandbox.Level, flags ...string) *talk {
 	out, err := cmd.StdoutPipe()
 	testkit.Must(o.t, err)
 	testkit.Must(o.t, cmd.Start())
-	s := &talk{o.t, cmd, in, bufio.NewReader(out)}
+	s := &pipedShell{o.t, cmd, in, bufio.NewReader(out)}
 	o.t.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
@@ -43,24 +44,25 @@ func (o *outside) talk(level sandbox.Level, flags ...string) *talk {
 	return s
 }
 
-// do runs a line inside and returns its output.
-func (s *talk) do(line string) string {
+// do runs a line in the shell and returns its output.
+func (s *pipedShell) do(line string) string {
 	s.t.Helper()
 	fmt.Fprintf(s.in, "{ %s; } 2>&1; echo; echo '<end>'\n", line)
-	var said strings.Builder
+	var output strings.Builder
 	for {
 		l, err := s.out.ReadString('\n')
 		if err != nil {
-			s.t.Fatalf("%s: %q, %v", line, said.String(), err)
+			s.t.Fatalf("%s: %q, %v", line, output.String(), err)
 		}
 		if l == "<end>\n" {
-			return strings.TrimSpace(said.String())
+			return strings.TrimSpace(output.String())
 		}
-		said.WriteString(l)
+		output.WriteString(l)
 	}
 }
 
-func (s *talk) want(want, line string) {
+// want checks the output of a line.
+func (s *pipedShell) want(want, line string) {
 	s.t.Helper()
 	if got := s.do(line); got != want {
 		s.t.Errorf("%s: %q, want %q", line, got, want)
@@ -77,11 +79,13 @@ func (o *outside) owner(args ...string) string {
 	return string(out)
 }
 
-// places makes directories at places of the host that a root can lie in. The test makes those in
-// before before it starts the command, and grants them all later.
-func (o *outside) places() (before, after []string) {
+// hostDirs makes directories with a file f on the host, which a test grants while the command
+// runs. The directories in early lie at the top of the file system; those in late lie in many
+// directories of the host. TestLater calls it twice, to have early before the command starts, and
+// late afterwards.
+func (o *outside) hostDirs() (early, late []string) {
 	t := o.t
-	make := func(parent string) string {
+	makeIn := func(parent string) string {
 		dir, err := os.MkdirTemp(parent, "rootsfs-later-")
 		testkit.Must(t, err)
 		t.Cleanup(func() { testkit.Must(t, os.RemoveAll(dir)) })
@@ -92,35 +96,36 @@ func (o *outside) places() (before, after []string) {
 		o.own(filepath.Join(dir, "f"))
 		return dir
 	}
-	before = []string{make("/")}
+	early = []string{makeIn("/")}
 	for _, parent := range []string{"/", "/srv", "/opt", "/usr/local", "/usr/share", "/etc", "/var/lib", "/var/tmp", "/run", "/tmp"} {
 		if _, err := os.Stat(parent); err == nil {
-			after = append(after, make(parent))
+			late = append(late, makeIn(parent))
 		}
 	}
-	return before, after
+	return early, late
 }
 
-// R063: a root that is granted while the command runs is at its own path when the grant
-// is answered. This holds for a directory at the top that existed before or did not, in
-// the system's directories, and in the command's own. It can be written to if it is
-// granted so. Once it is revoked, it and all that is held of it are dead at once. Nothing
-// else appears with it.
+// R063: a root that is granted while the command runs is at its own path inside when the
+// grant is answered, wherever the directory lies: at the top of the file system (whether it
+// existed before the command or not), in the system's directories, or in directories that
+// the command has of its own. The root can be written to if it is granted rw. Once it is
+// revoked, the root and everything that a program holds of it are dead at once. Nothing else
+// appears with the root.
 func TestLater(t *testing.T) {
-	for _, w := range everybody {
+	for _, w := range callers {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
-			before, _ := o.places()
-			s := o.talk(sandbox.Namespaces)
-			_, after := o.places()
-			// Only the command's own directories are compared whole: in the host's directories,
-			// other tests make some of their own.
+			early, _ := o.hostDirs()
+			s := o.startShell(sandbox.Namespaces)
+			_, late := o.hostDirs()
+			// Only the command's own directories are compared whole: other tests make directories
+			// in those of the host.
 			all := "ls -A / /etc /run /tmp /var /var/tmp /srv /opt; ls /usr/share /usr/local | grep -v 'rootsfs-later\\|rootsfs-hostile'"
 			found := s.do(all)
-			for _, dir := range append(before, after...) {
+			for _, dir := range append(early, late...) {
 				for _, mode := range []string{"ro", "rw"} {
-					if said := o.owner("roots", "add", "--session", sessionName, "--allow-system", "late="+dir+":"+mode); strings.Contains(said, "running command") {
-						t.Errorf("%s: %s", dir, said)
+					if output := o.owner("roots", "add", "--session", sessionName, "--allow-system", "late="+dir+":"+mode); strings.Contains(output, "running command") {
+						t.Errorf("%s: %s", dir, output)
 					}
 					s.want("of the host", "cat "+dir+"/f")
 					s.want(dir+"\nf", "cd "+dir+" && pwd && ls -A")
@@ -133,7 +138,7 @@ func TestLater(t *testing.T) {
 						t.Errorf("%s after it was revoked: %s", dir, got)
 					}
 					s.do("exec 5<&-; cd /")
-					if !strings.HasPrefix(dir, "/usr") { // which every user may read
+					if !strings.HasPrefix(dir, "/usr") { // every user may read /usr without a root
 						if got := s.do("cat " + dir + "/f"); strings.Contains(got, "of the host") {
 							t.Errorf("%s after it was revoked: %s", dir, got)
 						}
@@ -149,14 +154,14 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// The same holds for roots from the start that are revoked and granted again, and for
-// several nested roots at once.
+// Roots that are granted from the start are seen again after a revocation and another grant, as
+// in TestLater. So are several nested roots at once.
 func TestLaterAgain(t *testing.T) {
-	for _, w := range everybody {
+	for _, w := range callers {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
-			before, after := o.places()
-			all := append(before, after...)
+			early, late := o.hostDirs()
+			all := append(early, late...)
 			var flags []string
 			for i, dir := range all {
 				testkit.Must(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755))
@@ -164,7 +169,7 @@ func TestLaterAgain(t *testing.T) {
 				testkit.Must(t, os.WriteFile(filepath.Join(dir, "sub/g"), []byte("deep"), 0o644))
 				flags = append(flags, "--root", fmt.Sprintf("r%d=%s:rw", i, dir))
 			}
-			s := o.talk(sandbox.Namespaces, append(flags, "--allow-system")...)
+			s := o.startShell(sandbox.Namespaces, append(flags, "--allow-system")...)
 			for range 2 {
 				for i, dir := range all {
 					s.want("of the host", "cat "+dir+"/f")
@@ -176,8 +181,8 @@ func TestLaterAgain(t *testing.T) {
 					s.want("deep", "cat "+dir+"/sub/g")
 				}
 				for i, dir := range all {
-					if said := o.owner("roots", "add", "--session", sessionName, "--allow-system", fmt.Sprintf("r%d=%s:rw", i, dir)); strings.Contains(said, "running command") {
-						t.Errorf("%s: %s", dir, said)
+					if output := o.owner("roots", "add", "--session", sessionName, "--allow-system", fmt.Sprintf("r%d=%s:rw", i, dir)); strings.Contains(output, "running command") {
+						t.Errorf("%s: %s", dir, output)
 					}
 					s.want("of the host", "cat "+dir+"/f")
 					s.want("deep", "cat "+dir+"/sub/g")
@@ -199,27 +204,28 @@ func TestLaterAgain(t *testing.T) {
 	}
 }
 
-// If the host replaces a file that is a root, as editors do, the root shows the new file of the
-// name. This holds where the file is bound by itself, at the start or later, too.
+// If the host replaces a file that is a root, as editors do, the root shows the new file of that
+// name, although the file is bound by itself. This holds for roots from the start and for later
+// ones.
 func TestLaterReplaced(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		dir, err := os.MkdirTemp("/etc", "rootsfs-later-")
 		testkit.Must(t, err)
 		t.Cleanup(func() { testkit.Must(t, os.RemoveAll(dir)) })
 		testkit.Must(t, os.Chmod(dir, 0o755))
-		place := func(name, text string) string {
-			made := filepath.Join(dir, "new")
-			testkit.Must(t, os.WriteFile(made, []byte(text), 0o644))
-			o.own(made)
-			testkit.Must(t, os.Rename(made, filepath.Join(dir, name)))
+		replaceFile := func(name, text string) string {
+			path := filepath.Join(dir, "new")
+			testkit.Must(t, os.WriteFile(path, []byte(text), 0o644))
+			o.own(path)
+			testkit.Must(t, os.Rename(path, filepath.Join(dir, name)))
 			return filepath.Join(dir, name)
 		}
-		first, second := place("first", "one"), place("second", "one")
-		s := o.talk(sandbox.Namespaces, "--root", "first="+first)
+		first, second := replaceFile("first", "one"), replaceFile("second", "one")
+		s := o.startShell(sandbox.Namespaces, "--root", "first="+first)
 		o.owner("roots", "add", "--session", sessionName, "second="+second)
 		for _, text := range []string{"one", "two", "three"} {
-			place("first", text)
-			place("second", text)
+			replaceFile("first", text)
+			replaceFile("second", text)
 			for _, at := range []string{first, second} {
 				o.until(at+" as it was before", func() bool { return s.do("cat "+at) == text })
 			}
@@ -233,27 +239,29 @@ func TestLaterReplaced(t *testing.T) {
 	})
 }
 
-// If a root cannot be shown (at the weaker levels, or if there is no more room), the grant
-// reports this, and the root is granted nevertheless.
-func TestLaterTold(t *testing.T) {
-	o := newOutside(t, everybody[0])
-	s := o.talk(sandbox.Bubblewrap)
-	before, after := o.places()
-	for i, dir := range append(before, after...) {
-		said := o.owner("roots", "add", "--session", sessionName, "--allow-system", fmt.Sprintf("r%d=%s", i, dir))
+// If a root cannot be shown at a weaker level, the grant reports this, and the root is granted
+// nevertheless.
+func TestLaterNotShown(t *testing.T) {
+	o := newOutside(t, callers[0])
+	s := o.startShell(sandbox.Bubblewrap)
+	early, late := o.hostDirs()
+	for i, dir := range append(early, late...) {
+		output := o.owner("roots", "add", "--session", sessionName, "--allow-system", fmt.Sprintf("r%d=%s", i, dir))
 		follows := strings.HasPrefix(dir, "/srv/") || strings.HasPrefix(dir, "/opt/")
 		if seen := s.do("cat "+dir+"/f") == "of the host"; seen != follows && !strings.HasPrefix(dir, "/usr") {
 			t.Errorf("%s is seen: %v", dir, seen)
 		}
-		if told := strings.Contains(said, "the running command does not see"); told == follows {
-			t.Errorf("%s: %s", dir, said)
+		if reported := strings.Contains(output, "the running command does not see"); reported == follows {
+			t.Errorf("%s: %s", dir, output)
 		}
 	}
 }
 
+// A running command sees a limited number of roots that are granted later. The grant of a further
+// root reports that the command does not see it.
 func TestLaterBounds(t *testing.T) {
-	o := newOutside(t, everybody[0])
-	s := o.talk(sandbox.Namespaces)
+	o := newOutside(t, callers[0])
+	s := o.startShell(sandbox.Namespaces)
 	var dirs []string
 	seenOf := func(dirs []string) (n int) {
 		for _, dir := range dirs {
@@ -263,35 +271,35 @@ func TestLaterBounds(t *testing.T) {
 		}
 		return n
 	}
-	told := 0
+	unseen := 0
 	for i := range 12 {
 		dir, err := os.MkdirTemp("/etc", "rootsfs-later-")
 		testkit.Must(t, err)
 		t.Cleanup(func() { testkit.Must(t, os.RemoveAll(dir)) })
 		testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("of the host"), 0o644))
 		dirs = append(dirs, dir)
-		said := o.owner("roots", "add", "--session", sessionName, fmt.Sprintf("r%d=%s", i, dir))
+		output := o.owner("roots", "add", "--session", sessionName, fmt.Sprintf("r%d=%s", i, dir))
 		seen := s.do("cat "+dir+"/f") == "of the host"
-		if not := strings.Contains(said, "the running command does not see"); not == seen {
-			t.Errorf("the %dth is seen: %v; said: %s", i+1, seen, said)
+		if not := strings.Contains(output, "the running command does not see"); not == seen {
+			t.Errorf("the %dth is seen: %v; said: %s", i+1, seen, output)
 		} else if not {
-			told++
+			unseen++
 		}
 	}
-	if told == 0 || told == len(dirs) {
-		t.Errorf("%d of %d were told of", told, len(dirs))
+	if unseen == 0 || unseen == len(dirs) {
+		t.Errorf("%d of %d were told of", unseen, len(dirs))
 	}
 	// The end of a root frees its room.
 	o.owner("revoke", "--session", sessionName, "r0")
-	o.until("the wait of another", func() bool { return seenOf(dirs[1:]) == len(dirs)-told })
+	o.until("the wait of another", func() bool { return seenOf(dirs[1:]) == len(dirs)-unseen })
 	// A single file is visible. If the rules of the start do not permit writing to it, the
 	// grant says so.
 	file := filepath.Join("/etc", filepath.Base(dirs[0])+".conf")
 	testkit.Must(t, os.WriteFile(file, []byte("of a file"), 0o644))
 	t.Cleanup(func() { testkit.Must(t, os.Remove(file)) })
-	said := o.owner("roots", "add", "--session", sessionName, "--allow-system", "file="+file+":rw")
+	output := o.owner("roots", "add", "--session", sessionName, "--allow-system", "file="+file+":rw")
 	s.want("of a file", "cat "+file)
-	if got := s.do("echo x >" + file); !strings.Contains(got, "Permission denied") || !strings.Contains(said, "can only read") {
-		t.Errorf("writing to a single file: %q; said: %s", got, said)
+	if got := s.do("echo x >" + file); !strings.Contains(got, "Permission denied") || !strings.Contains(output, "can only read") {
+		t.Errorf("writing to a single file: %q; said: %s", got, output)
 	}
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // hogger is a user of its own, so that the hogs take nothing from other programs.
-var hogger = who{name: "a user of its own", uid: 61917}
+var hogger = caller{name: "a user of its own", uid: 61917}
 
 // resources are the resources that a program can use up; see hostile/exhaust.go.
 var resources = []string{"processes", "descriptors", "epoll", "inotify", "terminals", "pipes", "signals", "locks", "inflight", "keys", "memory"}
@@ -32,14 +32,14 @@ var bounded = map[string]int{"processes": pidsMax, "inotify": 32, "terminals": 2
 // revokeWithin is the most that revoke --all may take, with room for a loaded machine.
 const revokeWithin = 10 * time.Second
 
-// started starts an order, and returns the first line of its output. Its processes are killed
+// startOrder starts an order, and returns the first line of its output. Its processes are killed
 // when the test ends.
-func (o *outside) started(ord order) (*exec.Cmd, string) {
+func (o *outside) startOrder(ord order) (*exec.Cmd, string) {
 	t := o.t
 	t.Helper()
 	cmd := o.driver(ord)
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var output bytes.Buffer
+	cmd.Stderr = &output
 	out, err := cmd.StdoutPipe()
 	testkit.Must(t, err)
 	testkit.Must(t, cmd.Start())
@@ -53,7 +53,7 @@ func (o *outside) started(ord order) (*exec.Cmd, string) {
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		t.Fatalf("it said %q, then %v\n%s", line, err, said.String())
+		t.Fatalf("it said %q, then %v\n%s", line, err, output.String())
 	}
 	return cmd, line
 }
@@ -76,7 +76,7 @@ func newHogged(t *testing.T) *outside {
 	return o
 }
 
-// hog returns the command line by which the hostile program uses something up.
+// hog returns the command line by which the hostile program uses a resource up.
 func hog(resource string) []string { return []string{"hostile", "-exhaust", resource} }
 
 // The owner's revoke --all, status and version work while the confined program has used up a
@@ -86,10 +86,10 @@ func TestRevokeWhileConfinedExhausts(t *testing.T) {
 	for _, resource := range resources {
 		t.Run(resource, func(t *testing.T) {
 			o := newHogged(t)
-			o.files()
-			o.plant()
-			_, line := o.started(o.command(run{level: sandbox.Namespaces}, []string{"--mcp", "off"}, hog(resource)...))
-			held := holds(t, line)
+			o.resetFiles()
+			o.resetRoot()
+			_, line := o.startOrder(o.command(run{level: sandbox.Namespaces}, []string{"--mcp", "off"}, hog(resource)...))
+			held := heldAmount(t, line)
 			if most, ok := bounded[resource]; ok && held > most {
 				t.Errorf("it holds %d, more than the %d that confined programs get", held, most)
 			}
@@ -98,8 +98,8 @@ func TestRevokeWhileConfinedExhausts(t *testing.T) {
 	}
 }
 
-// The same holds at the other levels, for resources that the kernel counts by user in all
-// namespaces.
+// The owner's commands work at the other levels, too, while the confined program has used up a
+// resource that the kernel counts by user in all namespaces.
 func TestRevokeWhileWeaklyConfinedExhausts(t *testing.T) {
 	needRoot(t)
 	for _, level := range []sandbox.Level{sandbox.Bubblewrap, sandbox.Landlock} {
@@ -109,10 +109,10 @@ func TestRevokeWhileWeaklyConfinedExhausts(t *testing.T) {
 			}
 			t.Run(level.String()+"/"+resource, func(t *testing.T) {
 				o := newHogged(t)
-				o.files()
-				o.plant()
-				_, line := o.started(o.command(run{level: level}, []string{"--mcp", "off"}, hog(resource)...))
-				if holds(t, line) == 0 {
+				o.resetFiles()
+				o.resetRoot()
+				_, line := o.startOrder(o.command(run{level: level}, []string{"--mcp", "off"}, hog(resource)...))
+				if heldAmount(t, line) == 0 {
 					t.Errorf("nothing was used up: %s", line)
 				}
 				o.mustRevoke()
@@ -125,26 +125,26 @@ func TestRevokeWhileWeaklyConfinedExhausts(t *testing.T) {
 // all the watches that its uid may have.
 func TestMemoryMaxBoundsEpollWatches(t *testing.T) {
 	needRoot(t)
-	o := newOutside(t, everybody[0]) // root, who can make a control group
-	o.files()
-	o.plant()
+	o := newOutside(t, callers[0]) // root, who can make a control group
+	o.resetFiles()
+	o.resetRoot()
 	cmd := o.driver(o.command(run{level: sandbox.Namespaces}, []string{"--mcp", "off", "--memory-max", "128M"}, hog("epoll")...))
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var output bytes.Buffer
+	cmd.Stderr = &output
 	out, err := cmd.StdoutPipe()
 	testkit.Must(t, err)
 	testkit.Must(t, cmd.Start())
 	defer time.AfterFunc(giveUp, func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }).Stop()
 	line, _ := bufio.NewReader(out).ReadString('\n')
-	if line != "" { // it goes on, and keeps its resources
+	if line != "" { // the program runs on, and keeps its resources
 		testkit.Must(t, unix.Kill(cmd.Process.Pid, unix.SIGTERM))
 	}
 	err = cmd.Wait()
 	switch {
-	case strings.Contains(said.String(), "no control group can be made here"):
+	case strings.Contains(output.String(), "no control group can be made here"):
 		t.Logf("this machine gives no control group: %s", line)
-	case line != "" || err == nil || !strings.Contains(said.String(), "--memory-max) was reached: the kernel ended"):
-		t.Errorf("it said %q; %v: %s", line, err, said.String())
+	case line != "" || err == nil || !strings.Contains(output.String(), "--memory-max) was reached: the kernel ended"):
+		t.Errorf("it said %q; %v: %s", line, err, output.String())
 	}
 }
 
@@ -154,14 +154,14 @@ func TestMemoryMaxBoundsEpollWatches(t *testing.T) {
 func TestRevokeWithoutProcesses(t *testing.T) {
 	needRoot(t)
 	o := newHogged(t)
-	o.files()
-	o.plant()
+	o.resetFiles()
+	o.resetRoot()
 	few := []string{"/usr/bin/prlimit", "--nproc=200:200"}
 	confined := o.command(run{level: sandbox.Namespaces}, []string{"--mcp", "off"}, hog("keys")...)
 	confined.Args = append(slices.Clone(few), confined.Args...)
-	o.started(confined)
-	_, line := o.started(order{Args: append(append(few, o.root+"/hostile"), hog("processes")[1:]...), Env: o.env, UID: hogger.uid})
-	if holds(t, line) < 100 {
+	o.startOrder(confined)
+	_, line := o.startOrder(order{Args: append(append(few, o.root+"/hostile"), hog("processes")[1:]...), Env: o.env, UID: hogger.uid})
+	if heldAmount(t, line) < 100 {
 		t.Fatalf("few processes were made: %s", line)
 	}
 	text, err := os.ReadFile(filepath.Join(o.Session, "pid"))
@@ -170,23 +170,23 @@ func TestRevokeWithoutProcesses(t *testing.T) {
 	testkit.Must(t, err)
 	testkit.Must(t, unix.Kill(pid, unix.SIGUSR1))
 	o.until("the end of the root", func() bool {
-		said, err := os.ReadFile(filepath.Join(o.Session, "revoked.json"))
-		return err == nil && strings.Contains(string(said), `"root": "root"`) || len(holding(t, "-exhaust\x00keys")) == 0
+		output, err := os.ReadFile(filepath.Join(o.Session, "revoked.json"))
+		return err == nil && strings.Contains(string(output), `"root": "root"`) || len(pidsWith(t, "-exhaust\x00keys")) == 0
 	})
 }
 
-// The same holds while an unconfined program of the owner has used up the resource. (For
+// The owner's commands work while an unconfined program of the owner has used up a resource. (For
 // processes see TestRevokeWithoutProcesses.)
 func TestRevokeWhileOwnerExhausts(t *testing.T) {
 	needRoot(t)
 	for _, resource := range resources[1:] {
 		t.Run(resource, func(t *testing.T) {
 			o := newHogged(t)
-			o.files()
-			o.plant()
-			o.started(o.command(run{level: sandbox.Namespaces}, []string{"--mcp", "off"}, hog("keys")...))
-			_, line := o.started(order{Args: append([]string{o.root + "/hostile"}, hog(resource)[1:]...), Env: o.env})
-			if holds(t, line) == 0 {
+			o.resetFiles()
+			o.resetRoot()
+			o.startOrder(o.command(run{level: sandbox.Namespaces}, []string{"--mcp", "off"}, hog("keys")...))
+			_, line := o.startOrder(order{Args: append([]string{o.root + "/hostile"}, hog(resource)[1:]...), Env: o.env})
+			if heldAmount(t, line) == 0 {
 				t.Errorf("nothing was used up: %s", line)
 			}
 			o.mustRevoke()
@@ -194,8 +194,8 @@ func TestRevokeWhileOwnerExhausts(t *testing.T) {
 	}
 }
 
-// holds returns the amount that a hog says it holds.
-func holds(t *testing.T, line string) (n int) {
+// heldAmount returns the amount that a hog reports to hold.
+func heldAmount(t *testing.T, line string) (n int) {
 	t.Helper()
 	t.Log(strings.TrimSpace(line))
 	_, err := fmt.Sscanf(line, "holds %d:", &n)
@@ -227,9 +227,9 @@ func (o *outside) mustRevoke() {
 func TestMemoryIsLimitedByDefault(t *testing.T) {
 	needRoot(t)
 	for _, level := range levels {
-		o := newOutside(t, everybody[0])
-		o.files()
-		o.plant()
+		o := newOutside(t, callers[0])
+		o.resetFiles()
+		o.resetRoot()
 		for flags, want := range map[string]int64{"": sandbox.DefaultMemory(), "--memory-max=none": 0, "--memory-max=1G": 1 << 30} {
 			args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--level", level.String(), "--root", "root="+o.root)
 			if flags != "" {
@@ -240,7 +240,7 @@ func TestMemoryIsLimitedByDefault(t *testing.T) {
 			testkit.Must(t, cmd.Start())
 			group := ""
 			o.until("the command's start", func() bool {
-				for _, pid := range holding(t, long) {
+				for _, pid := range pidsWith(t, long) {
 					if cmdline(pid) == "sleep\x00"+long+"\x00" {
 						group = groupOf(pid)
 						return true

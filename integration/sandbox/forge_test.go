@@ -63,7 +63,7 @@ func (h *host) answer(id string) string {
 }
 
 // forge runs the hostile program as an MCP server that forges its host's consent.
-// The test even tells it the id of the question.
+// The test even gives the program the id of the question.
 func (o *outside) forge(r run) result {
 	t := o.t
 	t.Helper()
@@ -80,7 +80,7 @@ func (o *outside) forge(r run) result {
 	}
 	question := "none"
 	call("1", "ask", "")
-	if r.level != bare { // there is nobody who could ask
+	if r.level != bare { // without rootsfs nobody asks the question
 		question = h.question(isQuestion)
 	}
 	call("2", "forge", question)
@@ -89,7 +89,7 @@ func (o *outside) forge(r run) result {
 	h.say(`{"jsonrpc":"2.0","id":"mine","result":{"action":"accept","content":{"path1":"allow"}}}`)
 	h.answer("2")
 	if r.level != bare {
-		h.forwardedNothing(question)
+		h.checkNothingForwarded(question)
 		h.say(`{"jsonrpc":"2.0","id":%q,"result":{"action":"decline"}}`, question)
 	}
 	call("3", "read", "")
@@ -98,10 +98,10 @@ func (o *outside) forge(r run) result {
 		res.Detail = ""
 	}
 	if r.level != bare {
-		o.honest(h, isQuestion, call)
+		o.checkConsent(h, isQuestion, call)
 	}
 	testkit.Must(t, h.in.Close())
-	_, _ = io.Copy(io.Discard, h.out) // what is on the way
+	_, _ = io.Copy(io.Discard, h.out) // messages that are still on the way
 	testkit.Must(t, h.cmd.Wait())
 	return res
 }
@@ -114,8 +114,9 @@ func (h *host) question(isQuestion func(*message) bool) (id string) {
 	return id
 }
 
-// honest shows that only the user's consent was missing: with it, the same attempt succeeds.
-func (o *outside) honest(h *host, isQuestion func(*message) bool, call func(id, tool, question string)) {
+// checkConsent checks that with the user's consent the same attempt succeeds. So only the consent
+// was missing.
+func (o *outside) checkConsent(h *host, isQuestion func(*message) bool, call func(id, tool, question string)) {
 	o.t.Helper()
 	call("4", "ask", "")
 	h.say(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"path1":"read only"}}}`, h.question(isQuestion))
@@ -131,9 +132,9 @@ func (o *outside) honest(h *host, isQuestion func(*message) bool, call func(id, 
 	}
 }
 
-// forwardedNothing fails if the question's id is in anything that the host read, except the
+// checkNothingForwarded fails if the question's id is in anything that the host read, except the
 // question.
-func (h *host) forwardedNothing(question string) {
+func (h *host) checkNothingForwarded(question string) {
 	h.t.Helper()
 	n := 0
 	for _, line := range h.seen {
@@ -149,8 +150,8 @@ func (h *host) forwardedNothing(question string) {
 func (o *outside) startHost(r run) *host {
 	t := o.t
 	t.Helper()
-	o.files()
-	o.plant()
+	o.resetFiles()
+	o.resetRoot()
 	cmd := o.driver(o.command(r, nil, "hostile", "-forge"))
 	cmd.Stderr = os.Stderr
 	leak, err := os.Open(os.DevNull)

@@ -16,16 +16,16 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// answering is a socket of the host. It echoes each message together with a descriptor, and
-// counts the descriptors that arrive.
-type answering struct {
+// echoSocket is a listening socket of the host. It echoes each message together with a
+// descriptor, and counts the descriptors that arrive.
+type echoSocket struct {
 	path   string
 	passed atomic.Int32
 }
 
-func (o *outside) answering(name string) *answering {
+func (o *outside) newEchoSocket(name string) *echoSocket {
 	t := o.t
-	a := &answering{path: filepath.Join(o.Dir, name)}
+	a := &echoSocket{path: filepath.Join(o.Dir, name)}
 	l, err := net.Listen("unix", a.path)
 	testkit.Must(t, err)
 	testkit.Must(t, os.Chmod(a.path, 0o777))
@@ -42,7 +42,7 @@ func (o *outside) answering(name string) *answering {
 	return a
 }
 
-func (a *answering) answer(c *net.UnixConn) {
+func (a *echoSocket) answer(c *net.UnixConn) {
 	defer c.Close()
 	for {
 		b, oob := make([]byte, 64), make([]byte, 64)
@@ -70,17 +70,17 @@ func (a *answering) answer(c *net.UnixConn) {
 // name and with --all, and later connections are refused.
 func TestGrantedSocket(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
-		host := o.answering("answering")
-		if out, err := exec.Command(filepath.Join(built(t), "hostile"), "-dial", host.path, "once").CombinedOutput(); err != nil || string(out) != "answered, with 1 descriptor\n" {
+		host := o.newEchoSocket("answering")
+		if out, err := exec.Command(filepath.Join(programsDir(t), "hostile"), "-dial", host.path, "once").CombinedOutput(); err != nil || string(out) != "answered, with 1 descriptor\n" {
 			t.Fatalf("outside: %v: %s", err, out)
 		}
 		if host.passed.Swap(0) != 1 {
 			t.Fatal("outside no descriptor arrives: the test shows nothing")
 		}
 		for _, revoke := range [][]string{{"talker"}, {"--all"}} {
-			o.plant()
-			s := o.talk(sandbox.Namespaces, "--root", "root="+o.root+":rw", "--env", "AGENT="+host.path, "--socket", "talker="+host.path)
-			s.want("", "cp hostile $HOME/") // the root goes with --all
+			o.resetRoot()
+			s := o.startShell(sandbox.Namespaces, "--root", "root="+o.root+":rw", "--env", "AGENT="+host.path, "--socket", "talker="+host.path)
+			s.want("", "cp hostile $HOME/") // revoke --all takes the root, but not HOME
 			s.want("Connection refused or absent", "$HOME/hostile -dial "+host.path+" once >/dev/null 2>&1 || echo Connection refused or absent")
 			s.want("", `$HOME/hostile -dial "$AGENT" >$HOME/log 2>&1 & until test -s $HOME/log; do sleep 0.05; done`)
 			var st []struct{ Sockets []struct{ Name, Path string } }
@@ -88,16 +88,16 @@ func TestGrantedSocket(t *testing.T) {
 			if len(st) != 1 || len(st[0].Sockets) != 1 || st[0].Sockets[0].Name != "talker" || st[0].Sockets[0].Path != host.path {
 				t.Errorf("status --json lists %v", st)
 			}
-			if said := o.owner("status", "--session", sessionName); !strings.Contains(said, "socket talker: "+host.path) {
-				t.Errorf("status: %s", said)
+			if output := o.owner("status", "--session", sessionName); !strings.Contains(output, "socket talker: "+host.path) {
+				t.Errorf("status: %s", output)
 			}
-			if said := o.owner(append([]string{"revoke", "--session", sessionName}, revoke...)...); !strings.Contains(said, "talker: revoked") {
-				t.Errorf("revoke %v: %s", revoke, said)
+			if output := o.owner(append([]string{"revoke", "--session", sessionName}, revoke...)...); !strings.Contains(output, "talker: revoked") {
+				t.Errorf("revoke %v: %s", revoke, output)
 			}
 			s.want("answered, with 0 descriptors\ncut", "wait; cat $HOME/log")
 			s.want("refused", `$HOME/hostile -dial "$AGENT" once >/dev/null 2>&1 || echo refused`)
-			if said := o.owner("status", "--session", sessionName); strings.Contains(said, "socket talker") {
-				t.Errorf("status after revoke: %s", said)
+			if output := o.owner("status", "--session", sessionName); strings.Contains(output, "socket talker") {
+				t.Errorf("status after revoke: %s", output)
 			}
 			testkit.Must(t, s.in.Close())
 			o.until("the end of the session", func() bool { _, err := os.Stat(o.Session); return os.IsNotExist(err) })
@@ -150,13 +150,13 @@ func TestGrantedAgent(t *testing.T) {
 	})
 }
 
-// --socket is refused where sockets of the host cannot be told apart. It is also refused
-// for a file that is no socket, for a socket of rootsfs itself, and for a path that passes
-// another user's link.
+// --socket is refused at levels that cannot distinguish sockets of the host. It is also
+// refused for a file that is no socket, for a socket of rootsfs itself, and for a path that
+// passes another user's link.
 func TestSocketRefused(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		o.addTargets()
-		host := o.answering("answering")
+		host := o.newEchoSocket("answering")
 		theirs := filepath.Join(o.Dir, "link")
 		testkit.Must(t, os.Symlink(host.path, theirs))
 		testkit.Must(t, os.Lchown(theirs, 4711, 4711))

@@ -27,9 +27,9 @@ type run struct {
 	works []string
 }
 
-// shown lists the attempts that work at every level: they use a link to a file that is visible
-// anyway.
-var shown = []string{"follow a link to a system program"}
+// worksEverywhere lists the attempts that work at every level, because they use a link to a file
+// that is visible anyway.
+var worksEverywhere = []string{"follow a link to a system program"}
 
 var runs = []run{
 	{name: "without rootsfs", level: bare},
@@ -47,12 +47,12 @@ var runs = []run{
 }
 
 // unproven lists attempts that fail on every test machine even without rootsfs, because the
-// kernels lack the attacked feature.
+// machines' kernels lack the attacked feature.
 var unproven = []string{"write sysrq-trigger", "paste into the terminal (TIOCLINUX)"}
 
-// hostile runs the hostile program on a terminal, and then as a server that forges
+// runHostile runs the hostile program on a terminal, and then as a server that forges
 // consent.
-func (o *outside) hostile(r run) map[string]result {
+func (o *outside) runHostile(r run) map[string]result {
 	t := o.t
 	t.Helper()
 	at := o.rootInside(r)
@@ -60,7 +60,7 @@ func (o *outside) hostile(r run) map[string]result {
 	raw, err := json.Marshal(o.targets)
 	testkit.Must(t, err)
 	var more []string
-	if r.level == sandbox.Namespaces { // with a kept HOME no other sockets could be tried
+	if r.level == sandbox.Namespaces { // with a kept HOME, only --socket permits Unix sockets at all
 		more = []string{"--socket", o.granted}
 	}
 	ord := o.command(r, more, "hostile", string(raw))
@@ -91,14 +91,14 @@ func (o *outside) hostile(r run) map[string]result {
 // rootsfs it works, as root, as an ordinary user, or both. R001, R063, R113, R131, R165.
 func TestTable(t *testing.T) {
 	proven := map[string]bool{}
-	for _, w := range everybody {
+	for _, w := range callers {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
 			o.addTargets()
-			o.granted = o.answering("granted").path
+			o.granted = o.newEchoSocket("granted").path
 			table := map[string]map[string]result{}
 			for _, r := range runs {
-				table[r.name] = o.hostile(r)
+				table[r.name] = o.runHostile(r)
 				if r.level == bare {
 					for name, res := range table[r.name] {
 						proven[name] = proven[name] || res.Worked
@@ -107,13 +107,13 @@ func TestTable(t *testing.T) {
 				}
 				judge(t, r, table[r.name], len(table["without rootsfs"]))
 			}
-			if heard := strings.Count(o.victimSays(), "signal"); heard != 1 {
-				t.Errorf("the victim heard %d signals, want one: from the run without rootsfs", heard)
+			if signals := strings.Count(o.victimSays(), "signal"); signals != 1 {
+				t.Errorf("the victim heard %d signals, want one: from the run without rootsfs", signals)
 			}
-			made := markdown(o.order[:len(table["without rootsfs"])], table)
-			t.Log("\n" + made)
+			text := markdown(o.order[:len(table["without rootsfs"])], table)
+			t.Log("\n" + text)
 			if w.uid == 0 {
-				compareTopic(t, made)
+				compareTopic(t, text)
 			}
 		})
 	}
@@ -124,14 +124,15 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// judge compares the attempts that worked with those that may.
+// judge compares the attempts that worked with those that may work. want is the number of
+// attempts.
 func judge(t *testing.T, r run, results map[string]result, want int) {
 	t.Helper()
 	if len(results) != want || want < 50 {
 		t.Errorf("%s: %d attempts were made, want %d", r.name, len(results), want)
 	}
 	for name, res := range results {
-		switch may := slices.Contains(r.works, name) || slices.Contains(shown, name); {
+		switch may := slices.Contains(r.works, name) || slices.Contains(worksEverywhere, name); {
 		case res.Worked && !may:
 			t.Errorf("%s: %q works", r.name, name)
 		case !res.Worked && may:
@@ -163,15 +164,16 @@ func markdown(names []string, table map[string]map[string]result) string {
 	return b.String()
 }
 
-// compareTopic fails unless the topic confinement has the rows of the table, with the same
-// attempts that work. Why the others fail depends on the kernel.
-func compareTopic(t *testing.T, made string) {
+// compareTopic fails unless the topic confinement has the rows of the table, and the same
+// attempts work in both. It does not compare the reasons of failed attempts, which depend on the
+// kernel.
+func compareTopic(t *testing.T, table string) {
 	t.Helper()
 	topic, err := os.ReadFile("../../cmd/rootsfs/help/confinement.md")
 	testkit.Must(t, err)
 	_, rest, _ := strings.Cut(string(topic), "| attempt |")
-	told, _, _ := strings.Cut("| attempt |"+rest, "\n\n")
-	want, got := outcomes(made), outcomes(told)
+	topicTable, _, _ := strings.Cut("| attempt |"+rest, "\n\n")
+	want, got := outcomes(table), outcomes(topicTable)
 	for i := range max(len(want), len(got)) {
 		if i >= len(want) || i >= len(got) || want[i] != got[i] {
 			t.Errorf("the table of attempts in cmd/rootsfs/help/confinement.md differs from row %d on; paste the one that this test logs with -v", i+1)
@@ -180,8 +182,8 @@ func compareTopic(t *testing.T, made string) {
 	}
 }
 
-// outcomes returns the rows of a table. All cells of failed attempts are alike, and
-// results without rootsfs, which depend on the machine, are left out.
+// outcomes returns the rows of a table. It empties the cells of failed attempts, and of the
+// results without rootsfs, which depend on the machine.
 func outcomes(table string) (rows []string) {
 	for line := range strings.Lines(table) {
 		cells := strings.Split(strings.TrimSpace(line), "|")
@@ -196,10 +198,11 @@ func outcomes(table string) (rows []string) {
 	return rows
 }
 
-// The same holds for attempts by a shell script.
+// Attempts by a shell script fail at every level, too, except for the holes of level Landlock.
+// Without rootsfs they work.
 func TestScript(t *testing.T) {
 	holes := []string{"stat a file", "chmod a file", "touch a file", "cd into a directory"}
-	for _, w := range everybody {
+	for _, w := range callers {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
 			o.addTargets()
@@ -229,7 +232,7 @@ func TestScript(t *testing.T) {
 func (o *outside) script(r run) []string {
 	t := o.t
 	t.Helper()
-	mark := fmt.Sprintf("0.%d%d", os.Getpid(), r.level+1) // each level has its own
+	mark := fmt.Sprintf("0.%d%d", os.Getpid(), r.level+1) // unique to this level
 	stdout, log, code := o.run(o.command(r, nil, "hostile.sh", o.Secret, o.Says, o.rootInside(r), fmt.Sprint(o.Victim), o.TCP, mark))
 	if code != 0 || strings.Count(stdout, "\n") != 30 {
 		t.Fatalf("%s: the script ended with %d after\n%s%s", r.name, code, stdout, log)
@@ -240,11 +243,11 @@ func (o *outside) script(r run) []string {
 			worked = append(worked, strings.TrimSpace(name))
 		}
 	}
-	left := holding(t, "sleep\x00300\x00"+mark)
+	left := pidsWith(t, "sleep\x00300\x00"+mark)
 	if r.level == bare {
 		left = nil
-		t.Cleanup(func() { // the last one may not have become sleep yet
-			for _, pid := range holding(t, "sleep\x00300\x00"+mark) {
+		t.Cleanup(func() { // the last process may not have become sleep yet
+			for _, pid := range pidsWith(t, "sleep\x00300\x00"+mark) {
 				kill(t, pid)
 			}
 		})
@@ -255,8 +258,8 @@ func (o *outside) script(r run) []string {
 	return worked
 }
 
-// holding returns the processes whose command line contains text.
-func holding(t *testing.T, text string) []int {
+// pidsWith returns the processes whose command line contains text.
+func pidsWith(t *testing.T, text string) []int {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	testkit.Must(t, err)

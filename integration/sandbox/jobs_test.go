@@ -15,17 +15,17 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// shell is an interactive shell of the caller on its own terminal.
-type shell struct {
+// terminalShell is an interactive shell of the caller on its own terminal.
+type terminalShell struct {
 	o      *outside
 	master *os.File
-	shown  string
-	run    string // how the shell runs a command confined
+	unread string // output of the terminal that no call of shows has matched
+	run    string // the beginning of a command line that runs a command confined
 	ended  chan struct{}
 }
 
-// interactive starts a shell.
-func (o *outside) interactive(level sandbox.Level) *shell {
+// startTerminalShell starts a shell.
+func (o *outside) startTerminalShell(level sandbox.Level) *terminalShell {
 	t := o.t
 	t.Helper()
 	master, slave, err := pty.Open()
@@ -35,7 +35,7 @@ func (o *outside) interactive(level sandbox.Level) *shell {
 	cmd.SysProcAttr.Setctty = true
 	testkit.Must(t, cmd.Start())
 	testkit.Must(t, slave.Close())
-	s := &shell{o: o, master: master, ended: make(chan struct{})}
+	s := &terminalShell{o: o, master: master, ended: make(chan struct{})}
 	s.run = strings.Join(o.rootsfs("run", "--level", level.String(), "--name", sessionName, "--root", "root="+o.root, "--"), " ")
 	go func() {
 		_ = cmd.Wait()
@@ -50,22 +50,22 @@ func (o *outside) interactive(level sandbox.Level) *shell {
 	return s
 }
 
-// types writes text as a person would type it. The expected output must not be in it
-// literally.
-func (s *shell) types(text string) {
+// types writes text to the terminal as a person would type it. The terminal echoes the
+// text, so the text must not contain the expected output literally.
+func (s *terminalShell) types(text string) {
 	s.o.t.Helper()
 	_, err := s.master.WriteString(text)
 	testkit.Must(s.o.t, err)
 }
 
 // shows waits until the terminal shows a text, and drops the output up to it.
-func (s *shell) shows(pattern string) {
+func (s *terminalShell) shows(pattern string) {
 	s.o.t.Helper()
 	want := regexp.MustCompile(pattern)
 	end := time.Now().Add(giveUp / 4)
 	for buf := make([]byte, 4096); ; {
-		if at := want.FindStringIndex(s.shown); at != nil {
-			s.shown = s.shown[at[1]:]
+		if at := want.FindStringIndex(s.unread); at != nil {
+			s.unread = s.unread[at[1]:]
 			return
 		}
 		fds := []unix.PollFd{{Fd: int32(s.master.Fd()), Events: unix.POLLIN}}
@@ -76,9 +76,9 @@ func (s *shell) shows(pattern string) {
 		if fds[0].Revents != 0 {
 			n, err = s.master.Read(buf)
 		}
-		s.shown += string(buf[:n])
+		s.unread += string(buf[:n])
 		if err != nil {
-			s.o.t.Fatalf("%q is not shown, %v; the terminal shows %q", pattern, err, s.shown)
+			s.o.t.Fatalf("%q is not shown, %v; the terminal shows %q", pattern, err, s.unread)
 		}
 	}
 }
@@ -87,16 +87,16 @@ func (s *shell) shows(pattern string) {
 var levels = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
 
 // A command that stops itself, as Claude Code does at Ctrl-Z, gives the shell its terminal
-// back, and goes on with fg. (The command kept the terminal, and no key had an effect.)
+// back, and continues with fg. (If the command kept the terminal, no key would have an effect.)
 func TestJobs_SelfStop(t *testing.T) {
 	eachLevel(t, func(_ *testing.T, o *outside, level sandbox.Level) {
-		s := o.interactive(level)
+		s := o.startTerminalShell(level)
 		s.types(s.run + " sh -c 'echo rea''dy; kill -STOP $$; echo go''es on; kill -TSTP 0; echo a''gain; exit 3'\n")
 		for _, want := range []string{"ready", "goes on"} {
 			s.shows(want)
 			s.shows("Stopped")
 			s.types("stty -a | tr ' ' '\\n' | grep -x -e i''canon; fg\n")
-			s.shows(`icanon\r\n`) // and not raw
+			s.shows(`icanon\r\n`) // the terminal is not in raw mode
 		}
 		s.shows(`again(?s:.*)\$ $`)
 		s.types("echo co''de=$?\n")
@@ -108,13 +108,13 @@ func TestJobs_SelfStop(t *testing.T) {
 // in the foreground, and Ctrl-C ends it.
 func TestJobs_CtrlZ(t *testing.T) {
 	eachLevel(t, func(_ *testing.T, o *outside, level sandbox.Level) {
-		s := o.interactive(level)
+		s := o.startTerminalShell(level)
 		s.types(s.run + " sh -c 'echo rea''dy; read -r x; echo he''ard $x; exec sleep 1000'\n")
 		s.shows("ready")
 		s.types("\x1a")
 		s.shows("Stopped")
 		s.types("bg; sleep 0.5; jobs; echo lo''oked\n")
-		s.shows("Running(?s:.*)looked") // it does not take typed text
+		s.shows("Running(?s:.*)looked") // the run does not read the typed text
 		s.types("fg\n")
 		s.shows("sleep 1000")
 		s.types("word\n")
@@ -126,18 +126,18 @@ func TestJobs_CtrlZ(t *testing.T) {
 	})
 }
 
-// A job that is begun in the background stays there and takes nothing that is typed. (It was
-// stopped, because it set the terminal's mode.)
+// A job that is begun in the background stays there and reads nothing that is typed. (If rootsfs
+// set the terminal's mode there, the job would be stopped.)
 func TestJobs_Background(t *testing.T) {
-	o := newOutside(t, everybody[0])
-	s := o.interactive(sandbox.Namespaces)
+	o := newOutside(t, callers[0])
+	s := o.startTerminalShell(sandbox.Namespaces)
 	s.types(s.run + " sh -c 'echo rea''dy; exec sleep 1000' &\n")
 	s.shows("ready")
 	s.types("sleep 0.5; jobs; echo lo''oked\n")
 	s.shows("Running(?s:.*)looked")
 	s.types("fg\n")
 	s.shows("sleep 1000")
-	time.Sleep(500 * time.Millisecond) // for the terminal to become its own; otherwise the shell's ^C does it
+	time.Sleep(500 * time.Millisecond) // until the run has the terminal, ^C goes to the shell
 	s.types("\x03")
 	s.shows(`\$ $`)
 	s.types("echo co''de=$?\n")
@@ -148,7 +148,7 @@ func TestJobs_Background(t *testing.T) {
 func TestJobs_Hangup(t *testing.T) {
 	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
 		for _, stop := range []string{"exec sleep 1000", "kill -STOP $$; exec sleep 1000"} {
-			s := o.interactive(level)
+			s := o.startTerminalShell(level)
 			s.types(s.run + " sh -c 'echo rea''dy; " + stop + "'\n")
 			s.shows("ready")
 			if stop != "exec sleep 1000" {
@@ -163,8 +163,8 @@ func TestJobs_Hangup(t *testing.T) {
 
 // With nohup(1) a run outlives its terminal, and the command ignores SIGHUP as well.
 func TestJobs_Nohup(t *testing.T) {
-	o := newOutside(t, everybody[0])
-	s := o.interactive(sandbox.Namespaces)
+	o := newOutside(t, callers[0])
+	s := o.startTerminalShell(sandbox.Namespaces)
 	s.types("nohup " + s.run + " sh -c 'kill -HUP $$; echo beg''un; until test -e go; do sleep 0.1; done' </dev/null 2>&1 | cat &\n")
 	s.shows("begun")
 	pid, err := os.ReadFile(filepath.Join(o.Session, "pid"))

@@ -45,53 +45,53 @@ const stopping = `setsid sleep 1000 MARK &
 	echo ready; exec sleep 1000 MARK`
 
 // A command cannot prevent its end. It stops every process it can, and rootsfs is killed, as a
-// host does with a server that does not end. Nothing is left. At level Landlock a command could
-// once stop its init, and the init then ended nothing. R070.
+// host does with a server that does not end. Nothing is left. (If a command at level Landlock
+// could stop its init, the init would end nothing.) R070.
 func TestStopped(t *testing.T) {
-	for _, w := range everybody {
+	for _, w := range callers {
 		o := newOutside(t, w)
 		for _, level := range levels {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				o.t = t
 				mark := fmt.Sprintf("0.%07d%d77", os.Getpid(), level) // unique to this run
-				o.files()
-				o.plant()
+				o.resetFiles()
+				o.resetRoot()
 				testkit.Must(t, os.WriteFile(filepath.Join(o.root, "stop"), []byte("#!/bin/sh\n"+strings.ReplaceAll(stopping, "MARK", mark)), 0o755))
 				cmd := o.driver(o.command(run{level: level}, []string{"--mcp", "off"}, "stop"))
 				cmd.Stderr = os.Stderr
 				out, err := cmd.StdoutPipe()
 				testkit.Must(t, err)
 				testkit.Must(t, cmd.Start())
-				defer time.AfterFunc(giveUp, func() { out.Close(); _ = cmd.Process.Kill() }).Stop() // of a test that has failed
+				defer time.AfterFunc(giveUp, func() { out.Close(); _ = cmd.Process.Kill() }).Stop() // if the test hangs
 				if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 					_ = cmd.Process.Kill()
 					t.Fatalf("the command said %q, %v", line, err)
 				}
 				testkit.Must(t, cmd.Process.Kill())
 				_ = cmd.Wait()
-				over := func() bool { return len(holding(t, mark)) == 0 }
+				allGone := func() bool { return len(pidsWith(t, mark)) == 0 }
 				t.Cleanup(func() {
-					for _, pid := range holding(t, mark) { // of a test that has failed
+					for _, pid := range pidsWith(t, mark) { // if the test has failed
 						kill(t, pid)
 					}
 				})
-				o.until("the end of what the command has left", over)
+				o.until("the end of what the command has left", allGone)
 			})
 		}
 	}
 }
 
 // A run that is killed at any moment of its start ends at once, and leaves no mount and no
-// process. Before it has a watcher, it may leave a directory, which the next run removes. (A
-// run that was killed with a file of its own mount open could not end.)
+// process. Before it has a watcher, it may leave a directory, which the next run removes. (A run
+// that is killed while it has a file of its own mount open could hang.)
 func TestKillAtStart(t *testing.T) {
 	kills := 30
 	if lab.Soak() {
 		kills = 80
 	}
 	eachUser(t, func(t *testing.T, o *outside) {
-		o.plant()
-		tag := fmt.Sprintf("at-start-%s-%d", o.who.name, os.Getpid()) // unique to this run
+		o.resetRoot()
+		tag := fmt.Sprintf("at-start-%s-%d", o.caller.name, os.Getpid()) // unique to this run
 		start := func(level sandbox.Level, command ...string) *exec.Cmd {
 			args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag, "--level", level.String(), "--")
 			cmd := o.driver(order{Args: append(args, command...)})
@@ -100,16 +100,16 @@ func TestKillAtStart(t *testing.T) {
 		}
 		began := time.Now()
 		testkit.Must(t, start(levels[0], "true").Wait())
-		whole := time.Since(began)
-		var places []string
+		startTime := time.Since(began)
+		var dirs []string
 		for i := range kills {
 			cmd := start(levels[i%len(levels)], "sleep", "1000", tag)
-			time.Sleep(whole * time.Duration(i) / time.Duration(kills))
-			// A stopped process makes no place while the test looks for one.
+			time.Sleep(startTime * time.Duration(i) / time.Duration(kills))
+			// A stopped process makes no directory while the test looks for it.
 			testkit.Must(t, cmd.Process.Signal(unix.SIGSTOP))
-			place := place(t, cmd.Process.Pid)
-			if place != "" {
-				places = append(places, place)
+			dir := runDir(t, cmd.Process.Pid)
+			if dir != "" {
+				dirs = append(dirs, dir)
 			}
 			testkit.Must(t, cmd.Process.Kill())
 			ended := make(chan struct{})
@@ -117,40 +117,40 @@ func TestKillAtStart(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(giveUp):
-				_ = unix.Unmount(filepath.Join(place, "tree", "mnt"), unix.MNT_FORCE)
-				t.Fatalf("killed %v after its start, a run does not end", whole*time.Duration(i)/time.Duration(kills))
+				_ = unix.Unmount(filepath.Join(dir, "tree", "mnt"), unix.MNT_FORCE)
+				t.Fatalf("killed %v after its start, a run does not end", startTime*time.Duration(i)/time.Duration(kills))
 			}
 		}
-		o.until("the end of processes", func() bool { return len(holding(t, tag)) == 0 })
-		for _, place := range places {
-			o.until("the end of mounts", func() bool { return !strings.Contains(hostMounts(t), place) })
-			testkit.Must(t, os.RemoveAll(place))
-			sandbox.ForgetMemory(strings.TrimPrefix(filepath.Base(place), ".")) // as the next run would
+		o.until("the end of processes", func() bool { return len(pidsWith(t, tag)) == 0 })
+		for _, dir := range dirs {
+			o.until("the end of mounts", func() bool { return !strings.Contains(hostMounts(t), dir) })
+			testkit.Must(t, os.RemoveAll(dir))
+			sandbox.ForgetMemory(strings.TrimPrefix(filepath.Base(dir), ".")) // as the next run would
 		}
 	})
 }
 
 // If rootsfs is killed as soon as its command runs, its other processes end at once. The test
-// repeats this many times at each level, to find a race: the init is tied to rootsfs by a
-// signal that the kernel forgets if the capabilities are dropped later. R070.
+// repeats this many times at each level, to find a race: the init ends by a parent-death signal,
+// which the kernel forgets if the capabilities are dropped later. R070.
 func TestKillOften(t *testing.T) {
 	kills := 12
 	if lab.Soak() {
 		kills = 100
 	}
 	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
-		o.plant()
-		tag := fmt.Sprintf("0.%07d%04d%d55", os.Getpid(), o.who.uid, level) // unique to this run
-		var places []string
+		o.resetRoot()
+		tag := fmt.Sprintf("0.%07d%04d%d55", os.Getpid(), o.caller.uid, level) // unique to this run
+		var dirs []string
 		for range kills {
-			cmd := o.ready(level, tag)
-			places = append(places, place(t, cmd.Process.Pid))
+			cmd := o.startReady(level, tag)
+			dirs = append(dirs, runDir(t, cmd.Process.Pid))
 			testkit.Must(t, cmd.Process.Kill())
 			_ = cmd.Wait()
-			o.until("the end of processes", func() bool { return len(holding(t, tag)) == 0 })
+			o.until("the end of processes", func() bool { return len(pidsWith(t, tag)) == 0 })
 		}
-		for _, dir := range places {
-			o.until("the end of places", func() bool { return o.placeGone(dir) })
+		for _, dir := range dirs {
+			o.until("the end of directories", func() bool { return o.runDirGone(dir) })
 		}
 		o.until("the end of the session", func() bool { return absent(o.Session) })
 	})
@@ -160,20 +160,20 @@ func TestKillOften(t *testing.T) {
 // directories. The cases run one after another, because another run would be that next command.
 // R070.
 func TestKillWithWatcher(t *testing.T) {
-	for _, w := range everybody {
+	for _, w := range callers {
 		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Landlock} {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				o := newOutside(t, w)
-				o.plant()
-				cmd := o.ready(level, "1000")
+				o.resetRoot()
+				cmd := o.startReady(level, "1000")
 				killed := false
 				for _, pid := range children(t, cmd.Process.Pid) {
-					if watches(pid) {
+					if isWatcher(pid) {
 						killed = true
 						kill(t, pid)
 					}
 				}
-				dir := place(t, cmd.Process.Pid)
+				dir := runDir(t, cmd.Process.Pid)
 				testkit.Must(t, cmd.Process.Kill())
 				if !killed || dir == "" {
 					t.Fatalf("a watcher was killed: %v, of %q", killed, dir)
@@ -182,24 +182,24 @@ func TestKillWithWatcher(t *testing.T) {
 				if absent(o.Session) {
 					t.Fatal("the session is gone: the test shows nothing")
 				}
-				long := time.Now().Add(-time.Hour) // until then it may be one that is being made
-				testkit.Must(t, os.Chtimes(dir, long, long))
+				old := time.Now().Add(-time.Hour) // a new directory may belong to a run that is starting
+				testkit.Must(t, os.Chtimes(dir, old, old))
 				o.until("the end of what it left", func() bool {
-					_ = o.driver(order{Args: o.rootsfs("doctor")}).Run() // whatever else it finds
-					return absent(o.Session) && o.placeGone(dir)
+					_ = o.driver(order{Args: o.rootsfs("doctor")}).Run() // the exit code depends on the machine
+					return absent(o.Session) && o.runDirGone(dir)
 				})
 			})
 		}
 	}
 }
 
-// placeGone reports that nothing is left of the place of a run.
-func (o *outside) placeGone(dir string) bool {
+// runDirGone reports whether nothing is left of the directory of a run.
+func (o *outside) runDirGone(dir string) bool {
 	return absent(dir) && !strings.Contains(hostMounts(o.t), dir)
 }
 
-// ready starts a run and waits until its command is there.
-func (o *outside) ready(level sandbox.Level, tag string) *exec.Cmd {
+// startReady starts a run and waits until its command runs.
+func (o *outside) startReady(level sandbox.Level, tag string) *exec.Cmd {
 	t := o.t
 	t.Helper()
 	args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--level", level.String())
@@ -215,15 +215,15 @@ func (o *outside) ready(level sandbox.Level, tag string) *exec.Cmd {
 	return cmd
 }
 
-// killOne starts a run, kills the process with an index, and looks for remains. It reports
-// false if there are fewer processes.
+// killOne starts a run, kills its process with the given index in runProcesses, and checks that
+// nothing is left. It returns false if the run has no process with that index.
 func (o *outside) killOne(level sandbox.Level, index int) bool {
 	t := o.t
 	t.Helper()
-	mark := fmt.Sprintf("0.%07d%04d%d%02d", os.Getpid(), o.who.uid, level, index) // unique to this run
-	tag := fmt.Sprintf("is-%s-%d-%d-%d", o.who.name, os.Getpid(), level, index)
-	o.files()
-	o.plant()
+	mark := fmt.Sprintf("0.%07d%04d%d%02d", os.Getpid(), o.caller.uid, level, index) // unique to this run
+	tag := fmt.Sprintf("is-%s-%d-%d-%d", o.caller.name, os.Getpid(), level, index)
+	o.resetFiles()
+	o.resetRoot()
 	testkit.Must(t, os.WriteFile(filepath.Join(o.root, "linger"), []byte("#!/bin/sh\n"+strings.ReplaceAll(lingering, "MARK", mark)), 0o755))
 	testkit.Must(t, os.Chmod(filepath.Join(o.root, "linger"), 0o755))
 	cmd := o.driver(o.command(run{level: level}, []string{"--mcp", "off", "--pids-max", "1000"}, "linger", tag))
@@ -231,19 +231,19 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	out, err := cmd.StdoutPipe()
 	testkit.Must(t, err)
 	testkit.Must(t, cmd.Start())
-	defer time.AfterFunc(giveUp, func() { out.Close(); _ = cmd.Process.Kill() }).Stop() // of a test that has failed
+	defer time.AfterFunc(giveUp, func() { out.Close(); _ = cmd.Process.Kill() }).Stop() // if the test hangs
 	lines := bufio.NewReader(out)
 	if line, err := lines.ReadString('\n'); line != "ready\n" {
 		_ = cmd.Process.Kill()
 		t.Fatalf("the command said %q, %v", line, err)
 	}
 	// The command prints its line before it is the last process.
-	o.until("the command's start", func() bool { return len(holding(t, "/bin/sh\x00./linger\x00"+tag+"\x00")) == 0 })
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // of a test that has failed
+	o.until("the command's start", func() bool { return len(pidsWith(t, "/bin/sh\x00./linger\x00"+tag+"\x00")) == 0 })
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // if the test has failed
 	var pids []int
 	watcher, dir := false, ""
-	o.until("the end of the run's parts", func() bool {
-		pids, watcher, dir = parts(t, cmd.Process.Pid, mark), false, "" // none: no dir either
+	o.until("the run's processes", func() bool {
+		pids, watcher, dir = runProcesses(t, cmd.Process.Pid, mark), false, "" // without processes dir stays ""
 		for i, pid := range pids {
 			// Only the last process may be the command. If an earlier one looks like it, or
 			// has no command line because it is in an execve, the shell is still starting
@@ -251,8 +251,8 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 			if line := cmdline(pid); i < len(pids)-1 && (line == "" || strings.Contains(line, mark)) {
 				return false
 			}
-			if watches(pid) {
-				dir = place(t, cmd.Process.Pid)
+			if isWatcher(pid) {
+				dir = runDir(t, cmd.Process.Pid)
 				watcher = watcher || i == index
 			}
 		}
@@ -266,15 +266,15 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	if !more || watcher { // the command does not end when its watcher does
 		testkit.Must(t, cmd.Process.Signal(unix.SIGTERM))
 	}
-	if _, err := io.Copy(io.Discard, lines); err != nil { // until no process holds it
+	if _, err := io.Copy(io.Discard, lines); err != nil { // until no process has the output open
 		t.Errorf("%s, process %d of %v killed: somebody holds its output after %v", level, index, pids, giveUp)
 	}
 	_ = cmd.Wait() // the exit code does not matter here
 	what := fmt.Sprintf("%s, process %d of %v killed", level, index, pids)
-	o.until(what+": the end of processes", func() bool { return len(holding(t, mark)) == 0 })
-	o.until(what+": the end of its place", func() bool { return o.placeGone(dir) })
+	o.until(what+": the end of processes", func() bool { return len(pidsWith(t, mark)) == 0 })
+	o.until(what+": the end of its directory", func() bool { return o.runDirGone(dir) })
 	o.until(what+": the end of directories", func() bool { return absent(o.Session) })
-	if group == "" && os.Getuid() == 0 && o.who.uid == 0 && memoryControlled() {
+	if group == "" && os.Getuid() == 0 && o.caller.uid == 0 && memoryControlled() {
 		t.Errorf("%s: the command's memory was not limited", what)
 	}
 	if group != "" {
@@ -283,7 +283,8 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	return more
 }
 
-// groupOf returns the name of the control group that a run has for a process; "": none.
+// groupOf returns the name of the control group that a run has made for a process, "" if it has
+// made none.
 func groupOf(pid int) string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	return runGroup.FindString(string(b))
@@ -301,7 +302,7 @@ func memoryControlled() bool {
 	return err == nil && slices.Contains(strings.Fields(string(controllers)), "memory")
 }
 
-// groups returns the control groups there are.
+// groups returns the paths of all control groups, one on a line.
 func groups(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -309,7 +310,7 @@ func groups(t *testing.T) string {
 		if err == nil && d.IsDir() {
 			all.WriteString(path + "\n")
 		}
-		return nil // some vanish meanwhile
+		return nil // groups vanish while the test walks
 	})
 	testkit.Must(t, err)
 	return all.String()
@@ -320,15 +321,15 @@ func absent(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// parts returns the processes of a run, itself first and the command last. It returns
-// none if the command is not seen: in an execve it has no command line, and lists of
-// children are not exact while processes come and go (proc(5)).
-func parts(t *testing.T, pid int, mark string) []int {
+// runProcesses returns the processes of a run, rootsfs first and the command last. It returns
+// none if it does not see the command: in an execve a process has no command line, and lists
+// of children are not exact while processes come and go (proc(5)).
+func runProcesses(t *testing.T, pid int, mark string) []int {
 	t.Helper()
 	all := []int{pid}
 	for i := 0; i < len(all); i++ {
 		for _, child := range children(t, all[i]) {
-			if strings.Contains(cmdline(child), mark) { // exec'd by then
+			if strings.Contains(cmdline(child), mark) {
 				return append(all, child)
 			}
 			all = append(all, child)
@@ -337,11 +338,12 @@ func parts(t *testing.T, pid int, mark string) []int {
 	return nil
 }
 
-// watches reports whether a process is a run's watcher.
-func watches(pid int) bool { return strings.Contains(cmdline(pid), "\x00cleanup\x00run\x00") }
+// isWatcher reports whether a process is a run's watcher.
+func isWatcher(pid int) bool { return strings.Contains(cmdline(pid), "\x00cleanup\x00run\x00") }
 
-// place returns the directory of a run, which has its lock; "" if there is none yet.
-func place(t *testing.T, pid int) string {
+// runDir returns the directory of a run, "" if the run has none yet. The run has the directory
+// open, because it locks it.
+func runDir(t *testing.T, pid int) string {
 	t.Helper()
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	testkit.Must(t, err)
@@ -361,7 +363,7 @@ func children(t *testing.T, pid int) (all []int) {
 	for _, l := range lists {
 		b, err := os.ReadFile(l)
 		if err != nil {
-			continue // a thread that has ended
+			continue // the thread has ended
 		}
 		for _, f := range strings.Fields(string(b)) {
 			child, err := strconv.Atoi(f)
@@ -375,12 +377,12 @@ func children(t *testing.T, pid int) (all []int) {
 func cmdline(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
-		return "" // it has ended
+		return "" // the process has ended
 	}
 	return string(b)
 }
 
-// until is testkit.Until, and names the processes of rootsfs if the state is not reached.
+// until is testkit.Until. It also names the processes of rootsfs if the state is not reached.
 func (o *outside) until(state string, reached func() bool) {
 	t := o.t
 	t.Helper()
@@ -389,10 +391,10 @@ func (o *outside) until(state string, reached func() bool) {
 	}
 }
 
-// processes returns the processes of rootsfs and of its tests' programs that can be seen.
+// processes describes the processes of rootsfs and of its tests' programs.
 func processes(t *testing.T) (all []string) {
 	t.Helper()
-	for _, pid := range slices.Concat(holding(t, "rootsfs"), holding(t, "linger")) {
+	for _, pid := range slices.Concat(pidsWith(t, "rootsfs"), pidsWith(t, "linger")) {
 		all = append(all, fmt.Sprintf("%d: %s", pid, strings.ReplaceAll(cmdline(pid), "\x00", " ")))
 	}
 	return all

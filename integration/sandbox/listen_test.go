@@ -16,29 +16,29 @@ func TestListen(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		o.addTargets()
 		for _, level := range levels {
-			for _, given := range []bool{false, true} {
-				port := free(t)
-				more := []string{"--net"}
+			for _, withListen := range []bool{false, true} {
+				port := freePort(t)
+				flags := []string{"--net"}
 				want := "EACCES"
-				if given {
-					more, want = append(more, fmt.Sprintf("--listen=%d", port)), ""
+				if withListen {
+					flags, want = append(flags, fmt.Sprintf("--listen=%d", port)), ""
 				}
-				ord := o.command(run{level: level}, more, "hostile", "-listen", fmt.Sprint(port), o.TCP)
+				ord := o.command(run{level: level}, flags, "hostile", "-listen", fmt.Sprint(port), o.TCP)
 				stdout, log, code := o.run(ord)
 				hidden := ""
-				if level != sandbox.Namespaces && o.who.uid != 0 || level == sandbox.Bubblewrap || level == sandbox.Landlock {
-					hidden = "EPERM" // its init may not look into such a process there
+				if level != sandbox.Namespaces && o.caller.uid != 0 || level == sandbox.Bubblewrap || level == sandbox.Landlock {
+					hidden = "EPERM" // the init may not inspect a process that is not dumpable
 				}
 				expect := []string{
 					"client with an address: ", "UDP, any port: ", "listen on the port: " + want, "UDP, the port: " + want, "listen on another port: EACCES",
 					"UDP, another port: EACCES", "listen on any port: EACCES", "listen without an address: EACCES",
 					"UDP, a range: ENOPROTOOPT", "listen on a range: ENOPROTOOPT", "UDP, hidden: " + hidden,
-					// --listen never permits these, whether the kernel knows them or
+					// --listen never permits these protocols, whether the kernel knows them or
 					// not.
 					"listen by SCTP: EPROTONOSUPPORT", "listen by DCCP: EPERM", "listen by MPTCP: EPROTONOSUPPORT", "",
 				}
 				if got := strings.Join(expect, "\n"); stdout != got || code != 0 {
-					t.Errorf("%s, given %v: exit code %d, the command said\n%swant\n%s; rootsfs: %s", level, given, code, stdout, got, log)
+					t.Errorf("%s, given %v: exit code %d, the command said\n%swant\n%s; rootsfs: %s", level, withListen, code, stdout, got, log)
 				}
 			}
 		}
@@ -49,8 +49,8 @@ func TestListen(t *testing.T) {
 	})
 }
 
-// free returns a port without a listener.
-func free(t *testing.T) int {
+// freePort returns a port without a listener.
+func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	testkit.Must(t, err)

@@ -16,12 +16,11 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// The test binary has two more modes: it starts a run as another user (driver), and is
-// the process that the hostile program attacks (victim).
+// The test binary has three more modes, chosen by these environment variables.
 const (
-	driverVar = "ROOTSFS_SANDBOX_DRIVER"
-	victimVar = "ROOTSFS_SANDBOX_VICTIM"
-	fillVar   = "ROOTSFS_SANDBOX_FILL" // keeps descriptors in flight
+	driverVar = "ROOTSFS_SANDBOX_DRIVER" // start a run as another user
+	victimVar = "ROOTSFS_SANDBOX_VICTIM" // be the process that the hostile program attacks
+	fillVar   = "ROOTSFS_SANDBOX_FILL"   // keep descriptors in flight
 )
 
 func TestMain(m *testing.M) {
@@ -55,13 +54,13 @@ type order struct {
 	Bare bool // start the command itself, without rootsfs
 	Args []string
 	Env  []string
-	UID  int // whom to become
-	// Mounts are files to mount over those of the machine, in this run's own mount namespace:
-	// the machine's may be closed to its users, or not contain this one.
+	UID  int // the user to run as
+	// Mounts are files to mount over those of the machine, in this run's own mount namespace.
+	// (The machine's /dev/fuse may be closed to users, and its /etc/passwd may lack this user.)
 	Mounts map[string]string
 	// Terminal reports whether standard input is a terminal.
 	Terminal bool
-	// Weak names the features that the machine shall lack; see weaken.
+	// Weak names the features that the run must not have; see weaken.
 	Weak []string
 }
 
@@ -72,7 +71,7 @@ func drive(raw string) int {
 	var o order
 	err := json.Unmarshal([]byte(raw), &o)
 	if err == nil && len(o.Mounts) > 0 {
-		err = lab.LetGo("")
+		err = lab.DetachMounts("")
 	}
 	for at, from := range o.Mounts {
 		if err == nil {
@@ -91,8 +90,8 @@ func drive(raw string) int {
 		err = driveBare(&o)
 	default:
 		// A shell ignores SIGINT and SIGQUIT for its background jobs, nohup ignores SIGHUP, and
-		// what these tests start would inherit that. A signal that is caught here has its default
-		// after the exec, as in a terminal.
+		// the programs that these tests start would inherit that. A signal that this process
+		// catches has its default action after the exec, as in a terminal.
 		signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGQUIT, unix.SIGHUP)
 		err = unix.Exec(o.Args[0], o.Args, o.Env)
 	}
@@ -114,7 +113,7 @@ func become(id int) error {
 }
 
 func driveBare(o *order) error {
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil { // as it was before the process became another user
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil { // the change of user has cleared it
 		return err
 	}
 	cmd := exec.Command(o.Args[0], o.Args[1:]...)

@@ -46,8 +46,9 @@ func web(t *testing.T) string {
 	return port
 }
 
-// shell runs a script with a network, on a machine that knows names below test.
-func (o *outside) shell(level sandbox.Level, net, script string) order {
+// networkOrder returns an order that runs a script with the flag net, on a machine whose /etc/hosts
+// is hosts.
+func (o *outside) networkOrder(level sandbox.Level, net, script string) order {
 	t := o.t
 	t.Helper()
 	ord := o.command(run{level: level}, []string{net}, "sh")
@@ -84,13 +85,13 @@ func TestNetworkOfApprovedHosts(t *testing.T) {
 		"curl: (6) Could not resolve host: evil.test\n", "curl: (6) Could not resolve host: wild.test\n",
 		reset, reset, reset, reset, reset,
 	}
-	for _, w := range everybody {
+	for _, w := range callers {
 		for _, level := range netLevels {
 			t.Run(w.name+" "+level.String(), func(t *testing.T) {
 				t.Parallel()
 				o := newOutside(t, w)
 				net := fmt.Sprintf("--net=api.test:%s,*.wild.test,rebound.test,metadata.test,127.0.0.5:%[1]s", port)
-				stdout, log, code := o.run(o.shell(level, net, script))
+				stdout, log, code := o.run(o.networkOrder(level, net, script))
 				for i, line := range strings.SplitAfter(stdout, "\n") {
 					if i < len(want) && line != want[i] && !(want[i] == reset && strings.HasPrefix(line, "curl: (7) Failed to connect")) {
 						t.Errorf("line %d is %q, want %q", i+1, line, want[i])
@@ -117,12 +118,12 @@ func TestNetworkOfApprovedHosts(t *testing.T) {
 	}
 }
 
-// rootsfs reports that a program needs a network: once at the first name or address that it
-// tries, at the end, and in why. Each report names the flag that would permit it. This holds at
-// each level with a network namespace, as root and as a user; the cases combine each two of
-// program, level and user. The network stays closed: the names of this machine's /etc/hosts are
-// not resolved, and this machine's services not reached.
-func TestNoNetworkIsTold(t *testing.T) {
+// rootsfs reports that a program needs a network: once at the first name or address that the
+// program tries, at the end, and in why. Each report names the flag that would permit it. This
+// holds at each level with a network namespace, as root and as a user. (The cases cover all pairs
+// of a program, a level and a user, but not all triples.) The network stays closed: the program
+// cannot resolve the names of this machine's /etc/hosts, and cannot reach this machine's services.
+func TestNoNetworkIsReported(t *testing.T) {
 	port := web(t)
 	for i, first := range []struct{ name, script, host string }{
 		{"a name", "curl -sS -m 10 http://api.test:PORT/ 2>&1; curl -sS -m 10 http://evil.test:PORT/ 2>&1", "api.test"},
@@ -130,12 +131,12 @@ func TestNoNetworkIsTold(t *testing.T) {
 		{"an address", "curl -sS -m 10 http://10.1.2.3:4567/ 2>&1; curl -sS -m 10 http://127.0.0.5:PORT/ 2>&1", "10.1.2.3:4567"},
 		{"an IPv6 address", "curl -sS -m 10 'http://[2606:4700::1]:4567/' 2>&1", "[2606:4700::1]:4567"},
 	} {
-		for j, w := range everybody {
+		for j, w := range callers {
 			level := netLevels[(i+j)%len(netLevels)]
 			t.Run(first.name+" "+w.name+" "+level.String(), func(t *testing.T) {
 				t.Parallel()
 				o := newOutside(t, w)
-				stdout, log, code := o.run(o.shell(level, "--net=false", strings.ReplaceAll(first.script, "PORT", port)))
+				stdout, log, code := o.run(o.networkOrder(level, "--net=false", strings.ReplaceAll(first.script, "PORT", port)))
 				if code == 127 || strings.Contains(stdout, "GET ") {
 					t.Fatalf("exit code %d, the command said %q", code, stdout)
 				}
@@ -156,11 +157,11 @@ func TestNoNetworkIsTold(t *testing.T) {
 	}
 }
 
-// The stricter of the configuration's and the command line's limits of connections holds. A
-// connection beyond it is reset, recorded, and reported at the end.
+// If both the configuration and the command line limit connections, the stricter limit holds. A
+// connection beyond the limit is reset, recorded, and reported at the end.
 func TestNetworkLimits(t *testing.T) {
 	port := web(t)
-	o := newOutside(t, everybody[0])
+	o := newOutside(t, callers[0])
 	// A reset may come before curl has checked whether it is connected.
 	script := strings.ReplaceAll(`
 		get() { curl -sS -m 10 "$@" 2>&1 | sed 's/ after .*//; s/^curl: (7) Failed to connect.*/curl: (56) Recv failure: Connection reset by peer/'; }
@@ -171,7 +172,7 @@ func TestNetworkLimits(t *testing.T) {
 	`, "PORT", port)
 	conf := filepath.Join(t.TempDir(), "limits.toml")
 	testkit.Must(t, os.WriteFile(conf, []byte("[run.net_limits]\nbytes = 5000\nbytes_per_second = \"100M\"\n"), 0o600))
-	ord := o.shell(sandbox.Namespaces, "--net=api.test,other.test,127.0.0.5", script)
+	ord := o.networkOrder(sandbox.Namespaces, "--net=api.test,other.test,127.0.0.5", script)
 	at := slices.Index(ord.Args, "run") + 1
 	ord.Args = slices.Insert(ord.Args, at, "--config", conf, "--net-limit", "connections=100", "--net-limit", "bytes=1G")
 	stdout, log, code := o.run(ord)
@@ -180,20 +181,20 @@ func TestNetworkLimits(t *testing.T) {
 	if stdout != want || code != 0 {
 		t.Errorf("exit code %d, the command said\n%s; rootsfs: %s", code, stdout, log)
 	}
-	said := "a limit of the network is reached: 5000 bytes were moved"
-	if !strings.Contains(log, said+"; 3 connections ended or refused") {
+	output := "a limit of the network is reached: 5000 bytes were moved"
+	if !strings.Contains(log, output+"; 3 connections ended or refused") {
 		t.Errorf("not told at the end: %s", log)
 	}
 	audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
-	if strings.Count(audit, said) != 3 {
+	if strings.Count(audit, output) != 3 {
 		t.Errorf("not on record: %s", audit)
 	}
 }
 
 // At a level without a network namespace, hosts cannot be approved, and nothing starts.
 func TestNetworkNeedsNamespaces(t *testing.T) {
-	o := newOutside(t, everybody[0])
-	stdout, log, code := o.run(o.shell(sandbox.Landlock, "--net=api.test", "echo started"))
+	o := newOutside(t, callers[0])
+	stdout, log, code := o.run(o.networkOrder(sandbox.Landlock, "--net=api.test", "echo started"))
 	if stdout != "" || code == 0 || !strings.Contains(log, "a network of approved hosts needs level namespaces or bubblewrap") {
 		t.Errorf("exit code %d, %q: %s", code, stdout, log)
 	}

@@ -17,19 +17,19 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// askingRun is a run whose command asks for hosts, and its owner in another terminal.
+// askingRun is a run with --net-ask, and its owner in another terminal.
 type askingRun struct {
 	*outside
-	stdout string // file
+	stdout string // the path of the file
 	ended  chan error
 }
 
-// asking starts a shell script with --net-ask.
-func (o *outside) asking(script string, flags ...string) *askingRun {
+// startAsking starts a shell script with --net-ask.
+func (o *outside) startAsking(script string, flags ...string) *askingRun {
 	t := o.t
 	t.Helper()
 	a := &askingRun{outside: o, ended: make(chan error, 1)}
-	ord := o.shell(netLevels[0], "--net-ask", script)
+	ord := o.networkOrder(netLevels[0], "--net-ask", script)
 	at := len(ord.Args) - 4 // before --
 	ord.Args = append(append(append([]string{}, ord.Args[:at]...), flags...), ord.Args[at:]...)
 	cmd := o.driver(ord)
@@ -81,8 +81,8 @@ func (a *askingRun) question(host string) (q broker.Question) {
 	return q
 }
 
-// said returns the command's output so far.
-func (a *askingRun) said() string {
+// output returns the command's output so far.
+func (a *askingRun) output() string {
 	a.t.Helper()
 	b, err := os.ReadFile(a.stdout)
 	testkit.Must(a.t, err)
@@ -95,10 +95,10 @@ func (a *askingRun) end() []string {
 	if err := <-a.ended; err != nil {
 		a.t.Error(err)
 	}
-	return strings.Split(strings.TrimSuffix(a.said(), "\n"), "\n")
+	return strings.Split(strings.TrimSuffix(a.output(), "\n"), "\n")
 }
 
-// get returns a script that asks for each URL, and prints the answer, or that it failed.
+// get returns a script that requests a page of each host, and prints the answer or "failed".
 func get(port string, hosts ...string) string {
 	var b strings.Builder
 	for _, h := range hosts {
@@ -117,7 +117,7 @@ func TestNetworkAsks(t *testing.T) {
 import urllib.request
 print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60).read().decode(), end="")'
 `
-		a := o.asking(script, "--net=127.0.0.5:"+port)
+		a := o.startAsking(script, "--net=127.0.0.5:"+port)
 		q := a.question("api.test")
 		if q.Kind != broker.HostKind || fmt.Sprint(q.Host.Port) != port || filepath.Base(q.Host.Program.Raw()) != "curl" || len(q.Host.Reached) != 0 {
 			t.Errorf("%+v %+v", q, q.Host)
@@ -168,8 +168,8 @@ print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60)
 	})
 }
 
-// settings writes the caller's configuration.
-func (o *outside) settings(text string) {
+// writeConfig writes the caller's configuration.
+func (o *outside) writeConfig(text string) {
 	o.t.Helper()
 	dir := filepath.Join(o.base, "xdg_config_home/rootsfs")
 	testkit.Must(o.t, os.MkdirAll(dir, 0o700))
@@ -183,8 +183,8 @@ func (o *outside) settings(text string) {
 func TestNetworkAskTimesOut(t *testing.T) {
 	port := web(t)
 	eachUser(t, func(t *testing.T, o *outside) {
-		o.settings("[run]\nnet_timeout = \"1s\"\n[[net]]\nask = true\nhosts = [\"127.0.0.5\"]\n")
-		ord := o.shell(netLevels[1], "--net=a.wild.test:"+port, get(port, "a.wild.test", "api.test", "api.test"))
+		o.writeConfig("[run]\nnet_timeout = \"1s\"\n[[net]]\nask = true\nhosts = [\"127.0.0.5\"]\n")
+		ord := o.networkOrder(netLevels[1], "--net=a.wild.test:"+port, get(port, "a.wild.test", "api.test", "api.test"))
 		stdout, log, code := o.run(ord)
 		if stdout != "GET a.wild.test/ \nfailed\nfailed\n" || code != 0 || !strings.Contains(log, "to permit them: --net=api.test:"+port) {
 			t.Errorf("exit code %d, %q: %s", code, stdout, log)
@@ -203,13 +203,13 @@ func TestNetworkAskEnds(t *testing.T) {
 	for _, end := range [][]string{{"net", "remove", "other.test"}, {"revoke", "--net"}, {"revoke", "--all"}} {
 		t.Run(strings.Join(end, " "), func(t *testing.T) {
 			t.Parallel()
-			o := newOutside(t, everybody[1])
+			o := newOutside(t, callers[1])
 			hosts, want, recorded := []string{"api.test"}, []string{"failed"}, []string{"api.test port " + port + ": the rule was removed"}
 			if end[0] == "revoke" {
 				hosts, want = append(hosts, "evil.test", "1.1.1.1"), append(want, "failed", "failed")
 				recorded = append(recorded, "evil.test: no rule permits it", "1.1.1.1 port "+port+": no rule permits it")
 			}
-			a := o.asking(get(port, hosts...), "--net=other.test,127.0.0.5")
+			a := o.startAsking(get(port, hosts...), "--net=other.test,127.0.0.5")
 			a.question("api.test")
 			if out, err := a.owner(end...); err != nil {
 				t.Errorf("%s, %v", out, err)
@@ -230,8 +230,8 @@ func TestNetworkAskEnds(t *testing.T) {
 	}
 	t.Run("unmount", func(t *testing.T) {
 		t.Parallel()
-		o := newOutside(t, everybody[0])
-		a := o.asking(get(port, "api.test") + "sleep 60")
+		o := newOutside(t, callers[0])
+		a := o.startAsking(get(port, "api.test") + "sleep 60")
 		a.question("api.test")
 		if out, err := a.owner("revoke", "--all"); err != nil {
 			t.Errorf("%s, %v", out, err)
@@ -245,8 +245,8 @@ func TestNetworkAskEnds(t *testing.T) {
 	})
 }
 
-// A connection to one approved name that asks for another one by TLS ends when either is
-// revoked, and net list shows both.
+// A connection to one approved name can ask for another approved name by TLS. The connection ends
+// when either name is revoked, and net list shows both.
 func TestNetworkServerNameEnds(t *testing.T) {
 	cert := certificate(t)
 	port := answerConns(t, func(c net.Conn) {
@@ -258,14 +258,14 @@ func TestNetworkServerNameEnds(t *testing.T) {
 	for i, end := range [][]string{{"net", "remove", rules[0]}, {"net", "remove", rules[1]}, {"revoke", "--net"}} {
 		t.Run(strings.Join(end, " "), func(t *testing.T) {
 			t.Parallel()
-			a := newOutside(t, everybody[i%len(everybody)]).asking(`python3 -c '
+			a := newOutside(t, callers[i%len(callers)]).startAsking(`python3 -c '
 import socket, ssl, sys
 s = ssl._create_unverified_context().wrap_socket(socket.create_connection(("api.test", sys.argv[1])), server_hostname="other.test")
 s.sendall(b"begun"); print(s.recv(5).decode(), flush=True)
 try: s.recv(1)
 except OSError: pass # Python says of a reset that it is an end
 print("ended")' `+port, "--net="+strings.Join(permitted, ","))
-			testkit.Until(t, "the program has begun", func() bool { return a.said() == "begun\n" })
+			testkit.Until(t, "the program has begun", func() bool { return a.output() == "begun\n" })
 			var st struct {
 				Connections []struct {
 					Names []string `json:"server_names"`
@@ -297,7 +297,7 @@ print("ended")' `+port, "--net="+strings.Join(permitted, ","))
 // none. Meanwhile it still reaches its approved hosts.
 func TestNetworkAskFlood(t *testing.T) {
 	port := web(t)
-	o := newOutside(t, everybody[1])
+	o := newOutside(t, callers[1])
 	script := `python3 - <<'END'
 import socket
 for odd in ["a b.test", "x\x1b[2J.test", "\u202etest", "a" * 70 + ".test", "-x.test", "1.2.3.4.5", "127.0.0.1", "10.0.0.1", "fd00::1"]:
@@ -314,8 +314,8 @@ for i in range(200):
     held.append(s)
 END
 ` + get(port, "api.test") + "echo flooded; sleep 60\n"
-	a := o.asking(script, "--net=api.test:"+port+",127.0.0.5")
-	testkit.Until(t, "the program has asked for all hosts", func() bool { return strings.Contains(a.said(), "flooded") })
+	a := o.startAsking(script, "--net=api.test:"+port+",127.0.0.5")
+	testkit.Until(t, "the program has asked for all hosts", func() bool { return strings.Contains(a.output(), "flooded") })
 	out, err := a.owner("consent", "list", "--json")
 	var list []broker.Question
 	testkit.Must(t, json.Unmarshal([]byte(out), &list))
@@ -330,8 +330,8 @@ END
 	if out, err := a.owner("consent", "deny", "--all"); err != nil || strings.Count(out, "denied: ") != len(list) {
 		t.Errorf("%q, %v", out, err)
 	}
-	if said := a.said(); said != "GET api.test/ \nflooded\n" {
-		t.Errorf("the command said %q", said)
+	if output := a.output(); output != "GET api.test/ \nflooded\n" {
+		t.Errorf("the command said %q", output)
 	}
 	cmd := a.driver(order{Args: a.rootsfs("unmount", sessionName)})
 	testkit.Must(t, cmd.Run())

@@ -40,7 +40,7 @@ func TestNetworkAttacks(t *testing.T) {
 		net := fmt.Sprintf("--net=%s:%s,%[1]s:%[3]s,%[4]s,%[5]s,%[6]s:%[2]s", targets.Approved, targets.TLS, targets.UDP, targets.Rebound, targets.Metadata, targets.Address)
 		names, table := []string{}, map[string]map[string]result{}
 		for _, level := range append([]sandbox.Level{bare}, netLevels...) {
-			ord := o.shell(level, net, "./hostile -network '"+string(raw)+"'")
+			ord := o.networkOrder(level, net, "./hostile -network '"+string(raw)+"'")
 			if level == bare {
 				ord.Args = []string{o.root + "/hostile", "-network", string(raw)}
 				ord.Bare, ord.Env = true, append(o.env, "HOME="+o.home)
@@ -66,10 +66,10 @@ func TestNetworkAttacks(t *testing.T) {
 			}
 			table[level.String()] = results
 		}
-		made := attacksTable(names, table)
-		t.Log("\n" + made)
-		if o.who.uid == 0 {
-			compareRows(t, "security", made)
+		rows := attacksTable(names, table)
+		t.Log("\n" + rows)
+		if o.caller.uid == 0 {
+			compareRows(t, "security", rows)
 		}
 	})
 }
@@ -82,8 +82,8 @@ func TestNetworkAttacksWithoutHosts(t *testing.T) {
 	for i, level := range netLevels {
 		t.Run(level.String(), func(t *testing.T) {
 			t.Parallel()
-			o := newOutside(t, everybody[i])
-			stdout, log, code := o.run(o.shell(level, "--net=false", "./hostile -network '"+string(raw)+"'"))
+			o := newOutside(t, callers[i])
+			stdout, log, code := o.run(o.networkOrder(level, "--net=false", "./hostile -network '"+string(raw)+"'"))
 			tried := 0
 			for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); tried++ {
 				var res result
@@ -125,14 +125,14 @@ func serveAttacks(t *testing.T) netTargets {
 	}()
 	t.Cleanup(func() { all.Close() })
 	udp := repeatDatagrams(t, "127.0.0.5:0")
-	heard := repeatDatagrams(t, "0.0.0.0:0")
+	listener := repeatDatagrams(t, "0.0.0.0:0")
 	group := net.IPv4(224, 0, 0, 77)
-	_ = ipv4.NewPacketConn(heard).JoinGroup(nil, &net.UDPAddr{IP: group}) // a machine without a network has no multicast
+	_ = ipv4.NewPacketConn(listener).JoinGroup(nil, &net.UDPAddr{IP: group}) // a machine without a network has no multicast
 	targets := netTargets{
 		Approved: "api.example.com", Address: "127.0.0.5", Evil: "evil.example.com", Rebound: "rebound.test", Metadata: "metadata.test",
 		TLS:  answerConns(t, func(c net.Conn) { repeat(tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}})) }),
-		Port: portOf(all), UDP: udpPort(udp), Own: "192.0.2.1", // an unused one, if this machine has no other
-		Group: net.JoinHostPort(group.String(), udpPort(heard)), Everybody: "255.255.255.255:" + udpPort(heard),
+		Port: portOf(all), UDP: udpPort(udp), Own: "192.0.2.1", // an unused address, if this machine has none of its own
+		Group: net.JoinHostPort(group.String(), udpPort(listener)), Everybody: "255.255.255.255:" + udpPort(listener),
 	}
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
@@ -166,11 +166,11 @@ func repeatDatagrams(t *testing.T, address string) net.PacketConn {
 
 // compareRows fails unless a topic has the rows of a table. The reasons may differ, because why
 // an attempt fails depends on the kernel.
-func compareRows(t *testing.T, topic, made string) {
+func compareRows(t *testing.T, topic, table string) {
 	t.Helper()
 	text, err := os.ReadFile("../../cmd/rootsfs/help/" + topic + ".md")
 	testkit.Must(t, err)
-	for line := range strings.Lines(made) {
+	for line := range strings.Lines(table) {
 		first, _, _ := strings.Cut(line[1:], "|")
 		first = "|" + first + "|"
 		if !strings.Contains(string(text), first) {

@@ -12,7 +12,7 @@ import (
 // approved name, then one that no rule permits. Both lead to the same servers.
 var networkPrograms = []struct {
 	name    string
-	needs   []string // as seen from /usr/bin
+	needs   []string // paths of the needed files, relative to /usr/bin
 	script  string
 	want    string // the whole output if $HOST is approved
 	refusal string // a part of the output if it is not
@@ -106,8 +106,8 @@ END
 		"FATAL: hello by startup\n", `could not translate host name "evil.example.com" to address`},
 }
 
-// endOfProgram matches the line that the script prints after each program: how long it
-// took.
+// endOfProgram matches the line that the script prints after each program. The line has the
+// duration.
 var endOfProgram = regexp.MustCompile(`==== (\d+ ms)\n`)
 
 // missing returns the first of a program's needs that this machine does not have.
@@ -120,9 +120,9 @@ func missing(needs []string) string {
 	return ""
 }
 
-// Unmodified programs reach a host that --net=HOSTS names, and fail at one that it does not
-// name with their own words for a name that does not exist: at one level as root, and at the
-// other one as a user. TestNetworkOfApprovedHosts has each level for both.
+// Unmodified programs reach a host that --net=HOSTS names. At another host they fail with their
+// own message for a name that does not exist. Root tests one level, the user the other one;
+// TestNetworkOfApprovedHosts tests both levels with both users.
 func TestNetworkPrograms(t *testing.T) {
 	s := newServers(t)
 	var script strings.Builder
@@ -135,15 +135,15 @@ func TestNetworkPrograms(t *testing.T) {
 			fmt.Fprintf(&script, "began=$(date +%%s%%N)\n( HOST=%s.example.com\n%s\n) 2>&1 </dev/null; echo \"==== $((($(date +%%s%%N) - began) / 1000000)) ms\"\n", host, p.script)
 		}
 	}
-	for i, w := range everybody {
+	for i, w := range callers {
 		level := netLevels[i]
 		t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 			t.Parallel()
 			o := newOutside(t, w)
-			stdout, log, code := o.run(o.shell(level, "--net=api.example.com,127.0.0.5", script.String()))
-			said := endOfProgram.Split(stdout, -1)
+			stdout, log, code := o.run(o.networkOrder(level, "--net=api.example.com,127.0.0.5", script.String()))
+			output := endOfProgram.Split(stdout, -1)
 			took := endOfProgram.FindAllString(stdout, -1)
-			if len(said) != 2*len(networkPrograms)+1 || code != 0 {
+			if len(output) != 2*len(networkPrograms)+1 || code != 0 {
 				t.Fatalf("exit code %d, the programs said\n%s; rootsfs: %s", code, stdout, log)
 			}
 			for i, p := range networkPrograms {
@@ -152,10 +152,10 @@ func TestNetworkPrograms(t *testing.T) {
 						t.Skipf("this machine has no %s", tool)
 					}
 					t.Logf("approved%s, not approved%s", strings.TrimRight(took[2*i], "\n"), took[2*i+1])
-					if got := said[2*i]; got != p.want {
+					if got := output[2*i]; got != p.want {
 						t.Errorf("approved: it said\n%swant\n%s", got, p.want)
 					}
-					if got := said[2*i+1]; !strings.Contains(got, p.refusal) || strings.Contains(got, p.want) {
+					if got := output[2*i+1]; !strings.Contains(got, p.refusal) || strings.Contains(got, p.want) {
 						t.Errorf("not approved: it said\n%swant\n%s", got, p.refusal)
 					}
 				})

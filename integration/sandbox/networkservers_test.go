@@ -67,7 +67,7 @@ func newServers(t *testing.T) servers {
 	s.Listener = listenAt(t)
 	cert := certificate(t)
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // the programs tell
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // the programs report the errors themselves
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	t.Cleanup(s.Close)
@@ -81,7 +81,7 @@ func newServers(t *testing.T) servers {
 	}
 }
 
-// certificate makes a certificate for both names that is its own authority.
+// certificate makes a self-signed certificate for both names.
 func certificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -130,7 +130,7 @@ func greet(c net.Conn) {
 	}
 }
 
-// greetPostgres declines TLS, and refuses a client that says who it is.
+// greetPostgres declines TLS, and answers the startup message with an error.
 func greetPostgres(c net.Conn) {
 	for {
 		var head [8]byte

@@ -24,17 +24,17 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// who is the user that a caller runs as.
-type who struct {
+// caller is a user who calls rootsfs.
+type caller struct {
 	name string
-	uid  int // of the caller
+	uid  int
 }
 
-var everybody = []who{{"root", 0}, {"user", 1001}}
+var callers = []caller{{"root", 0}, {"user", 1001}}
 
 // eachUser runs a test for each caller. The tests run at the same time.
 func eachUser(t *testing.T, f func(*testing.T, *outside)) {
-	for _, w := range everybody {
+	for _, w := range callers {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			f(t, newOutside(t, w))
@@ -44,7 +44,7 @@ func eachUser(t *testing.T, f func(*testing.T, *outside)) {
 
 // eachLevel is eachUser, at each level.
 func eachLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
-	for _, w := range everybody {
+	for _, w := range callers {
 		for _, level := range levels {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				t.Parallel()
@@ -57,7 +57,7 @@ func eachLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
 // eachNetLevel is eachUser, at the levels that have a network of their own: one for each caller,
 // and in the soak both.
 func eachNetLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
-	for i, w := range everybody {
+	for i, w := range callers {
 		for j, level := range netLevels {
 			if i != j && !lab.Soak() {
 				continue
@@ -71,7 +71,7 @@ func eachNetLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
 }
 
 // commandUID returns the uid that the command of a caller runs as.
-func (w who) commandUID() int {
+func (w caller) commandUID() int {
 	if w.uid == 0 {
 		uid, _ := sandbox.DefaultID()
 		return int(uid)
@@ -93,12 +93,12 @@ type targets struct {
 
 // outside is everything that the hostile program must not reach, and its one root.
 type outside struct {
-	t    *testing.T
-	who  who
-	base string // 0755
-	root string
-	home string   // HOME in the runs
-	env  []string // of rootsfs, with directories of its own for its files
+	t      *testing.T
+	caller caller
+	base   string // the directory of all files, of mode 0755
+	root   string
+	home   string   // HOME in the runs
+	env    []string // of rootsfs, with directories of its own for its files
 	// mounts has the files that an ordinary user needs to mount: a /dev/fuse that everybody may
 	// open, and an entry in /etc/passwd.
 	mounts map[string]string
@@ -106,15 +106,15 @@ type outside struct {
 	victimSays   func() string // the victim's output so far
 	rootListener func()        // closes the socket in the root
 	granted      string        // a socket of the host, granted with --socket
-	order        []string      // the attempts, each where it was first made
+	order        []string      // the names of the attempts, in the order of their first results
 }
 
-// pidsMax is the limit in these runs. beyond is so far above it because other processes of the
-// same uid count at level Landlock: rootsfs itself, with its threads, and programs of other
-// packages' tests.
+// pidsMax is the limit of processes in these runs. pidsBeyond is the number that the hostile
+// program tries to exceed. It is far above pidsMax, because at level Landlock other processes of
+// the same uid count, too: rootsfs itself, with its threads, and programs of other packages' tests.
 const (
-	pidsMax = 128
-	beyond  = 4 * pidsMax
+	pidsMax    = 128
+	pidsBeyond = 4 * pidsMax
 )
 
 // needRoot skips a test unless it runs as root, because the tests act as two users, and mount.
@@ -139,9 +139,9 @@ var builds struct {
 	err  error
 }
 
-// built returns a directory with the hostile program, a set-uid copy of it, rootsfs, and this
-// test's own program, where every user may execute them.
-func built(t *testing.T) string {
+// programsDir returns a directory with the hostile program, a set-uid copy of it, rootsfs, and
+// this test's own program, where every user may execute them.
+func programsDir(t *testing.T) string {
 	t.Helper()
 	builds.once.Do(func() {
 		if builds.dir, builds.err = os.MkdirTemp(guardtest.SharedTemp(), "rootsfs-hostile-"); builds.err != nil {
@@ -173,7 +173,7 @@ func copyFile(from, to string, mode os.FileMode) error {
 }
 
 // newOutside lays out the files for one caller.
-func newOutside(t *testing.T, w who) *outside {
+func newOutside(t *testing.T, w caller) *outside {
 	t.Helper()
 	needRoot(t)
 	unix.Umask(0o022)
@@ -181,17 +181,17 @@ func newOutside(t *testing.T, w who) *outside {
 	testkit.Must(t, err)
 	testkit.Must(t, os.Chmod(base, 0o755))
 	t.Cleanup(func() { testkit.Must(t, os.RemoveAll(base)) })
-	o := &outside{t: t, who: w, base: base}
+	o := &outside{t: t, caller: w, base: base}
 	o.Says, o.Log = "the owner's secret "+t.Name(), "the host's log "+t.Name()
-	o.Pids = beyond
+	o.Pids = pidsBeyond
 	instances, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
 	testkit.Must(t, err)
 	o.Inotify, err = strconv.Atoi(strings.TrimSpace(string(instances)))
 	testkit.Must(t, err)
 	o.root, o.home = filepath.Join(base, "root"), filepath.Join(base, "home")
-	o.files()
-	o.plant()
-	o.place()
+	o.resetFiles()
+	o.resetRoot()
+	o.makeCallerDirs()
 	return o
 }
 
@@ -199,31 +199,31 @@ func newOutside(t *testing.T, w who) *outside {
 func (o *outside) addTargets() {
 	o.t.Helper()
 	o.listen()
-	o.victim()
-	o.shared()
-	o.session()
+	o.startVictim()
+	o.makeSharedMemory()
+	o.startSession()
 	var u unix.Utsname
 	testkit.Must(o.t, unix.Uname(&u))
 	o.Host = unix.ByteSliceToString(u.Nodename[:])
 }
 
-// give gives a file to the command's user, with rights for all, so that only confinement
-// protects it.
+// give gives a file to the command's user with the given mode, so that only confinement protects
+// the file.
 func (o *outside) give(path string, mode os.FileMode) {
 	o.t.Helper()
 	testkit.Must(o.t, os.Chmod(path, mode))
-	testkit.Must(o.t, os.Lchown(path, o.who.commandUID(), o.who.commandUID()))
+	testkit.Must(o.t, os.Lchown(path, o.caller.commandUID(), o.caller.commandUID()))
 }
 
 // own gives a file to the caller.
 func (o *outside) own(path string) {
 	o.t.Helper()
-	testkit.Must(o.t, os.Lchown(path, o.who.uid, o.who.uid))
+	testkit.Must(o.t, os.Lchown(path, o.caller.uid, o.caller.uid))
 }
 
-// place makes the directories of rootsfs for the caller, and the files that a caller
+// makeCallerDirs makes the directories of rootsfs for the caller, and the files that a caller
 // needs to mount.
-func (o *outside) place() {
+func (o *outside) makeCallerDirs() {
 	t := o.t
 	o.env = []string{"PATH=/usr/bin:/bin"}
 	for _, name := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
@@ -233,7 +233,7 @@ func (o *outside) place() {
 		o.env = append(o.env, name+"="+dir)
 	}
 	o.Session = filepath.Join(o.base, "xdg_runtime_dir/rootsfs", sessionName)
-	if o.who.uid == 0 {
+	if o.caller.uid == 0 {
 		return
 	}
 	fuse, passwd := filepath.Join(o.base, "fuse"), filepath.Join(o.base, "passwd")
@@ -242,14 +242,14 @@ func (o *outside) place() {
 	testkit.Must(t, os.Chmod(fuse, 0o666))
 	known, err := os.ReadFile("/etc/passwd")
 	testkit.Must(t, err)
-	testkit.Must(t, os.WriteFile(passwd, fmt.Appendf(known, "caller:x:%d:%d::/nonexistent:/bin/sh\n", o.who.uid, o.who.uid), 0o644))
+	testkit.Must(t, os.WriteFile(passwd, fmt.Appendf(known, "caller:x:%d:%d::/nonexistent:/bin/sh\n", o.caller.uid, o.caller.uid), 0o644))
 }
 
 // sessionName is the name of the sessions of runs.
 const sessionName = "hostile"
 
-// session begins another session of the owner. Its control socket and audit file are targets.
-func (o *outside) session() {
+// startSession starts another session of the owner. Its control socket and audit file are targets.
+func (o *outside) startSession() {
 	t := o.t
 	dir := filepath.Join(o.base, "witness")
 	testkit.Must(t, os.Mkdir(dir, 0o755))
@@ -276,8 +276,8 @@ func (o *outside) session() {
 	})
 }
 
-// inRoot listens in the root, until the next run.
-func (o *outside) inRoot() {
+// listenInRoot listens on a socket in the root, until the next run.
+func (o *outside) listenInRoot() {
 	t, path := o.t, filepath.Join(o.root, "socket")
 	if o.rootListener != nil {
 		o.rootListener()
@@ -286,12 +286,12 @@ func (o *outside) inRoot() {
 	testkit.Must(t, err)
 	testkit.Must(t, os.Chmod(path, 0o777))
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	o.rootListener = sync.OnceFunc(serving(l))
+	o.rootListener = sync.OnceFunc(acceptAll(l))
 	t.Cleanup(o.rootListener)
 }
 
-// files makes the files of the host again, so that each run finds them unchanged.
-func (o *outside) files() {
+// resetFiles makes the files of the host again, so that each run finds them unchanged.
+func (o *outside) resetFiles() {
 	t := o.t
 	o.Dir = filepath.Join(o.base, "outside")
 	testkit.Must(t, os.MkdirAll(o.Dir, 0o777))
@@ -309,20 +309,21 @@ func (o *outside) files() {
 	o.Handle = fmt.Sprintf("%d:%s", h.Type(), hex.EncodeToString(h.Bytes()))
 }
 
-// plant makes the root and a HOME for each run again. The programs in them are links to those
-// of built, which no command may write to, because they are large and there are many runs.
-func (o *outside) plant() {
+// resetRoot makes the root and a HOME again for each run. The programs in the root are links to
+// those in programsDir, because they are large and there are many runs. No command may write to
+// them.
+func (o *outside) resetRoot() {
 	t, dir := o.t, o.root
 	for _, d := range []string{dir, o.home} {
 		testkit.Must(t, os.RemoveAll(d))
 		testkit.Must(t, os.Mkdir(d, 0o755))
 		o.give(d, 0o755)
 	}
-	testkit.Must(t, os.Link(filepath.Join(built(t), "hostile"), filepath.Join(dir, "hostile")))
+	testkit.Must(t, os.Link(filepath.Join(programsDir(t), "hostile"), filepath.Join(dir, "hostile")))
 	testkit.Must(t, copyFile("hostile/hostile.sh", filepath.Join(dir, "hostile.sh"), 0o755))
-	testkit.Must(t, os.Link(filepath.Join(built(t), "setuid"), filepath.Join(dir, "setuid")))
+	testkit.Must(t, os.Link(filepath.Join(programsDir(t), "setuid"), filepath.Join(dir, "setuid")))
 	testkit.Must(t, os.Symlink(o.Secret, filepath.Join(dir, "link")))
-	o.inRoot()
+	o.listenInRoot()
 }
 
 // listen opens sockets that answer every client that reaches them.
@@ -330,7 +331,7 @@ func (o *outside) listen() {
 	t := o.t
 	o.Pathname = filepath.Join(o.Dir, "socket")
 	o.Abstract = "rootsfs-hostile-" + filepath.Base(o.base)
-	o.System = filepath.Join(o.system(), "socket")
+	o.System = filepath.Join(o.makeSystemDir(), "socket")
 	for _, addr := range []string{o.Pathname, "@" + o.Abstract, o.System} {
 		l, err := net.Listen("unix", addr)
 		testkit.Must(t, err)
@@ -346,7 +347,7 @@ func (o *outside) listen() {
 	var err error
 	o.Net, err = os.Readlink("/proc/self/ns/net")
 	testkit.Must(t, err)
-	o.share()
+	o.listenShared()
 	tcp, err := net.Listen("tcp4", "127.0.0.1:0") // speaks MPTCP too
 	testkit.Must(t, err)
 	serve(t, tcp)
@@ -370,12 +371,13 @@ func (o *outside) listen() {
 	t.Cleanup(func() { udp.Close(); <-done })
 }
 
-// share listens as the command's own user, and lets others of that user listen as well.
-func (o *outside) share() {
+// listenShared listens as the command's own user, and lets other processes of that user listen on
+// the same port.
+func (o *outside) listenShared() {
 	t := o.t
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	testkit.Must(t, err)
-	testkit.Must(t, unix.Fchown(s, o.who.commandUID(), o.who.commandUID())) // the user that the kernel takes for its owner, for SO_REUSEPORT
+	testkit.Must(t, unix.Fchown(s, o.caller.commandUID(), o.caller.commandUID())) // SO_REUSEPORT compares the sockets' owners
 	testkit.Must(t, unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 	testkit.Must(t, unix.Bind(s, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	testkit.Must(t, unix.Listen(s, 1))
@@ -385,8 +387,8 @@ func (o *outside) share() {
 	t.Cleanup(func() { testkit.Must(t, unix.Close(s)) })
 }
 
-// system makes a directory in a directory of the system.
-func (o *outside) system() string {
+// makeSystemDir makes a directory in a directory of the system.
+func (o *outside) makeSystemDir() string {
 	t := o.t
 	dir, err := os.MkdirTemp("/usr/local", "rootsfs-hostile-")
 	testkit.Must(t, err)
@@ -395,10 +397,10 @@ func (o *outside) system() string {
 	return dir
 }
 
-func serve(t *testing.T, l net.Listener) { t.Cleanup(serving(l)) }
+func serve(t *testing.T, l net.Listener) { t.Cleanup(acceptAll(l)) }
 
-// serving accepts every connection, and returns a function that ends it.
-func serving(l net.Listener) (end func()) {
+// acceptAll accepts every connection and closes it, until end is called.
+func acceptAll(l net.Listener) (end func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -413,12 +415,12 @@ func serving(l net.Listener) (end func()) {
 	return func() { l.Close(); <-done }
 }
 
-// victim starts a process of the user that the command runs as.
-func (o *outside) victim() {
+// startVictim starts a process of the user that the command runs as.
+func (o *outside) startVictim() {
 	t := o.t
 	cmd := &exec.Cmd{
-		Path: filepath.Join(built(t), "driver"), Args: []string{"rootsfs-victim"}, Env: []string{victimVar + "=" + o.Says}, Stderr: os.Stderr,
-		SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(o.who.commandUID()), Gid: uint32(o.who.commandUID())}},
+		Path: filepath.Join(programsDir(t), "driver"), Args: []string{"rootsfs-victim"}, Env: []string{victimVar + "=" + o.Says}, Stderr: os.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(o.caller.commandUID()), Gid: uint32(o.caller.commandUID())}},
 	}
 	f, err := os.Open(o.Secret)
 	testkit.Must(t, err)
@@ -434,14 +436,14 @@ func (o *outside) victim() {
 		t.Fatalf("the victim said %q, %v", line, err)
 	}
 	var mu sync.Mutex
-	var heard strings.Builder
+	var victimOutput strings.Builder
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
 			line, err := lines.ReadString('\n')
 			mu.Lock()
-			heard.WriteString(line)
+			victimOutput.WriteString(line)
 			mu.Unlock()
 			if err != nil {
 				return
@@ -449,7 +451,7 @@ func (o *outside) victim() {
 		}
 	}()
 	o.Victim = cmd.Process.Pid
-	o.victimSays = func() string { mu.Lock(); defer mu.Unlock(); return heard.String() }
+	o.victimSays = func() string { mu.Lock(); defer mu.Unlock(); return victimOutput.String() }
 	t.Cleanup(func() {
 		in.Close()
 		<-done
@@ -459,8 +461,8 @@ func (o *outside) victim() {
 	})
 }
 
-// shared makes objects that processes of a user share without files.
-func (o *outside) shared() {
+// makeSharedMemory makes a shared memory segment and a file in /dev/shm.
+func (o *outside) makeSharedMemory() {
 	t := o.t
 	o.ShmKey = 0x726f6f74 + os.Getpid()
 	get := func() (id uintptr, errno unix.Errno) {
@@ -469,7 +471,7 @@ func (o *outside) shared() {
 	}
 	id, errno := get()
 	for ; errno == unix.EEXIST; id, errno = get() {
-		o.ShmKey++ // a test beside this one has this key
+		o.ShmKey++ // another test uses this key
 	}
 	if errno != 0 {
 		t.Fatal(errno)

@@ -8,20 +8,20 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// This is the command of the pipelines. It is typed with "rea”dy", so that the shell's echo
-// does not look like the command's own output.
-const listening = " sh -c 'echo rea''dy; read -r x; echo he''ard $x; exec sleep 1000'"
+// readingCommand is the command of the pipelines. Its words are typed in two parts, so that the
+// terminal's echo does not look like the command's own output.
+const readingCommand = " sh -c 'echo rea''dy; read -r x; echo he''ard $x; exec sleep 1000'"
 
 // eachPipeline types command lines in which a run and other programs are one job, for each
 // caller. It calls f when the run's command is ready.
-func eachPipeline(t *testing.T, f func(o *outside, s *shell, line string)) {
+func eachPipeline(t *testing.T, f func(o *outside, s *terminalShell, line string)) {
 	for _, line := range []string{"RUN | cat", "cat | RUN", "cat | RUN | cat", "(RUN; exit $?)"} {
-		for _, w := range everybody {
+		for _, w := range callers {
 			t.Run(line+"/"+w.name, func(t *testing.T) {
 				t.Parallel()
 				o := newOutside(t, w)
-				s := o.interactive(sandbox.Namespaces)
-				s.types(strings.ReplaceAll(line, "RUN", s.run+listening) + "\n")
+				s := o.startTerminalShell(sandbox.Namespaces)
+				s.types(strings.ReplaceAll(line, "RUN", s.run+readingCommand) + "\n")
 				s.shows("ready")
 				s.types("\x1a")
 				s.shows("Stopped")
@@ -32,12 +32,12 @@ func eachPipeline(t *testing.T, f func(o *outside, s *shell, line string)) {
 }
 
 // Ctrl-Z in a pipeline, or in a shell around the run, stops the whole job, and the shell has
-// its terminal back. After bg the run takes nothing that is typed; after fg it does, and
-// Ctrl-C ends it.
+// its terminal back. After bg the run reads nothing that is typed. After fg it does, and Ctrl-C
+// ends it.
 func TestPipeline_Continued(t *testing.T) {
-	eachPipeline(t, func(_ *outside, s *shell, line string) {
+	eachPipeline(t, func(_ *outside, s *terminalShell, line string) {
 		s.types("bg; sleep 0.5; jobs; echo lo''oked\n")
-		if strings.HasPrefix(line, "cat") { // cat is stopped when it reads a terminal that is not its own
+		if strings.HasPrefix(line, "cat") { // the kernel stops cat, which reads the terminal in the background
 			s.shows("Stopped")
 		} else {
 			s.shows("Running")
@@ -54,10 +54,10 @@ func TestPipeline_Continued(t *testing.T) {
 	})
 }
 
-// kill %1 ends a stopped pipeline, and nothing of the run stays. (A run that read the terminal
-// was stopped again, because it read in the background.)
+// kill %1 ends a stopped pipeline, and nothing of the run stays. (A run that still read the
+// terminal would be stopped again, because it is in the background.)
 func TestPipeline_Killed(t *testing.T) {
-	eachPipeline(t, func(o *outside, s *shell, _ string) {
+	eachPipeline(t, func(o *outside, s *terminalShell, _ string) {
 		s.types("kill %1\n")
 		o.until("the end of the session", func() bool { return absent(o.Session) })
 		s.types("wait; jobs; echo l''eft none\n")
@@ -67,7 +67,7 @@ func TestPipeline_Killed(t *testing.T) {
 
 // When the terminal of a stopped pipeline is closed, nothing of the pipeline stays.
 func TestPipeline_Hangup(t *testing.T) {
-	eachPipeline(t, func(o *outside, s *shell, _ string) {
+	eachPipeline(t, func(o *outside, s *terminalShell, _ string) {
 		testkit.Must(o.t, s.master.Close())
 		<-s.ended
 		o.until("the end of the session", func() bool { return absent(o.Session) })

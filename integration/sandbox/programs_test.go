@@ -102,10 +102,10 @@ func compileRuntime(t *testing.T) string {
 func TestPrograms(t *testing.T) {
 	cache := compileRuntime(t)
 	eachUser(t, func(t *testing.T, o *outside) {
-		o.plant()
+		o.resetRoot()
 		testkit.Must(t, os.CopyFS(filepath.Join(o.root, goCache), os.DirFS(cache)))
 		testkit.Must(t, filepath.WalkDir(filepath.Join(o.root, goCache), func(path string, _ os.DirEntry, err error) error {
-			return errors.Join(err, os.Lchown(path, o.who.commandUID(), o.who.commandUID()))
+			return errors.Join(err, os.Lchown(path, o.caller.commandUID(), o.caller.commandUID()))
 		}))
 		for _, p := range programs {
 			t.Run(p.name, func(t *testing.T) {

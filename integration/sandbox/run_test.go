@@ -20,25 +20,25 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// rootsfs returns a command line of it.
+// rootsfs returns a command line of rootsfs.
 func (o *outside) rootsfs(args ...string) []string {
-	return append([]string{filepath.Join(built(o.t), "rootsfs")}, args...)
+	return append([]string{filepath.Join(programsDir(o.t), "rootsfs")}, args...)
 }
 
-// driver returns a process that carries an order out, as the caller.
+// driver returns a command that carries an order out as the caller.
 func (o *outside) driver(ord order) *exec.Cmd {
 	o.t.Helper()
-	ord.UID, ord.Mounts = o.who.uid, o.mounts
+	ord.UID, ord.Mounts = o.caller.uid, o.mounts
 	if ord.Env == nil {
 		ord.Env = o.env
 	}
 	raw, err := json.Marshal(ord)
 	testkit.Must(o.t, err)
-	cmd := exec.Command(filepath.Join(built(o.t), "driver"))
+	cmd := exec.Command(filepath.Join(programsDir(o.t), "driver"))
 	cmd.Env = []string{driverVar + "=" + string(raw), "PATH=" + os.Getenv("PATH"), "GORACE=" + os.Getenv("GORACE")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if ord.Bare || len(o.mounts) > 0 {
-		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS // its mounts are gone with it
+		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS // the process's mounts end with it
 	}
 	return cmd
 }
@@ -50,11 +50,11 @@ type result struct {
 	Detail string
 }
 
-// giveUp ends a run that hangs; no test waits for it.
+// giveUp is how long a run may take before it counts as hung and is killed.
 const giveUp = 2 * time.Minute
 
-// command returns the order for a run of the hostile program, or of another program of the
-// root, by its path there.
+// command returns the order for a run of a program in the root, such as the hostile program.
+// args begins with the program's path in the root; more are further flags of rootsfs run.
 func (o *outside) command(r run, more []string, args ...string) order {
 	if r.level == bare {
 		return order{Bare: true, Args: append([]string{o.root + "/" + args[0]}, args[1:]...), Env: append(o.env, "HOME="+o.home)}
@@ -68,8 +68,8 @@ func (o *outside) command(r run, more []string, args ...string) order {
 	return order{Args: o.rootsfs(append(flags, args[1:]...)...)}
 }
 
-// rootInside returns where a run's command finds the root. At level Landlock that is a
-// place of the mount's own, in which it begins.
+// rootInside returns the path at which a run's command finds the root. At level Landlock the
+// root is in the mount, and the command begins in it.
 func (o *outside) rootInside(r run) string {
 	if r.level == sandbox.Landlock {
 		return "."
@@ -77,13 +77,13 @@ func (o *outside) rootInside(r run) string {
 	return o.root
 }
 
-// run carries an order out and returns its output and the log afterwards. With a
-// terminal, that is standard input and output.
+// run carries an order out and returns its output and the log afterwards. If the order has a
+// terminal, the terminal is standard input and output.
 func (o *outside) run(ord order) (stdout, log string, code int) {
 	t := o.t
 	t.Helper()
-	o.files()
-	o.plant()
+	o.resetFiles()
+	o.resetRoot()
 	cmd := o.driver(ord)
 	logFile, err := os.OpenFile(filepath.Join(o.base, "log"), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o666)
 	testkit.Must(t, err)
@@ -113,7 +113,7 @@ func (o *outside) run(ord order) (stdout, log string, code int) {
 	if !errors.Is(err, unix.EIO) { // the end of a terminal
 		testkit.Must(t, err)
 	}
-	_ = cmd.Wait() // its exit code is asked for below
+	_ = cmd.Wait() // the exit code is returned below
 	if !timer.Stop() {
 		t.Fatalf("the run did not end within %v", giveUp)
 	}
@@ -122,8 +122,8 @@ func (o *outside) run(ord order) (stdout, log string, code int) {
 	return string(b), strings.TrimPrefix(string(text), o.Log+"\n"), cmd.ProcessState.ExitCode()
 }
 
-// terminal is a terminal that does not echo: text that the hostile program types into it
-// must not look like its results.
+// terminal opens a terminal that does not echo: text that the hostile program types into the
+// terminal must not look like the program's results.
 func terminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, slave, err := pty.Open()

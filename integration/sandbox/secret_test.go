@@ -26,15 +26,15 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// credential is the credential that the commands of these tests use and must not have. They
-// join its halves to look for it.
+// credential is the credential that the commands of these tests use and must not have. To look
+// for it, they join its halves.
 const credential = "v3ryS3cret" + "-tok3n-of-the-owner"
 
-// api is a host that answers requests with the credential.
+// api is a host that answers requests that have the credential.
 type api struct {
 	port, certificate string
-	began             chan struct{} // gets one when the first bytes of /upload have come
-	ended             chan struct{} // gets one when a request for /held or /upload is over
+	began             chan struct{} // gets a value when the first bytes of /upload have come
+	ended             chan struct{} // gets a value when a request for /held or /upload has ended
 }
 
 func newAPI(t *testing.T) *api {
@@ -87,8 +87,9 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
-// wanted returns the header that the host takes for a path, as hosts of that kind do.
-func wanted(path string) string {
+// wantedHeader returns the Authorization header that the host accepts for a path. Hosts of the
+// imitated kinds accept the same.
+func wantedHeader(path string) string {
 	switch at, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/"); at {
 	case "private", "goproxy", "simple":
 		return "Basic " + base64.StdEncoding.EncodeToString([]byte("x-access-token:"+credential))
@@ -98,11 +99,11 @@ func wanted(path string) string {
 	return "Bearer " + credential
 }
 
-// serveAPI serves requests with the credential.
+// serveAPI serves h over HTTPS, and refuses requests without the credential.
 func serveAPI(t *testing.T, h http.Handler) *api {
 	t.Helper()
 	return serveHTTPS(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if got := r.Header["Authorization"]; len(got) != 1 && r.URL.Query().Get("key") != credential || len(got) == 1 && got[0] != wanted(r.URL.Path) {
+		if got := r.Header["Authorization"]; len(got) != 1 && r.URL.Query().Get("key") != credential || len(got) == 1 && got[0] != wantedHeader(r.URL.Path) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="the test"`)
 			http.Error(w, "you are nobody", http.StatusUnauthorized)
 			return
@@ -111,7 +112,7 @@ func serveAPI(t *testing.T, h http.Handler) *api {
 	}))
 }
 
-// serveHTTPS serves every request.
+// serveHTTPS serves h over HTTPS.
 func serveHTTPS(t *testing.T, h http.Handler) *api {
 	t.Helper()
 	a := &api{}
@@ -141,14 +142,14 @@ func makeReachable(t *testing.T, dir string) {
 	}
 }
 
-// allowed has the rules of the secret.
-var allowed = []string{
+// secretRules are the rules of the secret.
+var secretRules = []string{
 	"GET /{hello,events,held,websocket}", "PUT /{hello,upload}", "GET /{git,private}/**", "POST /git/*/git-upload-pack", "POST /private/**", "GET /{registry,simple,goproxy,crates}/**",
 }
 
-// using returns a run of a shell script with the secret. The secret's host resolves to
-// 127.0.0.5, an address that needs its own rule.
-func (o *outside) using(a *api, script string, name string) order {
+// secretOrder returns an order that runs a shell script with the secret, whose host is name below
+// example.com. The host resolves to 127.0.0.5, an address that needs its own rule.
+func (o *outside) secretOrder(a *api, script string, name string) order {
 	t := o.t
 	t.Helper()
 	dir := filepath.Join(o.base, "xdg_config_home", "rootsfs")
@@ -160,17 +161,17 @@ name = "API_TOKEN"
 url = "https://%s.example.com:%s"
 allow = [%s]
 in = ["query"]
-`, name, a.port, `"`+strings.Join(allowed, `", "`)+`"`), 0o600))
+`, name, a.port, `"`+strings.Join(secretRules, `", "`)+`"`), 0o600))
 	o.own(dir)
 	o.own(conf)
-	ord := o.shell(netLevels[0], "--net=127.0.0.5:"+a.port, script)
+	ord := o.networkOrder(netLevels[0], "--net=127.0.0.5:"+a.port, script)
 	at := len(ord.Args) - 4 // before --
 	ord.Args = append(append(append([]string{}, ord.Args[:at]...), "--secret", "API_TOKEN"), ord.Args[at:]...)
 	ord.Env = append(append([]string{}, o.env...), "API_TOKEN="+credential, "SSL_CERT_FILE="+a.certificate)
 	return ord
 }
 
-// setLevel changes the level of an order that using has returned.
+// setLevel changes the level of an order that secretOrder has returned.
 func (o *order) setLevel(level sandbox.Level) {
 	for i, arg := range o.Args {
 		if arg == netLevels[0].String() {
@@ -187,19 +188,19 @@ type secretProgram struct {
 	want   string
 }
 
-// search is the program that comes when the others have ended.
-const search = "where the credential could be"
+// searchProgram is the name of the program that runs when all others have ended.
+const searchProgram = "where the credential could be"
 
 // secretPrograms are programs that know nothing of rootsfs. They know only where the API is.
 var secretPrograms = []secretProgram{
 	{"curl", []string{"curl"}, `curl -sS "$API_TOKEN_BASE_URL/hello?q=1"`, "GET /hello?q=1 \n"},
 	{"curl with a body", []string{"curl"}, `curl -sS -X PUT -d body -H "Authorization: Bearer $API_TOKEN" $API_TOKEN_BASE_URL/./hello`, "PUT /hello body\n"},
 	{"curl, what is not allowed", []string{"curl"}, `curl -sS -X DELETE $API_TOKEN_BASE_URL/hello`,
-		"rootsfs: no rule of the secret API_TOKEN allows DELETE \"/hello\" (\"DELETE /hello\" in allow of its [[secret]] block would); it allows: " + strings.Join(allowed, ", ") + "\n"},
+		"rootsfs: no rule of the secret API_TOKEN allows DELETE \"/hello\" (\"DELETE /hello\" in allow of its [[secret]] block would); it allows: " + strings.Join(secretRules, ", ") + "\n"},
 	{"curl, events", []string{"curl"}, `curl -sSN $API_TOKEN_BASE_URL/events`, "data: 0\n\ndata: 1\n\ndata: 2\n\n"},
 	{"curl by https", []string{"curl"}, `curl -sS https://api.example.com:PORT/hello?q=1`, "GET /hello?q=1 \n"},
 	{"curl by https and HTTP/1.1, with the key", []string{"curl"}, `curl -sS --http1.1 -X PUT -d body -u "me:$API_TOKEN" https://api.example.com:PORT/./hello; curl -sS -H "Authorization: Bearer $API_TOKEN" https://api.example.com:PORT/hello`,
-		"you are nobody\nGET /hello \n"}, // the host takes no HTTP Basic, and the program has chosen it
+		"you are nobody\nGET /hello \n"}, // the program chooses HTTP Basic, which the host does not accept
 	{"curl by https, without the variables", []string{"curl"}, `env -i PATH="$PATH" curl -sS https://api.example.com:PORT/hello`, "GET /hello \n"},
 	{"curl by https, what is not allowed", []string{"curl"}, `curl -sS -o /dev/null -w '%{http_code}\n' -X DELETE https://api.example.com:PORT/hello`, "403\n"},
 	{"node https, websocket", []string{"node"}, `node -e '
@@ -216,20 +217,20 @@ var secretPrograms = []secretProgram{
 	{"curl to another port", []string{"curl"}, `curl -s -m 10 $API_TOKEN_BASE_URL:81/hello || echo refused`, "refused\n"},
 	{"git clone", []string{"git"}, `git clone -q $API_TOKEN_BASE_URL/git/repo.git repo && cat repo/file`, "hello by clone\n"},
 	{"what the command has", nil, `echo ${#API_TOKEN}; echo $API_TOKEN_BASE_URL`, fmt.Sprintf("%d\nhttp://api-token.secret.internal\n", len(credential))},
-	// The pattern of grep is in a file: it would find itself.
-	{search, nil, `printf %s v3ryS3cret -tok3n-of-the-owner >pattern
+	// The pattern of grep is in a file, because grep would find it among its own arguments.
+	{searchProgram, nil, `printf %s v3ryS3cret -tok3n-of-the-owner >pattern
 		find /proc/[0-9]*/environ /proc/[0-9]*/cmdline /tmp /etc /run -type f -readable ! -name pattern -exec grep -laF -f pattern {} + 2>/dev/null; env | grep -F -f pattern; rm pattern; echo searched`,
 		"searched\n"},
 }
 
 // isLeftOut reports whether a caller does not run a program. A slow program is run by one of the
 // callers only, except in the soak.
-func isLeftOut(p secretProgram, w who, program int) bool {
-	return knownRecipes[p.name].isSlow && !lab.Soak() && w != everybody[program%2]
+func isLeftOut(p secretProgram, w caller, program int) bool {
+	return knownRecipes[p.name].isSlow && !lab.Soak() && w != callers[program%2]
 }
 
-// Unmodified programs use a credential that is nowhere inside, at each level that has a network
-// of its own: at one as root, and at the other one as a user.
+// Unmodified programs use a credential that is nowhere inside, at both levels that have a network
+// of their own. Root tests one of the levels, the user the other one; see eachNetLevel.
 func TestSecretPrograms(t *testing.T) {
 	programs := slices.Concat([]secretProgram{{"the placeholder", nil, `echo "$API_TOKEN"`, "PLACEHOLDER\n"}}, secretPrograms, recipes(t))
 	get := compileGet(t)
@@ -240,21 +241,21 @@ func TestSecretPrograms(t *testing.T) {
 		var script strings.Builder
 		fmt.Fprintf(&script, "export GOROOT='%s' PATH=\"$PATH:%[1]s/bin\"; echo '%s' | base64 -d >Get.class\n", strings.TrimSpace(string(goroot)), get)
 		for j, p := range programs {
-			if missing(p.needs) != "" || isLeftOut(p, o.who, j) {
+			if missing(p.needs) != "" || isLeftOut(p, o.caller, j) {
 				p.script = ":"
 			}
 			fmt.Fprintf(&script, "%s( began=$(date +%%s%%N); ( %s\n); echo \"==== $((($(date +%%s%%N) - began) / 1000000)) ms\" ) >said.%d 2>&1 </dev/null &\n",
-				map[bool]string{true: "wait; "}[p.name == search], strings.ReplaceAll(p.script, "PORT", a.port), 1000+j)
+				map[bool]string{true: "wait; "}[p.name == searchProgram], strings.ReplaceAll(p.script, "PORT", a.port), 1000+j)
 		}
 		script.WriteString("wait; cat said.*")
-		ord := o.using(a, script.String(), "api")
+		ord := o.secretOrder(a, script.String(), "api")
 		ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--net=evil.example.com", "--pids-max=1000") // before --
 		ord.setLevel(level)
 		began := time.Now()
 		stdout, log, code := o.run(ord)
 		t.Logf("all took %v", time.Since(began))
-		said, ended := endOfProgram.Split(stdout, -1), endOfProgram.FindAllStringSubmatch(stdout, -1)
-		if len(said) != len(programs)+1 || code != 0 {
+		output, ended := endOfProgram.Split(stdout, -1), endOfProgram.FindAllStringSubmatch(stdout, -1)
+		if len(output) != len(programs)+1 || code != 0 {
 			t.Fatalf("exit code %d, the programs said\n%s; rootsfs: %s", code, stdout, log)
 		}
 		for j, p := range programs {
@@ -262,11 +263,11 @@ func TestSecretPrograms(t *testing.T) {
 				if tool := missing(p.needs); tool != "" {
 					t.Skipf("this machine has no %s", tool)
 				}
-				if isLeftOut(p, o.who, j) {
+				if isLeftOut(p, o.caller, j) {
 					t.Skip("the other user runs it")
 				}
 				t.Logf("it took %s", ended[j][1])
-				if got := strings.ReplaceAll(said[j], strings.TrimSpace(said[0]), "PLACEHOLDER"); got != p.want {
+				if got := strings.ReplaceAll(output[j], strings.TrimSpace(output[0]), "PLACEHOLDER"); got != p.want {
 					t.Errorf("it said\n%swant\n%s", got, p.want)
 				}
 			})
@@ -292,10 +293,10 @@ func TestSecretPrograms(t *testing.T) {
 	})
 }
 
-// A secret that is taken back ends a request that is under way, at both ends, and no further
-// one is answered.
+// When a secret is revoked, a request that is under way ends at both ends, and no further request
+// is answered.
 func TestSecretIsRevoked(t *testing.T) {
-	for _, w := range everybody {
+	for _, w := range callers {
 		for i, command := range [][]string{{"net", "remove", "API_TOKEN="}, {"revoke", "--net"}, {"revoke", "--all"}} {
 			t.Run(w.name+" "+strings.Join(command, " "), func(t *testing.T) {
 				t.Parallel()
@@ -305,7 +306,7 @@ func TestSecretIsRevoked(t *testing.T) {
 					base, host = "https://api.example.com:"+a.port, "api.example.com"
 				}
 				upload := "(while echo x; do sleep 0.05; done) 2>/dev/null | curl -sS -T - " + base + "/upload >upload 2>&1 &\n"
-				cmd := o.driver(o.using(a, upload+"curl -sSN "+base+"/held 2>&1; echo ended; curl -sS "+base+"/hello 2>&1", "api"))
+				cmd := o.driver(o.secretOrder(a, upload+"curl -sSN "+base+"/held 2>&1; echo ended; curl -sS "+base+"/hello 2>&1", "api"))
 				var log bytes.Buffer
 				cmd.Stderr = &log
 				out, err := cmd.StdoutPipe()
@@ -341,7 +342,7 @@ func TestSecretIsRevoked(t *testing.T) {
 				<-a.ended
 				rest, _ := io.ReadAll(lines)
 				_ = cmd.Wait()
-				// Over HTTP/2 the end of the request may come before that of the connection: 92 instead of 56.
+				// Over HTTP/2 the request may end before the connection. Then curl's exit code is 92, not 56.
 				if got := string(rest); !strings.HasPrefix(got, "curl: (56)") && !strings.HasPrefix(got, "curl: (92)") || !strings.HasSuffix(got, "ended\ncurl: (6) Could not resolve host: "+host+"\n") {
 					t.Errorf("the command said %q; rootsfs: %s", got, log.String())
 				}
@@ -350,18 +351,19 @@ func TestSecretIsRevoked(t *testing.T) {
 	}
 }
 
-// Without an answer the program gets the reason, but nothing about the machine.
+// If a secret's host does not answer, the program gets the reason, but learns nothing about the
+// machine.
 func TestSecretNotAnswered(t *testing.T) {
 	a := newAPI(t)
-	o := newOutside(t, everybody[0])
+	o := newOutside(t, callers[0])
 	script := `curl -sS -w '%{http_code}\n' $API_TOKEN_BASE_URL/hello`
-	ord := o.using(a, script, "api")
+	ord := o.secretOrder(a, script, "api")
 	ord.Env = append(append([]string{}, o.env...), "API_TOKEN="+credential)
 	want := "rootsfs: the TLS certificate of api.example.com:" + a.port + " is not trusted, or is for another name; SSL_CERT_FILE of rootsfs itself names other authorities\n502\n"
 	if stdout, log, _ := o.run(ord); stdout != want {
 		t.Errorf("%q; rootsfs: %s", stdout, log)
 	}
-	ord = o.using(a, `curl -sS -X DELETE "$API_TOKEN_BASE_URL/hello%22,%22*" -o /dev/null; curl -sS -X DELETE $API_TOKEN_BASE_URL/hello -o /dev/null`, "api")
+	ord = o.secretOrder(a, `curl -sS -X DELETE "$API_TOKEN_BASE_URL/hello%22,%22*" -o /dev/null; curl -sS -X DELETE $API_TOKEN_BASE_URL/hello -o /dev/null`, "api")
 	o.run(ord)
 	why, _, code := o.run(order{Args: o.rootsfs("why", "--session", sessionName)})
 	audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--op", "request", "--session", sessionName)})
@@ -374,11 +376,11 @@ func TestSecretNotAnswered(t *testing.T) {
 	if want := `allows DELETE "/hello" ("DELETE /hello" in allow of its [[secret]] block would); it allows: `; !strings.Contains(audit, want) {
 		t.Errorf("not on record: %s\n%s", want, audit)
 	}
-	ord = o.using(a, script, "nowhere")
+	ord = o.secretOrder(a, script, "nowhere")
 	if stdout, log, _ := o.run(ord); stdout != "rootsfs: nowhere.example.com:"+a.port+" cannot be resolved\n502\n" {
 		t.Errorf("%q; rootsfs: %s", stdout, log)
 	}
-	ord = o.using(a, script, "api")
+	ord = o.secretOrder(a, script, "api")
 	ord.Env = append([]string{}, o.env...)
 	if stdout, log, code := o.run(ord); stdout != "" || code == 0 || !strings.Contains(log, "secret API_TOKEN: the variable is not set here") {
 		t.Errorf("exit code %d, %q; rootsfs: %s", code, stdout, log)

@@ -20,8 +20,8 @@ type secretTargets struct {
 	Halves                       [2]string
 }
 
-// everythingAPI does everything that a request with the credential asks for, and tells the
-// credential. It obeys all headers that some servers obey.
+// everythingAPI does everything that a request with the credential asks for, and reveals the
+// credential on request. It obeys all headers that some servers obey.
 func everythingAPI(w http.ResponseWriter, r *http.Request) {
 	method, path := r.Method, r.URL.Path
 	for name, values := range r.Header {
@@ -47,8 +47,8 @@ func everythingAPI(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// redirect does not repeat the URL in a body, which http.Redirect would do: bodies are not
-// looked at.
+// redirect redirects without a body. http.Redirect would repeat the URL in a body, and rootsfs does
+// not search bodies.
 func redirect(w http.ResponseWriter, to string) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusFound)
@@ -62,7 +62,7 @@ func TestSecretAttacks(t *testing.T) {
 		file := filepath.Join(o.base, "xdg_config_home", "token")
 		testkit.Must(t, os.WriteFile(file, []byte(credential+"\n"), 0o600))
 		o.own(file)
-		o.settings(fmt.Sprintf("[[secret]]\nname = \"API_TOKEN\"\nurl = \"https://api.example.com:%s\"\nallow = [\"GET /hello\"]\nfile = %q\n", a.port, file))
+		o.writeConfig(fmt.Sprintf("[[secret]]\nname = \"API_TOKEN\"\nurl = \"https://api.example.com:%s\"\nallow = [\"GET /hello\"]\nfile = %q\n", a.port, file))
 		half := len(credential) / 2
 		raw, err := json.Marshal(secretTargets{
 			Base: "api-token.secret.internal", Host: "api.example.com", Port: a.port, Evil: "evil.example.com", File: file,
@@ -71,7 +71,7 @@ func TestSecretAttacks(t *testing.T) {
 		testkit.Must(t, err)
 		names, table := []string{}, map[string]map[string]result{}
 		for _, level := range netLevels {
-			ord := o.shell(level, "--net=127.0.0.5:"+a.port, "./hostile -secret '"+string(raw)+"'")
+			ord := o.networkOrder(level, "--net=127.0.0.5:"+a.port, "./hostile -secret '"+string(raw)+"'")
 			ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "API_TOKEN") // before --
 			ord.Env = append(slices.Clone(o.env), "SSL_CERT_FILE="+a.certificate)
 			stdout, log, code := o.run(ord)
@@ -81,7 +81,7 @@ func TestSecretAttacks(t *testing.T) {
 				var res result
 				testkit.Must(t, json.Unmarshal(lines.Bytes(), &res))
 				switch results[res.Name] = res; {
-				case res.Name == "" && res.Detail != "it is left out": // that is, it is answered
+				case res.Name == "" && res.Detail != "it is left out": // the allowed request was not answered
 					t.Errorf("%s: what is allowed does not work: %s", level, res.Detail)
 				case res.Name != "" && res.Worked:
 					t.Errorf("%s: %q works", level, res.Name)
@@ -95,10 +95,10 @@ func TestSecretAttacks(t *testing.T) {
 			}
 			table[level.String()] = results
 		}
-		made := strings.Replace(attacksTable(names, table), "--net=HOSTS", "--secret", 1)
-		t.Log("\n" + made)
-		if o.who.uid == 0 {
-			compareRows(t, "security", made)
+		rows := strings.Replace(attacksTable(names, table), "--net=HOSTS", "--secret", 1)
+		t.Log("\n" + rows)
+		if o.caller.uid == 0 {
+			compareRows(t, "security", rows)
 		}
 	})
 }

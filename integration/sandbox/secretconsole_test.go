@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// page is a browser on the console, as the owner's. It keeps every byte that the console sends.
+// page is the owner's browser on the console. It keeps every byte that the console sends.
 type page struct {
 	t        *testing.T
 	client   *http.Client
@@ -36,7 +36,7 @@ func (o *outside) console() *page {
 	testkit.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(unix.SIGTERM)
-		_ = cmd.Wait() // by the signal
+		_ = cmd.Wait() // ended by the signal
 	})
 	var link struct{ URL string }
 	testkit.Must(t, json.NewDecoder(out).Decode(&link))
@@ -51,7 +51,8 @@ func (o *outside) console() *page {
 	return p
 }
 
-// open sends a request, and returns the answer, which is kept while it is read.
+// open sends a request, and returns the body of the answer. Bytes that are read from the body are
+// also kept in p.sent.
 func (p *page) open(method, path, body string) io.ReadCloser {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, strings.NewReader(body))
@@ -83,18 +84,18 @@ func (p *page) get(method, path, body string) string {
 // The credential is in no byte that the console sends: events, records, policy, errors.
 func TestSecretIsNotInConsole(t *testing.T) {
 	t.Parallel()
-	a, o := newAPI(t), newOutside(t, everybody[1])
+	a, o := newAPI(t), newOutside(t, callers[1])
 	p := o.console()
 	const script = `curl -sS "$API_TOKEN_BASE_URL/hello?key=$API_TOKEN"; curl -sS -X DELETE -H "X: $API_TOKEN" $API_TOKEN_BASE_URL/hello?key=$API_TOKEN; curl -sSN $API_TOKEN_BASE_URL/held`
-	cmd := o.driver(o.using(a, script, "api"))
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd := o.driver(o.secretOrder(a, script, "api"))
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	testkit.Must(t, cmd.Start())
 	stream := p.open("GET", "/api/stream", "")
 	defer stream.Close()
 	for lines := bufio.NewReader(stream); ; {
 		if _, err := lines.ReadBytes('\n'); err != nil {
-			t.Fatalf("%v; the programs and rootsfs said %s", err, said.String())
+			t.Fatalf("%v; the programs and rootsfs said %s", err, output.String())
 		}
 		if got := p.sent.String(); strings.Contains(got, "status 403") && strings.Contains(got, "/held") {
 			break
@@ -108,7 +109,7 @@ func TestSecretIsNotInConsole(t *testing.T) {
 	}
 	p.get("POST", "/api/policy?session="+session, "{}")
 	p.get("POST", "/api/revoke", `{"session":"`+sessionName+`","all":true}`)
-	_ = cmd.Wait() // what it was reading broke off
+	_ = cmd.Wait() // the revocation has broken off its last request
 	if got := p.sent.String(); strings.Contains(got, credential) {
 		t.Errorf("the console sends the credential: %s", got)
 	}

@@ -35,7 +35,7 @@ func gitHub(w http.ResponseWriter, r *http.Request) {
 		"repository": {"pullRequests": {"totalCount": 1, "pageInfo": {}, "nodes": [{"number": 7, "title": "hello by gh"}]}}}}`)
 }
 
-// npmRegistry takes the package pkg, by its owner.
+// npmRegistry accepts the package pkg from its owner.
 func npmRegistry(w http.ResponseWriter, r *http.Request) {
 	var doc struct {
 		Attachments map[string]struct{ Data []byte } `json:"_attachments"`
@@ -102,8 +102,8 @@ const keyFilesScript = `exec 2>&1
 	printf '%s\n' gitP4ssw0rd''-of-the-owner npm_ownersT0ken''ABCDEFGHIJKLMNOPQRSTU gho_ownersT0ken''ABCDEFGHIJKLMNOPQRSTU >pattern
 	find /proc/[0-9]*/environ /proc/[0-9]*/cmdline ~ /tmp /etc /run . -type f -readable ! -name pattern -exec grep -laF -f pattern {} + 2>/dev/null; env | grep -F -f pattern; echo searched`
 
-// With the word git, npm or gh, the programs of this name work with the keys in the owner's files,
-// which are nowhere inside. Root's HOME inside is private, the user's is a kept one.
+// With --secret git, npm or gh, the program of this name works with the keys in the owner's files.
+// The keys are nowhere inside. Root runs with a private HOME, the user with a kept one.
 func TestKeysOfOwnersFiles(t *testing.T) {
 	if tool := missing([]string{"git", "npm", "node", "curl", "gh"}); tool != "" {
 		t.Skipf("this machine has no %s", tool)
@@ -121,9 +121,9 @@ func TestKeysOfOwnersFiles(t *testing.T) {
 		for at := hosts; at != o.base; at = filepath.Dir(at) {
 			o.own(at)
 		}
-		ord := o.shell(level, "--net=127.0.0.5:"+a.port, strings.ReplaceAll(keyFilesScript, "HOST", host))
+		ord := o.networkOrder(level, "--net=127.0.0.5:"+a.port, strings.ReplaceAll(keyFilesScript, "HOST", host))
 		flags := []string{"--secret", "npm", "--secret", "git=https://" + host + "/git", "--secret", "gh=https://" + host + "/api"}
-		if o.who.uid != 0 {
+		if o.caller.uid != 0 {
 			flags = append(flags, "--home", o.home)
 		}
 		ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, flags...) // before --

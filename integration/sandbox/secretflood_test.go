@@ -11,9 +11,10 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// flood makes as many connections to the host it is told, and sends on each the beginning
-// of a hello of TLS. It prints how many are left when the others have been reset, what a further
-// request gets, and what one gets when the connections are closed.
+// flood makes COUNT connections to the host at PORT, and sends the beginning of a TLS hello on each.
+// It prints three lines: the answer to a request before that; whether connections are left when
+// all but 256 have been reset, and the answer to a further request; and the answer to a request when
+// the connections are closed.
 const flood = `
 import os, resource, select, socket, sys, time, urllib.request
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -49,8 +50,9 @@ while ask() == "refused":
     time.sleep(0.01)
 print(ask())`
 
-// A program that holds as many connections to the host of a secret as it can get has a bounded number
-// of them. Those beyond it are refused and on record, and the host answers again when they are closed.
+// A program that makes many connections to the host of a secret gets a bounded number of them. The
+// connections beyond that are refused and on record. The host answers again when the program closes
+// its connections.
 func TestSecretConnectionsAreBounded(t *testing.T) {
 	if tool := missing([]string{"python3"}); tool != "" {
 		t.Skipf("this machine has no %s", tool)
@@ -61,7 +63,7 @@ func TestSecretConnectionsAreBounded(t *testing.T) {
 		count = "10000"
 	}
 	eachNetLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
-		ord := o.using(a, "python3 -c '"+strings.NewReplacer("PORT", a.port, "COUNT", count).Replace(flood)+"'", "api")
+		ord := o.secretOrder(a, "python3 -c '"+strings.NewReplacer("PORT", a.port, "COUNT", count).Replace(flood)+"'", "api")
 		ord.setLevel(level)
 		stdout, log, code := o.run(ord)
 		if stdout != "hello\nTrue refused\nhello\n" || code != 0 {

@@ -33,7 +33,7 @@ func memoryHolds(t *testing.T, pid string, texts ...string) (found []string) {
 			continue
 		}
 		part := make([]byte, to-from)
-		n, _ := memory.ReadAt(part, from) // the rest of a part may not be there
+		n, _ := memory.ReadAt(part, from) // the end of a mapping may be unreadable
 		all = append(all, part[:n]...)
 	}
 	for _, text := range texts {
@@ -44,8 +44,9 @@ func memoryHolds(t *testing.T, pid string, texts ...string) (found []string) {
 	return found
 }
 
-// The credential is in the memory of no process inside, of which there is no core dump either. That
-// holds also when the host sends back what it has got, in headers and in the body, by either way to it.
+// The credential is in the memory of no process inside, and these processes leave no core dump. This
+// also holds when the host sends the request's headers back, in headers and in the body, over https and
+// over the base URL.
 func TestCredentialIsNotInMemory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root reads the memory of these processes")
@@ -69,14 +70,14 @@ os.abort()`
 		t.Skipf("this machine has no %s", tool)
 	}
 	eachNetLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
-		ord := o.using(a, "ulimit -c unlimited; exec python3 -c '"+strings.ReplaceAll(program, "PORT", a.port)+"'", "api")
+		ord := o.secretOrder(a, "ulimit -c unlimited; exec python3 -c '"+strings.ReplaceAll(program, "PORT", a.port)+"'", "api")
 		ord.setLevel(level)
 		findInMemory(t, o, ord)
 	})
 }
 
-// findInMemory runs the program, and fails if the credential is in the memory of a process of its
-// process namespace.
+// findInMemory runs the program of an order, and fails if the credential is in the memory of a
+// process in the program's process namespace.
 func findInMemory(t *testing.T, o *outside, ord order) {
 	t.Helper()
 	cmd := o.driver(ord)

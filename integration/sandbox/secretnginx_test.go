@@ -94,8 +94,8 @@ func TestSecretWithNginx(t *testing.T) {
 		curl -sS -o /dev/null -w '%{http_code}\n' -X DELETE https://$at/basic/repo.git/HEAD`
 	want := "HTTP/2.0 GET a\nHTTP/2.0 GET b\n413\n" + strings.Repeat("hello by clone\n1\n", 3) + "401\n403\n"
 	eachNetLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
-		o.settings(fmt.Sprintf("[[secret]]\nname = \"API_TOKEN\"\nurl = \"https://api.example.com:%s\"\nallow = [\"GET /**\", \"PUT /protocol\", \"POST /*/repo.git/git-{upload,receive}-pack\"]\n", a.port))
-		ord := o.shell(level, "--net=127.0.0.5:"+a.port, strings.NewReplacer("PORT", a.port, "WHO", o.who.name+level.String()).Replace(script))
+		o.writeConfig(fmt.Sprintf("[[secret]]\nname = \"API_TOKEN\"\nurl = \"https://api.example.com:%s\"\nallow = [\"GET /**\", \"PUT /protocol\", \"POST /*/repo.git/git-{upload,receive}-pack\"]\n", a.port))
+		ord := o.networkOrder(level, "--net=127.0.0.5:"+a.port, strings.NewReplacer("PORT", a.port, "WHO", o.caller.name+level.String()).Replace(script))
 		ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "API_TOKEN") // before --
 		ord.Env = append(slices.Clone(o.env), "API_TOKEN="+credential, "SSL_CERT_FILE="+a.certificate)
 		stdout, log, code := o.run(ord)

@@ -19,10 +19,10 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// When the audit log's disk is full, no request with the credential is sent, because it could not be
-// recorded. That holds for many requests at a time. The disk is filled while the command runs.
+// When the audit log's disk is full, no request with the credential is sent, because the request could
+// not be recorded. This holds for many requests at a time. The disk is filled while the command runs.
 func TestSecretIsNotUsedUnrecorded(t *testing.T) {
-	for _, w := range everybody {
+	for _, w := range callers {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			var arrived atomic.Int64
@@ -31,15 +31,15 @@ func TestSecretIsNotUsedUnrecorded(t *testing.T) {
 				fmt.Fprint(w, "hello")
 			}))
 			o := newOutside(t, w)
-			o.settings(fmt.Sprintf("[[secret]]\nname = \"API_TOKEN\"\nurl = \"https://api.example.com:%s\"\nallow = [\"GET /n/*\"]\n", a.port))
+			o.writeConfig(fmt.Sprintf("[[secret]]\nname = \"API_TOKEN\"\nurl = \"https://api.example.com:%s\"\nallow = [\"GET /n/*\"]\n", a.port))
 			state := filepath.Join(o.base, "small")
 			testkit.Must(t, os.Mkdir(state, 0o755))
 			testkit.Must(t, unix.Mount("tmpfs", state, "tmpfs", 0, fmt.Sprintf("size=400k,mode=700,uid=%d,gid=%d", w.uid, w.uid)))
 			t.Cleanup(func() { testkit.Must(t, unix.Unmount(state, unix.MNT_DETACH)) })
-			// Their records take more than the small file system has.
+			// The records of 2000 requests do not fit on the small file system.
 			const script = `b=$API_TOKEN_BASE_URL/n; curl -sS $b/0; echo; while [ ! -e go ]; do sleep 0.05; done
 				curl -s -Z --parallel-max 20 "$b/[1-2000]" -o /dev/null -w '%{http_code}\n'`
-			ord := o.shell(netLevels[0], "--net=127.0.0.5:"+a.port, script)
+			ord := o.networkOrder(netLevels[0], "--net=127.0.0.5:"+a.port, script)
 			ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "API_TOKEN")                                                 // before --
 			ord.Env = append([]string{"XDG_STATE_HOME=" + state, "API_TOKEN=" + credential, "SSL_CERT_FILE=" + a.certificate}, o.env...) // the first one counts
 			cmd := o.driver(ord)

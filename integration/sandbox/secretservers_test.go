@@ -54,9 +54,9 @@ func startServer(t *testing.T, cmd *exec.Cmd) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 }
 
-// before serves https before a server on this machine, which gets the requests that check
-// permits.
-func before(t *testing.T, port string, check func(*http.Request) error) *api {
+// proxyTo serves HTTPS, and forwards the requests that check permits to a server on a port of this
+// machine.
+func proxyTo(t *testing.T, port string, check func(*http.Request) error) *api {
 	t.Helper()
 	p := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: "127.0.0.1:" + port})
@@ -84,7 +84,7 @@ func s3Server(t *testing.T, modules string) *api {
 	line := make([]byte, 64)
 	n, err := out.Read(line)
 	testkit.Must(t, err)
-	return before(t, strings.TrimSpace(string(line[:n])), func(r *http.Request) error {
+	return proxyTo(t, strings.TrimSpace(string(line[:n])), func(r *http.Request) error {
 		return sigv4.Verify(r, aws.Credentials{AccessKeyID: s3KeyID, SecretAccessKey: s3Secret})
 	})
 }
@@ -108,24 +108,24 @@ func npmServer(t *testing.T, modules string) (a *api, token string) {
 		req.Header.Set("Content-Type", "application/json")
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
-			return false // it does not listen yet
+			return false // verdaccio does not listen yet
 		}
 		defer res.Body.Close()
 		testkit.Must(t, json.NewDecoder(res.Body).Decode(&answer))
 		return answer.Token != ""
 	})
-	return before(t, port, func(*http.Request) error { return nil }), answer.Token
+	return proxyTo(t, port, func(*http.Request) error { return nil }), answer.Token
 }
 
-// awsCLI copies the AWS CLI of this machine's Python to where everybody can read it. "": there is
-// none.
+// awsCLI copies the AWS CLI of this machine's Python to where everybody can read it, and returns the
+// directory, "" if there is no AWS CLI.
 func awsCLI(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("python3", "-c", "import awscli, os; print(os.path.dirname(os.path.dirname(awscli.__file__)))").Output()
 	if err != nil {
 		return ""
 	}
-	dir := filepath.Join(built(t), "aws")
+	dir := filepath.Join(programsDir(t), "aws")
 	names := []string{"awscli", "botocore", "s3transfer", "jmespath", "dateutil", "six.py", "urllib3", "docutils", "colorama", "yaml", "rsa", "pyasn1"}
 	script := `mkdir -p "$1" && cd "$0" && to=$1 && shift && for n; do [ ! -e $n ] || cp -R $n "$to"; done && chmod -R a+rX "$to"`
 	cmd := exec.Command("sh", append([]string{"-c", script, strings.TrimSpace(string(out)), dir}, names...)...)
@@ -162,7 +162,7 @@ func TestKeysAtRealServers(t *testing.T) {
 	if cli == "" {
 		t.Skip("this machine has no AWS CLI")
 	}
-	clients := filepath.Join(built(t), "clients") // where everybody can read them
+	clients := filepath.Join(programsDir(t), "clients") // everybody can read files there
 	if out, err := exec.Command("sh", "-c", `mkdir "$1" && cp -R "$0/node_modules" "$1" && chmod -R a+rX "$1"`, modules, clients).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -173,8 +173,8 @@ func TestKeysAtRealServers(t *testing.T) {
 	testkit.Must(t, err)
 	two, err := os.ReadFile(s3.certificate)
 	testkit.Must(t, err)
-	for i, w := range everybody {
-		for j := range everybody { // each with both levels
+	for i, w := range callers {
+		for j := range callers { // each with both levels
 			level := netLevels[(i+j)%2]
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				o := newOutside(t, w)
@@ -194,7 +194,7 @@ func TestKeysAtRealServers(t *testing.T) {
 				script := strings.NewReplacer("WHO", name, "AWS", cli, "MODULES", clients, "NPM", "api.example.com:"+npm.port).Replace(serversScript)
 				half := func(key string) string { return key[:len(key)/2] + "''" + key[len(key)/2:] } // the script has no key
 				script = "for k in " + half(token) + " " + half(s3KeyID) + " " + half(s3Secret) + "; do echo $k; done >pattern\n" + script
-				ord := o.shell(level, "--net=127.0.0.5", script)
+				ord := o.networkOrder(level, "--net=127.0.0.5", script)
 				ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "npm", "--secret", "aws", "--root", cli+":ro", "--root", clients+":ro", "--env", "AWS_REQUEST_CHECKSUM_CALCULATION=when_required") // before --
 				ord.Env = append(append([]string{}, o.env...), "HOME="+home, "SSL_CERT_FILE="+ca)
 				stdout, log, code := o.run(ord)

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// At level Namespaces the command's own processes talk over sockets of the unix family,
+// At level Namespaces the command's own processes can talk to each other over Unix sockets,
 // in HOME, TMPDIR and XDG_RUNTIME_DIR, in a writable root and by abstract names, as tmux,
 // agents, language servers and git's fsmonitor do.
 func TestOwnSockets(t *testing.T) {
@@ -26,19 +26,19 @@ func TestOwnSockets(t *testing.T) {
 	})
 }
 
-// A command cannot connect to a socket of the host in a kept HOME. If a socket is granted, and
-// with it the family, this is a hole, and the report names it.
+// A command cannot connect to a socket of the host in a kept HOME. If a socket is granted, the
+// command may use all Unix sockets and can connect. status names this hole.
 func TestSocketsInKeptHome(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
-		o.files()
-		o.plant()
-		host, granted := o.answering("host").path, o.answering("granted").path
+		o.resetFiles()
+		o.resetRoot()
+		host, granted := o.newEchoSocket("host").path, o.newEchoSocket("granted").path
 		at := filepath.Join(o.home, "socket")
 		testkit.Must(t, os.Link(host, at))
 		for _, tc := range []struct {
-			name       string
-			flags      []string
-			said, hole string
+			name         string
+			flags        []string
+			output, hole string
 		}{
 			{"no network", nil, "address family not supported by protocol", ""},
 			{"network", []string{"--net"}, "address family not supported by protocol", ""},
@@ -46,9 +46,9 @@ func TestSocketsInKeptHome(t *testing.T) {
 		} {
 			t.Run(tc.name, func(t *testing.T) {
 				o.t = t
-				s := o.talk(sandbox.Namespaces, append(tc.flags, "--root", "root="+o.root, "--home", o.home)...)
-				if said := s.do("./hostile -dial $HOME/socket once"); !strings.Contains(said, tc.said) {
-					t.Errorf("it said %q", said)
+				s := o.startShell(sandbox.Namespaces, append(tc.flags, "--root", "root="+o.root, "--home", o.home)...)
+				if output := s.do("./hostile -dial $HOME/socket once"); !strings.Contains(output, tc.output) {
+					t.Errorf("it said %q", output)
 				}
 				if st := o.owner("status", "--json", "--session", sessionName); !strings.Contains(st, tc.hole) {
 					t.Errorf("status: %s", st)
@@ -63,7 +63,7 @@ func TestSocketsInKeptHome(t *testing.T) {
 func TestSocketStreams(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		for _, r := range runs {
-			log, passed := o.pass(r)
+			log, passed := o.passDescriptors(r)
 			if r.level == bare && !passed {
 				t.Fatalf("without rootsfs no descriptor arrives: %s", log)
 			}
@@ -77,12 +77,12 @@ func TestSocketStreams(t *testing.T) {
 	})
 }
 
-// pass runs the hostile program with sockets for standard streams, and returns its output
-// and whether a descriptor arrived.
-func (o *outside) pass(r run) (log string, passed bool) {
+// passDescriptors runs the hostile program with sockets for standard streams. It returns the
+// program's output and whether a descriptor arrived.
+func (o *outside) passDescriptors(r run) (log string, passed bool) {
 	t := o.t
 	t.Helper()
-	o.plant()
+	o.resetRoot()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	testkit.Must(t, err)
 	defer unix.Close(pair[0])
@@ -97,7 +97,7 @@ func (o *outside) pass(r run) (log string, passed bool) {
 	testkit.Must(t, theirs.Close())
 	timer := time.AfterFunc(giveUp, func() { _ = unix.Shutdown(pair[0], unix.SHUT_RDWR) })
 	defer timer.Stop()
-	var said bytes.Buffer
+	var output bytes.Buffer
 	for {
 		b, oob := make([]byte, 4096), make([]byte, 256)
 		n, oobn, _, _, err := unix.Recvmsg(pair[0], b, oob, unix.MSG_CMSG_CLOEXEC)
@@ -107,14 +107,14 @@ func (o *outside) pass(r run) (log string, passed bool) {
 		if err != nil || n == 0 {
 			break
 		}
-		said.Write(b[:n])
+		output.Write(b[:n])
 		if oobn > 0 {
 			passed = true
-			closeRights(t, oob[:oobn]) // the other end, which would never be closed
+			closeRights(t, oob[:oobn]) // the descriptor is the socket's other end: while it is open, no end is read
 		}
 	}
 	_ = cmd.Wait() // the output is checked
-	return said.String(), passed
+	return output.String(), passed
 }
 
 func closeRights(t *testing.T, oob []byte) {
@@ -130,14 +130,14 @@ func closeRights(t *testing.T, oob []byte) {
 	}
 }
 
-// Changes of the host's system directories during a run are seen inside after a while: a
-// program that was missing at the first look-up, and one that was replaced.
+// The command sees changes of the host's system directories after a while: a file that was
+// missing at the first look-up, and a file that was replaced.
 func TestSystemRefreshed(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
-		dir := o.system()
+		dir := o.makeSystemDir()
 		old, late := filepath.Join(dir, "old"), filepath.Join(dir, "late")
 		testkit.Must(t, os.WriteFile(old, []byte("old"), 0o644))
-		s := o.talk(sandbox.Namespaces)
+		s := o.startShell(sandbox.Namespaces)
 		s.want("old", "cat "+old+"; cat "+late+" 2>/dev/null")
 		testkit.Must(t, os.WriteFile(late, []byte("late"), 0o644))
 		testkit.Must(t, os.WriteFile(old+".new", []byte("new"), 0o644))

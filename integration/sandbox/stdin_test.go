@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A standard input that is /dev/null or closed is the same for the command, at every level. A
-// file is copied through a pipe, from its present position, so that the command holds no
-// descriptor of the file.
+// If rootsfs's standard input is /dev/null or closed, the command's is /dev/null, at every level. A
+// file is copied through a pipe, from its current position, so that the command has no descriptor
+// of the file.
 func TestStdin(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		for _, r := range runs[1:] {
@@ -48,11 +48,12 @@ func (o *outside) stdinIsFile(r run) {
 	}
 }
 
-// withStdin runs the hostile program with a standard input, which it closes; nil: with none.
+// withStdin runs the hostile program with the standard input stdin, and closes stdin. If stdin is
+// nil, the program's standard input is closed.
 func (o *outside) withStdin(r run, stdin *os.File) (stdout, log string) {
 	t := o.t
 	t.Helper()
-	o.plant()
+	o.resetRoot()
 	ord := o.command(r, nil, "hostile", "-stdin")
 	if stdin == nil {
 		ord.Args = append([]string{"/bin/sh", "-c", `exec "$@" <&-`, "sh"}, ord.Args...)
@@ -68,10 +69,10 @@ func (o *outside) withStdin(r run, stdin *os.File) (stdout, log string) {
 	return out.String(), err.String()
 }
 
-// rg searches the directory and not standard input, as outside.
+// rg inside searches the directory and not standard input, as it does outside.
 func TestSearchWithoutInput(t *testing.T) {
-	o := newOutside(t, everybody[0])
-	o.plant()
+	o := newOutside(t, callers[0])
+	o.resetRoot()
 	testkit.Must(t, os.WriteFile(filepath.Join(o.root, "found"), []byte("x marks the spot\n"), 0o644))
 	args := o.rootsfs("run", "--name", sessionName, "--root", "root="+o.root, "--", "rg", "-c", "marks the")
 	stdout, log, code := o.run(order{Args: append([]string{"/bin/sh", "-c", `printf "x marks the spot\n" >` + o.root + `/found; exec "$@" </dev/null`, "sh"}, args...)})

@@ -28,7 +28,7 @@ done
 func TestProgramsCannotReachTheStore(t *testing.T) {
 	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
 		code := filepath.Join(o.base, "code")
-		testkit.Must(t, os.Mkdir(code, 0o755), os.WriteFile(code+"/a", []byte("owner\n"), 0o644), os.Link(built(t)+"/rootsfs", code+"/rootsfs"))
+		testkit.Must(t, os.Mkdir(code, 0o755), os.WriteFile(code+"/a", []byte("owner\n"), 0o644), os.Link(programsDir(t)+"/rootsfs", code+"/rootsfs"))
 		o.give(code, 0o755)
 		o.give(code+"/a", 0o644)
 		state, runtime := filepath.Join(o.base, "xdg_state_home"), filepath.Join(o.base, "xdg_runtime_dir")

@@ -16,7 +16,7 @@ const leaks = `#include <stdio.h>
 int main(void) { puts("fine"); return 0; }
 `
 
-// traceMe asks its parent, which is rootsfs's init, to trace it, and takes a signal and a stop.
+// traceMe makes its parent, which is rootsfs's init, its tracer. Then it gets a signal, and stops.
 const traceMe = `#include <signal.h>
 #include <sys/ptrace.h>
 static volatile int got;
@@ -29,8 +29,8 @@ int main(void) {
 }
 `
 
-// Debuggers, tracers and sanitizers work on the processes that they start. (ptrace was
-// refused: a program built with -fsanitize=address ended with an error of LeakSanitizer.) A
+// Debuggers, tracers and sanitizers work on the processes that they start. (If ptrace is
+// refused, a program built with -fsanitize=address ends with an error of LeakSanitizer.) A
 // command that makes the init its tracer gains nothing and does no harm.
 func TestTracers(t *testing.T) {
 	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
@@ -57,7 +57,7 @@ func TestTracers(t *testing.T) {
 			cmd := o.driver(order{Args: args})
 			var log strings.Builder
 			cmd.Stderr = &log
-			out, _ := cmd.Output() // the code is looked at
+			out, _ := cmd.Output() // the exit code is checked below
 			if string(out) != c.want || strings.HasPrefix(c.script, "exec") && cmd.ProcessState.ExitCode() != 9 {
 				t.Errorf("%s: %q, code %d, want %q; %s", c.script, out, cmd.ProcessState.ExitCode(), c.want, log.String())
 			}

@@ -14,7 +14,7 @@ import (
 // A host that has stopped reading ends a run by a signal, as it would end the command:
 // unread output of the command does not keep rootsfs alive.
 func TestUnread(t *testing.T) {
-	o := newOutside(t, everybody[0])
+	o := newOutside(t, callers[0])
 	for _, c := range []struct {
 		what, mcp, script string
 		stream            int
@@ -50,11 +50,11 @@ func TestUnread(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			limit := time.After(giveUp)
-			for over := false; !over; {
-				_ = cmd.Process.Signal(unix.SIGTERM) // a second call does not wait for long
+			for hasEnded := false; !hasEnded; {
+				_ = cmd.Process.Signal(unix.SIGTERM) // after a second signal the run does not wait for long
 				select {
 				case err = <-ended:
-					over = true
+					hasEnded = true
 				case <-time.After(20 * time.Millisecond):
 				case <-limit:
 					_ = cmd.Process.Kill()

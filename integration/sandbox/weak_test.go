@@ -18,7 +18,8 @@ import (
 // These tests run on machines that cannot confine, or not fully: system calls are refused to
 // rootsfs and to all it starts, as by a container's profile or an old kernel.
 
-// weaken takes namespaces, Landlock or mounts from this thread, as on a machine without them.
+// weaken makes system calls of this thread fail, as on a machine without the features in what:
+// "namespaces", "landlock", "mounts", or a fault as faultOf reads it.
 func weaken(what []string) error {
 	const (
 		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -75,8 +76,8 @@ type fault struct {
 	cond      uint16
 }
 
-// faultOf reads a fault, such as "pivot_root=ENOMEM". A clone that makes no namespace
-// is left alone.
+// faultOf parses a fault, such as "pivot_root=ENOMEM". The fault of clone is only for calls
+// that make a namespace.
 func faultOf(s string) (fault, error) {
 	const equal, has = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
 	calls := map[string]fault{
@@ -100,43 +101,45 @@ func faultOf(s string) (fault, error) {
 	return f, nil
 }
 
-// weakOrder returns the order of a run on such a machine.
+// weakOrder returns the order of a run on a machine without the features in weak. wrapper is the
+// beginning of the command line, before rootsfs.
 func (o *outside) weakOrder(weak []string, wrapper []string, flags ...string) order {
 	args := append([]string{"run", "--name", sessionName, "--root", "root=" + o.root + ":rw"}, flags...)
 	args = append(slices.Clone(wrapper), o.rootsfs(append(args, "--", "sh", "-c", "echo ran; id -u")...)...)
 	return order{Args: args, Weak: weak}
 }
 
-// weakRun returns the output of a run on such a machine; the command prints that it ran,
+// weakRun carries out a weakOrder and returns the output. The command prints that it ran,
 // and as which user.
 func (o *outside) weakRun(weak []string, wrapper []string, flags ...string) (stdout, log string, code int) {
 	return o.run(o.weakOrder(weak, wrapper, flags...))
 }
 
-// placeOf returns the private place of a run, as its audit log names it.
-var placeOf = regexp.MustCompile(`/[^ "]*/\.rootsfs-run-[a-z0-9]+`)
+// runDirName matches the path of the private directory of a run, as the audit log names it.
+var runDirName = regexp.MustCompile(`/[^ "]*/\.rootsfs-run-[a-z0-9]+`)
 
-// nothingLeft looks for the places of all runs so far, and returns how many there were.
-func (o *outside) nothingLeft() int {
+// checkNothingLeft checks that the directories of all runs so far are gone, and returns how many the
+// audit logs name.
+func (o *outside) checkNothingLeft() int {
 	t := o.t
 	t.Helper()
 	logs, err := filepath.Glob(filepath.Join(o.base, "xdg_state_home/rootsfs/audit", sessionName+"-*.jsonl"))
 	testkit.Must(t, err)
-	places := map[string]bool{}
+	dirs := map[string]bool{}
 	for _, log := range logs {
 		text, err := os.ReadFile(log)
 		testkit.Must(t, err)
-		for _, place := range placeOf.FindAllString(string(text), -1) {
-			places[place] = true
-			if !absent(place) || strings.Contains(hostMounts(t), place+"/") {
-				t.Errorf("%s is left", place)
+		for _, dir := range runDirName.FindAllString(string(text), -1) {
+			dirs[dir] = true
+			if !absent(dir) || strings.Contains(hostMounts(t), dir+"/") {
+				t.Errorf("%s is left", dir)
 			}
 		}
 	}
 	if !absent(o.Session) {
 		t.Error("the session is left")
 	}
-	return len(places)
+	return len(dirs)
 }
 
 // If no level can be reached, nothing is started and nothing is left: the error says for
@@ -166,14 +169,14 @@ func TestRefused(t *testing.T) {
 					t.Errorf("%s: %q is missing in: %s", c.what, want, log)
 				}
 			}
-			o.nothingLeft()
+			o.checkNothingLeft()
 		}
 		stdout, log, code := o.weakRun(none, nil, "--unconfined")
-		if want := fmt.Sprintf("ran\n%d\n", o.who.uid); stdout != want || code != 0 || !strings.Contains(log, "NOT CONFINED") || !strings.Contains(log, "can do whatever you can") || strings.Contains(log, "would confine it here") {
+		if want := fmt.Sprintf("ran\n%d\n", o.caller.uid); stdout != want || code != 0 || !strings.Contains(log, "NOT CONFINED") || !strings.Contains(log, "can do whatever you can") || strings.Contains(log, "would confine it here") {
 			t.Errorf("unconfined: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
 		}
-		if n := o.nothingLeft(); n < 3 { // none where nothing but namespaces was asked for
-			t.Errorf("%d places of runs were looked for", n)
+		if n := o.checkNothingLeft(); n < 3 { // the run with --level namespaces has no directory
+			t.Errorf("%d directories of runs were looked for", n)
 		}
 		_, _, _ = o.weakRun(none[:1], nil)
 		var recorded []string
@@ -183,7 +186,7 @@ func TestRefused(t *testing.T) {
 			}
 		}
 		refused := "refused: Other, control, no confinement that was asked for can be had here"
-		want := []string{refused, refused, refused, fmt.Sprintf("allowed: control, not confined, uid %d", o.who.uid), fmt.Sprintf("allowed: control, confined by landlock, uid %d", o.who.commandUID())}
+		want := []string{refused, refused, refused, fmt.Sprintf("allowed: control, not confined, uid %d", o.caller.uid), fmt.Sprintf("allowed: control, confined by landlock, uid %d", o.caller.commandUID())}
 		if !slices.Equal(recorded, want) {
 			t.Errorf("on record are %q, want %q", recorded, want)
 		}
@@ -195,17 +198,17 @@ func TestRefused(t *testing.T) {
 func TestNextLevel(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		stdout, log, code := o.weakRun([]string{"namespaces"}, nil)
-		if want := fmt.Sprintf("ran\n%d\n", o.who.commandUID()); stdout != want || code != 0 {
+		if want := fmt.Sprintf("ran\n%d\n", o.caller.commandUID()); stdout != want || code != 0 {
 			t.Errorf("exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
 		}
-		if n := o.nothingLeft(); n != 1 {
-			t.Errorf("%d places of runs were looked for", n)
+		if n := o.checkNothingLeft(); n != 1 {
+			t.Errorf("%d directories of runs were looked for", n)
 		}
 		stdout, log, code = o.weakRun([]string{"namespaces"}, []string{"/usr/bin/env", "XDG_STATE_HOME=/dev/null"})
 		if stdout != "" || code == 0 || !strings.Contains(log, "the audit log cannot be opened") {
 			t.Errorf("no audit log: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
 		}
-		o.nothingLeft()
+		o.checkNothingLeft()
 	})
 }
 
@@ -215,7 +218,7 @@ func TestHardLimits(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		for _, level := range []string{"namespaces", "bubblewrap", "landlock"} {
 			stdout, log, code := o.weakRun(nil, []string{"/usr/bin/prlimit", "--nproc=300:300", "--core=0:0"}, "--level", level)
-			if want := fmt.Sprintf("ran\n%d\n", o.who.commandUID()); stdout != want || code != 0 {
+			if want := fmt.Sprintf("ran\n%d\n", o.caller.commandUID()); stdout != want || code != 0 {
 				t.Errorf("%s: exit code %d, the command said %q, rootsfs: %s", level, code, stdout, log)
 			}
 		}
@@ -223,9 +226,9 @@ func TestHardLimits(t *testing.T) {
 		if stdout != "" || code != 5 || !strings.Contains(log, "the limit of processes of this user is 40 (ulimit -Hu)") {
 			t.Errorf("too few processes: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
 		}
-		said, err := o.driver(order{Args: append([]string{"/usr/bin/prlimit", "--nproc=40:40"}, o.rootsfs("doctor")...)}).Output()
-		if !strings.Contains(string(said), "rootsfs run cannot confine a command: namespaces: the limit of processes of this user is 40") {
-			t.Errorf("doctor: %s, %v", said, err)
+		output, err := o.driver(order{Args: append([]string{"/usr/bin/prlimit", "--nproc=40:40"}, o.rootsfs("doctor")...)}).Output()
+		if !strings.Contains(string(output), "rootsfs run cannot confine a command: namespaces: the limit of processes of this user is 40") {
+			t.Errorf("doctor: %s, %v", output, err)
 		}
 	})
 }

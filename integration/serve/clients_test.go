@@ -20,9 +20,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// These are the server scenarios of the MCP conformance package that work with any server. The
-// others call the package's own tools, prompts and resources by name (test_simple_text,
-// test://static-text and the like). R072.
+// rootsfs serve passes the server scenarios of the MCP conformance package that work with any
+// server. The other scenarios call the package's own tools, prompts and resources by name
+// (test_simple_text, test://static-text and the like). R072.
 func TestConformance(t *testing.T) {
 	h := newHome(t)
 	s := h.http("--no-token", "--root", "r="+t.TempDir()+":rw")
@@ -43,24 +43,24 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// reached is a way to reach a server, as the end of a client's command line.
-type reached struct {
-	target []string
+// connection is a server, and the way by which clients connect to it.
+type connection struct {
+	target []string // the end of a client's command line: the server's command line or URL
 	env    []string
 	dir    string
 	site   *site // nil over stdio
 	home   *home
 }
 
-// ways runs a test over stdio and over HTTP.
-func ways(t *testing.T, f func(t *testing.T, r *reached)) {
+// eachTransport runs a test over stdio and over HTTP.
+func eachTransport(t *testing.T, f func(t *testing.T, r *connection)) {
 	for _, how := range []string{"stdio", "http"} {
 		t.Run(how, func(t *testing.T) {
 			h := newHome(t)
 			dir, err := filepath.EvalSymlinks(t.TempDir())
 			testkit.Must(t, err)
 			guardtest.Tree(t, dir, "", "in/a.txt=text", "in/pic.png=\x89PNG", "b.txt=beside")
-			r := &reached{dir: dir, home: h, env: append(os.Environ(), h.env...)}
+			r := &connection{dir: dir, home: h, env: append(os.Environ(), h.env...)}
 			if how == "stdio" {
 				r.target = []string{h.program, "serve", "--root", "w=" + dir + ":rw"}
 			} else {
@@ -75,7 +75,7 @@ func ways(t *testing.T, f func(t *testing.T, r *reached)) {
 
 // The TypeScript SDK's client: R003, R071.
 func TestTypeScriptClient(t *testing.T) {
-	ways(t, func(t *testing.T, r *reached) {
+	eachTransport(t, func(t *testing.T, r *connection) {
 		dir := t.TempDir()
 		script, err := os.ReadFile("testdata/client.mjs")
 		testkit.Must(t, err)
@@ -108,7 +108,7 @@ func TestTypeScriptClient(t *testing.T) {
 
 // The MCP Inspector in its CLI mode.
 func TestInspector(t *testing.T) {
-	ways(t, func(t *testing.T, r *reached) {
+	eachTransport(t, func(t *testing.T, r *connection) {
 		cli := needPeers(t).Module("@modelcontextprotocol", "inspector-cli", "build", "index.js")
 		inspect := func(args ...string) string {
 			t.Helper()
@@ -121,7 +121,7 @@ func TestInspector(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "node", argv...)
-			cmd.Dir, cmd.Env = filepath.Dir(cli), r.env // from where it finds its package.json
+			cmd.Dir, cmd.Env = filepath.Dir(cli), r.env // from there the Inspector finds its package.json
 			var errs bytes.Buffer
 			cmd.Stderr = &errs
 			out, err := cmd.Output()
@@ -146,14 +146,14 @@ func TestInspector(t *testing.T) {
 
 // The Go SDK's client, in both kinds of protocol: R003.
 func TestGoClient(t *testing.T) {
-	ways(t, func(t *testing.T, r *reached) {
+	eachTransport(t, func(t *testing.T, r *connection) {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 			t.Run(revision, func(t *testing.T) { inGo(t, r, revision) })
 		}
 	})
 }
 
-func inGo(t *testing.T, r *reached, revision string) {
+func inGo(t *testing.T, r *connection, revision string) {
 	ctx := context.Background()
 	var cs *mcp.ClientSession
 	if r.site != nil {

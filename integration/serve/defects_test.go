@@ -10,45 +10,45 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// one is a server with one writable root "w", and a directory outside.
-type one struct {
-	*side
+// rootServer is a server with one writable root "w", and a directory outside.
+type rootServer struct {
+	*stdioServer
 	home     *home
 	dir, out string
 }
 
-func newOne(t *testing.T, tree ...string) *one {
+func newRootServer(t *testing.T, tree ...string) *rootServer {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	testkit.Must(t, err)
-	o := &one{home: newHome(t), dir: filepath.Join(base, "w"), out: filepath.Join(base, "outside")}
+	o := &rootServer{home: newHome(t), dir: filepath.Join(base, "w"), out: filepath.Join(base, "outside")}
 	guardtest.Tree(t, base, "", "w/", "w-sibling/f=sibling", "outside/f=secret")
 	guardtest.Tree(t, o.dir, o.out, tree...)
-	o.side = o.home.serve("--root", "w="+o.dir+":rw")
+	o.stdioServer = o.home.serve("--root", "w="+o.dir+":rw")
 	return o
 }
 
-func (o *one) file(name string) string {
+func (o *rootServer) file(name string) string {
 	o.t.Helper()
 	b, err := os.ReadFile(filepath.Join(o.dir, name))
 	testkit.Must(o.t, err)
 	return string(b)
 }
 
-// The directory outside must be unchanged.
-func (o *one) untouched() {
+// checkOutside checks that the directory outside is unchanged.
+func (o *rootServer) checkOutside() {
 	o.t.Helper()
 	if got := state(o.t, o.out); got != "f -rw-r--r-- \"secret\"\n" {
 		o.t.Errorf("the outside is now %s", got)
 	}
 }
 
-// rootsfs passes where other servers fail, row by row (servers#3253, #2815 and others of
-// modelcontextprotocol/servers). The swap race is in swap_test.go. same_test.go shows that
-// server-filesystem fails them.
+// Each TestDefect is about a defect of other servers (servers#3253, #2815 and others of
+// modelcontextprotocol/servers), which rootsfs does not have. The swap race is in swap_test.go.
+// same_test.go shows that server-filesystem has such defects.
 
 func TestDefect_DanglingLink(t *testing.T) {
-	o := newOne(t, "a=1", "in => new", "out => $OUT/new", "up => ../new", "deep => none/new", "loop => loop")
+	o := newRootServer(t, "a=1", "in => new", "out => $OUT/new", "up => ../new", "deep => none/new", "loop => loop")
 	for _, link := range []string{"in", "out", "up", "deep", "loop"} {
 		path := "w/" + link
 		for tool, args := range map[string]m{
@@ -63,7 +63,7 @@ func TestDefect_DanglingLink(t *testing.T) {
 			}
 		}
 	}
-	o.untouched()
+	o.checkOutside()
 	if got := state(t, o.dir); strings.Contains(got, "new -") || !strings.Contains(got, "in L") {
 		t.Errorf("a file was made, or a link lost: %s", got)
 	}
@@ -71,7 +71,7 @@ func TestDefect_DanglingLink(t *testing.T) {
 
 // Nothing opens a FIFO: the answer comes at once, and the next one, too.
 func TestDefect_FIFO(t *testing.T) {
-	o := newOne(t, "pipe|", "sock@", "link => pipe", "d/pipe|", "d/x=text", "a=1")
+	o := newRootServer(t, "pipe|", "sock@", "link => pipe", "d/pipe|", "d/x=text", "a=1")
 	for _, path := range []string{"w/pipe", "w/sock", "w/link", "w/d/pipe", o.dir + "/pipe"} {
 		for tool, args := range map[string]m{
 			"read_text_file": {"path": path}, "read_media_file": {"path": path}, "read_file_range": {"path": path},
@@ -96,7 +96,7 @@ func TestDefect_FIFO(t *testing.T) {
 }
 
 func TestDefect_CRLF(t *testing.T) {
-	o := newOne(t, "crlf=one\r\ntwo\r\nthree\r\n", "mixed=one\r\ntwo\nthree\r\nfour")
+	o := newRootServer(t, "crlf=one\r\ntwo\r\nthree\r\n", "mixed=one\r\ntwo\nthree\r\nfour")
 	o.ok("edit_file", m{"path": "w/crlf", "edits": edits("two\nthree", "2\n2.5\n3")})
 	o.ok("edit_file", m{"path": "w/mixed", "edits": edits("two", "2")})
 	if got := o.file("crlf"); got != "one\r\n2\r\n2.5\r\n3\r\n" {
@@ -108,11 +108,11 @@ func TestDefect_CRLF(t *testing.T) {
 }
 
 func TestDefect_NotUTF8(t *testing.T) {
-	o := newOne(t, "latin=caf\xe9\n", "bin=\x00\xff\xfe")
+	o := newRootServer(t, "latin=caf\xe9\n", "bin=\x00\xff\xfe")
 	for _, name := range []string{"latin", "bin"} {
 		before := o.file(name)
-		o.refused("edit_file", m{"path": "w/" + name, "edits": edits("caf", "tea")}, "not UTF-8")
-		o.refused("edit_file", m{"path": "w/" + name, "edits": edits("caf", "tea"), "dryRun": true}, "not UTF-8")
+		o.mustFail("edit_file", m{"path": "w/" + name, "edits": edits("caf", "tea")}, "not UTF-8")
+		o.mustFail("edit_file", m{"path": "w/" + name, "edits": edits("caf", "tea"), "dryRun": true}, "not UTF-8")
 		if got := o.file(name); got != before {
 			t.Errorf("%s became %q", name, got)
 		}
@@ -121,7 +121,7 @@ func TestDefect_NotUTF8(t *testing.T) {
 
 // An existing file, link, directory or FIFO is never overwritten unless the call says so.
 func TestDefect_Overwrite(t *testing.T) {
-	o := newOne(t, "a=new", "file=old", "link => file", "gone => nowhere", "dir/", "full/x=1", "pipe|")
+	o := newRootServer(t, "a=new", "file=old", "link => file", "gone => nowhere", "dir/", "full/x=1", "pipe|")
 	for _, to := range []string{"file", "link", "gone", "dir", "full", "pipe", "a"} {
 		for _, tool := range []string{"move_file", "copy_file"} {
 			if a := o.tool(tool, m{"source": "w/a", "destination": "w/" + to}); !a.failed() {
@@ -137,14 +137,14 @@ func TestDefect_Overwrite(t *testing.T) {
 		t.Error("not copied although asked to")
 	}
 	o.ok("move_file", m{"source": "w/full", "destination": "w/dir", "overwrite": true})
-	o.refused("move_file", m{"source": "w/a", "destination": "w/dir", "overwrite": true}, "directory")
+	o.mustFail("move_file", m{"source": "w/a", "destination": "w/dir", "overwrite": true}, "directory")
 	if o.file("dir/x") != "1" {
 		t.Error("not moved although asked to")
 	}
 }
 
 func TestDefect_MoveOfALink(t *testing.T) {
-	o := newOne(t, "file=x", "link => file", "out => $OUT/f", "d/x=1", "way => d")
+	o := newRootServer(t, "file=x", "link => file", "out => $OUT/f", "d/x=1", "way => d")
 	for from, target := range map[string]string{"link": "file", "out": o.out + "/f", "way": "d"} {
 		o.ok("move_file", m{"source": "w/" + from, "destination": "w/moved-" + from})
 		if got, err := os.Readlink(filepath.Join(o.dir, "moved-"+from)); err != nil || got != target {
@@ -154,13 +154,13 @@ func TestDefect_MoveOfALink(t *testing.T) {
 	if o.file("file") != "x" || o.file("d/x") != "1" {
 		t.Error("what a link leads to was moved")
 	}
-	o.untouched()
+	o.checkOutside()
 }
 
 // CVE-2025-53110 and CVE-2025-53109: a sibling whose name begins alike, and a
 // link that leads out.
 func TestDefect_SiblingAndLinkOut(t *testing.T) {
-	o := newOne(t, "a=1", "out => $OUT/f", "away => $OUT", "sib => ../w-sibling")
+	o := newRootServer(t, "a=1", "out => $OUT/f", "away => $OUT", "sib => ../w-sibling")
 	for _, path := range []string{
 		o.dir + "-sibling/f", o.dir + "-sibling", o.dir + "/../w-sibling/f", "file://" + o.dir + "-sibling/f", "w-sibling/f", "w/../w-sibling/f",
 		"w/out", "w/away/f", "w/sib/f", o.dir + "/out", o.out + "/f", "/etc/passwd", "/proc/self/environ", "w/./../../etc/passwd", "file:///etc/passwd",
@@ -174,23 +174,22 @@ func TestDefect_SiblingAndLinkOut(t *testing.T) {
 			if !a.failed() {
 				t.Errorf("%s %s: %s", tool, path, a)
 			}
-			// An answer contains no path of the host but the one asked for.
+			// An answer contains no path of the host except the requested path.
 			if text := strings.ReplaceAll(a.text(), path, ""); strings.Contains(text, filepath.Dir(o.dir)) || strings.Contains(text, "secret") {
 				t.Errorf("%s %s tells %s", tool, path, a.text())
 			}
 		}
 	}
-	o.untouched()
+	o.checkOutside()
 	if got, err := os.ReadFile(o.dir + "-sibling/f"); err != nil || string(got) != "sibling" {
 		t.Errorf("the sibling: %q, %v", got, err)
 	}
 }
 
-// A hard link to a file outside is a file inside: it is
-// read, and written by replacing the name, so that the file outside keeps what
-// it had.
+// A hard link to a file outside counts as a file inside. It can be read. A write
+// replaces the name, so that the file outside keeps its content.
 func TestDefect_HardLink(t *testing.T) {
-	o := newOne(t)
+	o := newRootServer(t)
 	testkit.Must(t, os.Link(filepath.Join(o.out, "f"), filepath.Join(o.dir, "hard")))
 	if got := o.ok("read_text_file", m{"path": "w/hard"}); got != "secret" {
 		t.Errorf("%q", got)
@@ -199,12 +198,12 @@ func TestDefect_HardLink(t *testing.T) {
 	if got := o.file("hard"); got != "mine" {
 		t.Errorf("%q", got)
 	}
-	o.untouched()
+	o.checkOutside()
 }
 
 // After the last revocation nothing is accessible: R070.
 func TestDefect_Revoked(t *testing.T) {
-	o := newOne(t, "a=1")
+	o := newRootServer(t, "a=1")
 	o.ok("read_text_file", m{"path": "w/a"})
 	o.home.mustRun("revoke", "--all")
 	for _, path := range []string{"w/a", o.dir + "/a", "a"} {

@@ -33,7 +33,7 @@ type site struct {
 	ended sync.Once
 	url   string
 	token string
-	file  string // of the token
+	file  string // the path of the token's file
 }
 
 // log is the standard error of a program.
@@ -76,26 +76,26 @@ func (h *home) httpEnding(code int, args ...string) *site {
 	testkit.Must(h.t, s.cmd.Start())
 	h.t.Cleanup(func() {
 		s.end(os.Interrupt)
-		late := time.AfterFunc(giveUp, func() { _ = s.cmd.Process.Kill() })
-		defer late.Stop()
+		killTimer := time.AfterFunc(giveUp, func() { _ = s.cmd.Process.Kill() })
+		defer killTimer.Stop()
 		if err := s.cmd.Wait(); s.cmd.ProcessState.ExitCode() != code {
 			h.t.Errorf("the server did not end well: %v\n%s", err, s.log)
 		}
 	})
 	line, err := bufio.NewReader(out).ReadBytes('\n')
-	var said struct {
+	var info struct {
 		URL       string
 		TokenFile string `json:"token_file"`
 	}
-	if err != nil || json.Unmarshal(line, &said) != nil || said.URL == "" {
+	if err != nil || json.Unmarshal(line, &info) != nil || info.URL == "" {
 		h.t.Fatalf("the server said %q, %v\n%s", line, err, s.log)
 	}
-	s.url = said.URL
-	if said.TokenFile != "" {
-		b, err := os.ReadFile(said.TokenFile)
+	s.url = info.URL
+	if info.TokenFile != "" {
+		b, err := os.ReadFile(info.TokenFile)
 		testkit.Must(h.t, err)
-		s.token, s.file = strings.TrimSpace(string(b)), said.TokenFile
-		if st, err := os.Stat(said.TokenFile); err != nil || st.Mode().Perm() != 0o600 {
+		s.token, s.file = strings.TrimSpace(string(b)), info.TokenFile
+		if st, err := os.Stat(info.TokenFile); err != nil || st.Mode().Perm() != 0o600 {
 			h.t.Errorf("the token's file: %v, %v", st.Mode(), err)
 		}
 	}
@@ -143,15 +143,17 @@ func (s *site) client(revision string) *mcp.ClientSession {
 	return cs
 }
 
-// logs waits until a text is in the log, which is written after the answer.
-func (s *site) logs(text string) {
+// checkLog waits until a text is in the log, because the server may write the log after the
+// answer.
+func (s *site) checkLog(text string) {
 	s.t.Helper()
 	if !testkit.Eventually(func() bool { return strings.Contains(s.log.String(), text) }) {
 		s.t.Errorf("%q is not in the log:\n%s", text, s.log)
 	}
 }
 
-func (s *site) lives() {
+// checkAlive checks that the server still serves the root r.
+func (s *site) checkAlive() {
 	s.t.Helper()
 	cs := s.client("2025-11-25")
 	res, err := cs.CallTool(context.Background(), &mcp.CallToolParams{Name: "read_text_file", Arguments: m{"path": "r/a.txt"}})
@@ -202,9 +204,9 @@ func TestHTTPAttacked_R072(t *testing.T) {
 		if got, _ := s.post(c.body, c.change); got != c.status {
 			t.Errorf("%s: %d, want %d", name, got, c.status)
 		}
-		s.logs(c.logged)
+		s.checkLog(c.logged)
 	}
-	s.lives()
+	s.checkAlive()
 
 	// Half a request on many connections delays no other client.
 	var slow []net.Conn
@@ -217,7 +219,7 @@ func TestHTTPAttacked_R072(t *testing.T) {
 		_, err = io.WriteString(c, text[:len(text)-i%2*20])
 		testkit.Must(t, err)
 	}
-	s.lives()
+	s.checkAlive()
 	for _, c := range slow {
 		_ = c.Close()
 	}
@@ -243,7 +245,7 @@ func TestHTTPAttacked_R072(t *testing.T) {
 	if full < 890 || full > 910 {
 		t.Errorf("%d of 1,000 sessions were refused, want all but about 100", full)
 	}
-	s.logs("too many sessions")
+	s.checkLog("too many sessions")
 	r, err := http.NewRequest(http.MethodDelete, s.url, nil)
 	testkit.Must(t, err)
 	r.Header.Set("Mcp-Session-Id", mine)
@@ -251,7 +253,7 @@ func TestHTTPAttacked_R072(t *testing.T) {
 	res, err := http.DefaultClient.Do(r)
 	testkit.Must(t, err)
 	testkit.Must(t, res.Body.Close())
-	s.lives()
+	s.checkAlive()
 	if n := strings.Count(s.log.String(), "\n"); n > 400 { // there were more than 1,200 refusals
 		t.Errorf("the log has %d lines", n)
 	}
@@ -271,23 +273,23 @@ func TestHTTPTokensOfOneName(t *testing.T) {
 	testkit.Must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))
 	s := h.http("--root", "r="+dir, "--name", "t4")
 	shared := h.httpEnding(0, "--session", "t4")
-	kept := func(s *site) {
+	checkToken := func(s *site) {
 		t.Helper()
 		b, err := os.ReadFile(s.file)
 		if err != nil || strings.TrimSpace(string(b)) != s.token {
 			t.Errorf("%q, %v; want the token", b, err)
 		}
 	}
-	kept(s)
-	kept(shared)
+	checkToken(s)
+	checkToken(shared)
 	shared.end(os.Interrupt)
 	testkit.Until(t, "its token ends with it", func() bool { _, err := os.Stat(shared.file); return os.IsNotExist(err) })
-	kept(s)
-	s.lives()
+	checkToken(s)
+	s.checkAlive()
 }
 
-// A server that would let in every client does not start.
-func TestHTTPNotBegun(t *testing.T) {
+// A server that would let in every client, or whose flags are wrong, does not start.
+func TestHTTPDoesNotStart(t *testing.T) {
 	h := newHome(t)
 	dir := t.TempDir()
 	for args, want := range map[string]string{
@@ -363,16 +365,16 @@ func TestHTTPSilentConnections(t *testing.T) {
 				testkit.Must(t, err)
 				defer slow[i].Close()
 			}
-			// The oldest of them is closed before its timeout.
+			// The oldest connection is closed before its timeout.
 			testkit.Must(t, slow[0].SetReadDeadline(time.Now().Add(giveUp)))
 			if _, err := slow[0].Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 				t.Errorf("the oldest is open: %v", err)
 			}
 			for range 5 {
-				s.lives()
+				s.checkAlive()
 			}
 			if at != nil {
-				s.logs("too many connections")
+				s.checkLog("too many connections")
 			}
 		})
 	}

@@ -36,8 +36,8 @@ var rootsfs = sync.OnceValues(func() (string, error) {
 	return path, testkit.Build(path, "../../cmd/rootsfs")
 })
 
-// home has the directories of one test's sessions: rootsfs commands that share it find each
-// other.
+// home has the directories of one test's sessions. rootsfs commands that share a home find each
+// other's sessions.
 type home struct {
 	t       testing.TB
 	program string
@@ -76,7 +76,7 @@ func (h *home) mustRun(args ...string) string {
 }
 
 // serve starts `rootsfs serve` over stdio.
-func (h *home) serve(args ...string) *side {
+func (h *home) serve(args ...string) *stdioServer {
 	h.t.Helper()
 	return open(h.t, h.command(append([]string{"serve"}, args...)...))
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// If a command has to choose a session, it also lists sessions without a mount. If an owner
-// names one instead of a root, the error says how to end it, and that works.
+// If a command cannot choose a session, its error also lists sessions without a mount. If the owner
+// names a session where a root is expected, the error refers to rootsfs roots list. unmount ends
+// such a session.
 func TestSessionsWithoutMount(t *testing.T) {
 	h := newHome(t)
 	root := "r=" + t.TempDir()
@@ -33,7 +34,7 @@ func TestSessionsWithoutMount(t *testing.T) {
 			t.Errorf("rootsfs %s: exit %d: %s; want %d, %q", c.args, got, out, c.code, c.want)
 		}
 	}
-	for _, s := range []*side{one, two} {
+	for _, s := range []*stdioServer{one, two} {
 		<-s.ended
 		testkit.Must(t, s.cmd.Wait())
 	}

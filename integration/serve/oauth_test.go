@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// With --oauth-issuer the program accepts that issuer's tokens for its URL, serves each as its
-// subject, and tells clients where to get them. It makes no token of its own.
+// With --oauth-issuer the program accepts that issuer's tokens for its URL, serves each client as
+// its token's subject, and tells clients where to get tokens. It makes no token of its own.
 func TestOAuth(t *testing.T) {
 	i := oauthissuer.New(t)
 	h := newHome(t)
@@ -43,10 +43,10 @@ func TestOAuth(t *testing.T) {
 		}
 	}
 	s.token = i.Token(s.url, map[string]any{"scope": "files"})
-	s.lives()
-	s.logs("another audience")
+	s.checkAlive()
+	s.checkLog("another audience")
 	got := ""
-	if !testkit.Eventually(func() bool { // successes are written later
+	if !testkit.Eventually(func() bool { // records of successes are written later
 		got = h.mustRun("audit", "show", "--subject", "oauth:alice")
 		return strings.Contains(got, "oauth:alice#")
 	}) {

@@ -17,9 +17,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// comparison is one call that both servers get. In its arguments and in the answers, $R stands
-// for a directory that both have, read-only in ours. $W stands for a directory that each server
-// has for itself, with the same contents.
+// comparison is one call that both servers get. In the arguments and in the answers, $R stands
+// for a directory that both servers have, read-only in ours. $W stands for a directory that each
+// server has for itself, with the same contents.
 type comparison struct {
 	tool string
 	args m
@@ -27,10 +27,10 @@ type comparison struct {
 	// byte for byte, and so is $W afterwards. Two errors count as the same, whatever their
 	// texts: theirs come from Node, with host paths; ours name the root, and say what to do.
 	why          string
-	ours, theirs string // part of each text, where they differ
-	// noted is part of a second block that only ours has; the rest is the same.
+	ours, theirs string // a part of each server's text, if the texts differ
+	// noted is a part of a second block that only our answer has. The rest is the same.
 	noted  string
-	writes bool // $W is made anew before it
+	writes bool // $W is made again before the call
 }
 
 // Reasons that several rows have.
@@ -145,14 +145,15 @@ var readings = []comparison{
 	{tool: "list_allowed_directories", args: m{}, why: "a note has the names by which the roots go, and their modes", noted: "read (ro) is $R"},
 }
 
-// globs are patterns of search_files; the same are tried as exclusions of **.
+// globs are patterns of search_files. The test also tries each of them as an exclusion from **.
 var globs = []string{
 	"*.js", "**/*.js", "**", "*", "**/*", "deep", "deep/**", "deep/*", "deep/**/*.js", "**/deep", "**/deep/**", "**/x/**/*", "*.{js,md}",
 	"{a,b}.js", "[ab].js", "[!a].js", "[^a].js", "[a-c]*", "?.js", "a*", "*a*", ".*", "**/.*", ".dot/*", "*.JS", "./a.js", "/a.js", "a.js/",
 	"deep/", "**/", "a\\.js", "\\*", "star\\*", "**.js", "deep**", "**deep/**", "***", "{a.js}", "{}", "[", "[]", "a{b", "", "#*", "**/**/c.js", "sp ace*", "\u00e9*",
 }
 
-// differing lists the patterns among them with another meaning, and the reason.
+// differing has the patterns in globs that have different meanings in the two servers, with the
+// reasons.
 var differing = map[string]string{
 	"[": whyPattern, "[]": whyPattern, "a{b": whyPattern,
 	"#*": "a name may begin with #, which minimatch takes for a comment",
@@ -163,7 +164,7 @@ var differing = map[string]string{
 func TestSameAsServerFilesystem(t *testing.T) {
 	t.Setenv("LC_ALL", "C.UTF-8") // Node writes the names of time zones in the user's language
 	p := newPair(t)
-	t.Run("offered", p.offered)
+	t.Run("offered", p.compareLists)
 	for i := range readings {
 		p.compare(t, &readings[i])
 	}
@@ -177,26 +178,26 @@ func TestSameAsServerFilesystem(t *testing.T) {
 	}
 }
 
-// pair is both servers.
+// pair has both servers and their directories.
 type pair struct {
-	ours, theirs *side
-	read         string // $R
-	mine, other  string // $W of each
-	outside      string
+	ours, theirs     *stdioServer
+	read             string // $R
+	ourDir, theirDir string // $W of each server
+	outside          string
 }
 
 func newPair(t *testing.T) *pair {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	testkit.Must(t, err)
-	p := &pair{read: filepath.Join(base, "r"), mine: filepath.Join(base, "w1"), other: filepath.Join(base, "w2"), outside: filepath.Join(base, "outside")}
+	p := &pair{read: filepath.Join(base, "r"), ourDir: filepath.Join(base, "w1"), theirDir: filepath.Join(base, "w2"), outside: filepath.Join(base, "outside")}
 	guardtest.Tree(t, base, "", "r/", "w1/", "w2/", "outside/f=outside", "r-sibling/f=sibling")
 	guardtest.Tree(t, p.read, p.outside, readable...)
 	testkit.Must(t, os.WriteFile(filepath.Join(p.read, "long"), []byte(strings.Repeat("x", 5<<20)), 0o644))
 	testkit.Must(t, os.Link(filepath.Join(p.outside, "f"), filepath.Join(p.read, "hard")))
 	h := newHome(t)
-	p.ours = h.serve("--root", "read="+p.read+":ro", "--root", "work="+p.mine+":rw")
-	p.theirs = open(t, needPeers(t).Server(context.Background(), "filesystem", io.Discard, p.read, p.other))
+	p.ours = h.serve("--root", "read="+p.read+":ro", "--root", "work="+p.ourDir+":rw")
+	p.theirs = open(t, needPeers(t).Server(context.Background(), "filesystem", io.Discard, p.read, p.theirDir))
 	return p
 }
 
@@ -213,16 +214,16 @@ var readable = []string{
 	"0640 info=12345", "toinfo => info",
 }
 
-// compare sends one call to both servers.
+// compare sends one call to both servers, and compares their answers and their $W.
 func (p *pair) compare(t *testing.T, c *comparison) {
 	t.Helper()
-	given, err := json.Marshal(c.args)
+	args, err := json.Marshal(c.args)
 	testkit.Must(t, err)
-	t.Run(fmt.Sprintf("%s %s", c.tool, given), func(t *testing.T) {
+	t.Run(fmt.Sprintf("%s %s", c.tool, args), func(t *testing.T) {
 		if c.writes {
 			p.renew(t)
 		}
-		ours, theirs := p.ask(p.ours, c, p.mine), p.ask(p.theirs, c, p.other)
+		ours, theirs := p.ask(p.ours, c, p.ourDir), p.ask(p.theirs, c, p.theirDir)
 		if c.noted != "" {
 			if !strings.Contains(ours.note(), c.noted) || !reflect.DeepEqual(ours.Content[:1], theirs.Content) || !reflect.DeepEqual(ours.StructuredContent, theirs.StructuredContent) {
 				t.Errorf("ours:\n%.1000s\ntheirs:\n%.1000s", ours, theirs)
@@ -230,7 +231,7 @@ func (p *pair) compare(t *testing.T, c *comparison) {
 			return
 		}
 		same := ours.failed() && theirs.failed() || reflect.DeepEqual(ours, theirs)
-		one, two := state(t, p.mine), state(t, p.other)
+		one, two := state(t, p.ourDir), state(t, p.theirDir)
 		if one != two {
 			same = false
 		}
@@ -245,9 +246,9 @@ func (p *pair) compare(t *testing.T, c *comparison) {
 	})
 }
 
-// renew makes the files in $W of both servers, and those outside.
+// renew makes the files in $W of both servers again.
 func (p *pair) renew(t *testing.T) {
-	for _, dir := range []string{p.mine, p.other} {
+	for _, dir := range []string{p.ourDir, p.theirDir} {
 		list, err := os.ReadDir(dir)
 		testkit.Must(t, err)
 		for _, e := range list {
@@ -259,7 +260,7 @@ func (p *pair) renew(t *testing.T) {
 
 // ask sends a call to one server, and returns the answer with the names of its directories
 // replaced.
-func (p *pair) ask(s *side, c *comparison, own string) *answer {
+func (p *pair) ask(s *stdioServer, c *comparison, own string) *answer {
 	args, err := json.Marshal(c.args)
 	testkit.Must(s.t, err)
 	text := strings.NewReplacer("$R", p.read, "$W", own).Replace(string(args))
@@ -299,8 +300,8 @@ func state(t testing.TB, dir string) string {
 	return all.String()
 }
 
-// listed is a tool as tools/list has it.
-type listed struct {
+// toolInfo is a tool in the answer to tools/list.
+type toolInfo struct {
 	Name, Title  string
 	InputSchema  schema
 	OutputSchema any
@@ -316,19 +317,20 @@ type schema struct {
 	Required   []string
 }
 
-// more lists the arguments that only the tools of rootsfs take, all optional.
-var more = map[string][]string{
+// extraArguments lists the arguments that only the tools of rootsfs take. All are optional.
+var extraArguments = map[string][]string{
 	"list_directory": {"cursor"}, "list_directory_with_sizes": {"cursor"}, "directory_tree": {"cursor", "depth"}, "search_files": {"cursor"},
 	"move_file": {"overwrite"},
 }
 
-// offered compares tools/list: names, titles, arguments, annotations and output
-// schemas. Descriptions differ, because ours take paths by root too.
-func (p *pair) offered(t *testing.T) {
-	list := func(s *side) map[string]listed {
-		var res struct{ Tools []listed }
+// compareLists compares the answers to tools/list: names, titles, arguments, annotations and
+// output schemas. The descriptions differ, because our tools also take paths that begin with a
+// root's name.
+func (p *pair) compareLists(t *testing.T) {
+	list := func(s *stdioServer) map[string]toolInfo {
+		var res struct{ Tools []toolInfo }
 		testkit.Must(t, json.Unmarshal(s.call("tools/list", map[string]any{}).Result, &res))
-		out := map[string]listed{}
+		out := map[string]toolInfo{}
 		for _, l := range res.Tools {
 			out[l.Name] = l
 		}
@@ -350,7 +352,7 @@ func (p *pair) offered(t *testing.T) {
 			t.Errorf("%s: ours %+v, theirs %+v", name, our, their)
 		}
 		if o, ok := their.OutputSchema.(map[string]any); ok {
-			delete(o, "$schema") // names the version in which it is written
+			delete(o, "$schema") // the version of JSON Schema
 		}
 		if !reflect.DeepEqual(our.OutputSchema, their.OutputSchema) {
 			t.Errorf("%s: the output schemas are %v and %v", name, our.OutputSchema, their.OutputSchema)
@@ -365,7 +367,7 @@ func (p *pair) offered(t *testing.T) {
 			}
 		}
 		for arg := range our.InputSchema.Properties {
-			if their.InputSchema.Properties[arg] == nil && !slices.Contains(more[name], arg) {
+			if their.InputSchema.Properties[arg] == nil && !slices.Contains(extraArguments[name], arg) {
 				t.Errorf("%s takes %s, which is not on the list", name, arg)
 			}
 		}

@@ -7,6 +7,7 @@ var writable = []string{
 	"d/x=1", "d/y=2", "e/", "link => a.txt", "dangling => new", "out => $OUT/f", "away => $OUT", "way => d",
 }
 
+// edits returns the argument edits of edit_file, from pairs of an old and a new text.
 func edits(pairs ...string) (list []m) {
 	for i := 0; i < len(pairs); i += 2 {
 		list = append(list, m{"oldText": pairs[i], "newText": pairs[i+1]})

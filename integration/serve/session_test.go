@@ -48,7 +48,7 @@ func TestSharedSession_R070(t *testing.T) {
 	if got, err := exec.Command("cat", point+"/w/a").CombinedOutput(); err == nil {
 		t.Errorf("the mount still has %q", got)
 	}
-	s.refused("read_text_file", m{"path": "w/a"}, "")
+	s.mustFail("read_text_file", m{"path": "w/a"}, "")
 	if got := s.ok("read_text_file", m{"path": "o/f"}); got != "other" {
 		t.Errorf("another root: %q", got)
 	}
@@ -63,8 +63,8 @@ func TestSharedSession_R070(t *testing.T) {
 	}
 }
 
-// The same holds over HTTP: the live session answers clients whose connections another program
-// carries. A revocation ends their access, and the end of the session ends the program.
+// `rootsfs serve --session --http` forwards its clients' connections to the live session, which
+// answers them. A revocation ends the clients' access, and the end of the session ends the program.
 func TestSharedSessionOverHTTP_R070(t *testing.T) {
 	lab.NeedFUSE(t)
 	h := newHome(t)
@@ -81,7 +81,7 @@ func TestSharedSessionOverHTTP_R070(t *testing.T) {
 		}
 	})
 	s := h.httpEnding(4, "--session", "work")
-	s.lives()
+	s.checkAlive()
 	for name, c := range map[string]struct {
 		status int
 		change func(*http.Request)
@@ -108,5 +108,5 @@ func TestSharedSessionOverHTTP_R070(t *testing.T) {
 		t.Errorf("what was refused is not on record by where it came from:\n%s", got)
 	}
 	h.mustRun("unmount", point)
-	s.logs("no such session: work has ended")
+	s.checkLog("no such session: work has ended")
 }

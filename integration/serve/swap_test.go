@@ -16,14 +16,14 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// This text marks files outside; no file inside has it.
+// canary marks files outside: no file inside contains it.
 const canary = "CANARY-71ce"
 
 // Names are exchanged with links that lead out, as fast as possible, while a client calls every
 // tool on the same names: nothing outside is read or written. A bare open of the same names in
 // the same loop does get out, or the race would prove nothing. R063, R064, R188, R189.
 func TestDefect_SwapRace(t *testing.T) {
-	o := newOne(t)
+	o := newRootServer(t)
 	guardtest.Tree(t, o.out, "", "x/f="+canary, "x/sub/f="+canary, "x/"+canary+"=", "x/q/f="+canary)
 	for _, dir := range []string{"dir", "abs", "p/q"} {
 		guardtest.Tree(t, o.dir, o.out, dir+"/f=inside", dir+"/sub/f=inside")
@@ -32,9 +32,9 @@ func TestDefect_SwapRace(t *testing.T) {
 		"p.alt => dir/../../outside/x", "file.alt => $OUT/x/f", "pipe.alt|")
 	before := state(t, o.out)
 	var stop atomic.Bool
-	var swapped, tries, leaks, done atomic.Int64
-	var side, workers sync.WaitGroup
-	side.Go(func() {
+	var swapped, tries, leaks, succeeded atomic.Int64
+	var background, workers sync.WaitGroup
+	background.Go(func() {
 		for !stop.Load() {
 			for _, name := range []string{"dir", "abs", "p", "file", "pipe"} {
 				from := filepath.Join(o.dir, name)
@@ -44,7 +44,7 @@ func TestDefect_SwapRace(t *testing.T) {
 			}
 		}
 	})
-	side.Go(func() {
+	background.Go(func() {
 		for !stop.Load() {
 			for _, name := range []string{"dir/f", "abs/f", "file"} {
 				tries.Add(1)
@@ -61,18 +61,18 @@ func TestDefect_SwapRace(t *testing.T) {
 	for w := range 4 {
 		workers.Go(func() {
 			for i := range rounds {
-				done.Add(o.race(w*rounds + i))
+				succeeded.Add(o.race(w*rounds + i))
 			}
 		})
 	}
 	workers.Wait()
 	for i := 0; leaks.Load() == 0 && i < 1_000_000; i++ {
-		_, _ = os.Lstat(o.dir) // the bare open has to lose once; the bound only ends a failed test
+		_, _ = os.Lstat(o.dir) // wait until a bare open has leaked; the bound only ends a failed test
 	}
 	stop.Store(true)
-	side.Wait()
-	t.Logf("%d swaps; %d calls succeeded; 0 leaks; %d of %d bare reads leaked", swapped.Load(), done.Load(), leaks.Load(), tries.Load())
-	if leaks.Load() == 0 || done.Load() == 0 {
+	background.Wait()
+	t.Logf("%d swaps; %d calls succeeded; 0 leaks; %d of %d bare reads leaked", swapped.Load(), succeeded.Load(), leaks.Load(), tries.Load())
+	if leaks.Load() == 0 || succeeded.Load() == 0 {
 		t.Error("no bare read leaked, or nothing succeeded: the race shows nothing")
 	}
 	if after := state(t, o.out); after != before {
@@ -81,7 +81,7 @@ func TestDefect_SwapRace(t *testing.T) {
 }
 
 // race calls every tool once and returns how many succeeded.
-func (o *one) race(i int) (succeeded int64) {
+func (o *rootServer) race(i int) (succeeded int64) {
 	dir := []string{"w/dir", "w/abs", "w/p/q"}[i%3]
 	mine := fmt.Sprintf("%s/n%d", dir, i)
 	for _, c := range []struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// question waits until the owner is asked n questions, and returns the id of one.
+// question waits until exactly n questions wait for the owner, and returns the id of one.
 func (h *home) question(n int) (id string) {
 	h.t.Helper()
 	var list []struct{ ID string }
@@ -33,8 +33,8 @@ func (h *home) question(n int) (id string) {
 	return id
 }
 
-// asks sends a call that the owner is asked about. Its answer is not read.
-func (s *site) asks(ctx context.Context, session, path string) {
+// startCall sends a call that the owner is asked about. Its answer is not read.
+func (s *site) startCall(ctx context.Context, session, path string) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":%q}}}`, path)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(body))
@@ -50,8 +50,8 @@ func (s *site) asks(ctx context.Context, session, path string) {
 	}()
 }
 
-// When a client hangs up, the owner's question is gone at once. A late answer says so,
-// and neither the session nor the program waits for a timeout.
+// When a client hangs up, its question to the owner is withdrawn at once. A late answer gets
+// an error, and neither the session nor the program waits for a timeout.
 func TestQuestionsAreWithdrawn(t *testing.T) {
 	outside := t.TempDir() + "/f"
 	testkit.Must(t, os.WriteFile(outside, []byte("outside"), 0o644))
@@ -62,7 +62,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 			var s *site
 			if shared {
 				base := start(t, h.command("serve", "--root", root, "--name", "base"))
-				t.Cleanup(func() { // http waits for the end of the program below, and this comes after it
+				t.Cleanup(func() { // runs after the cleanup of h.http, which waits for its program's end
 					_ = base.in.Close()
 					testkit.Must(t, base.cmd.Wait())
 				})
@@ -72,7 +72,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 			}
 			_, session := s.post(strings.NewReader(hello), nil)
 			ctx, hangUp := context.WithCancel(t.Context())
-			s.asks(ctx, session, outside)
+			s.startCall(ctx, session, outside)
 			id := h.question(1)
 			hangUp()
 			h.question(0)
@@ -80,7 +80,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 			if err == nil || !strings.Contains(string(out), "whoever asked waits no more") {
 				t.Errorf("a late answer: %v: %s", err, out)
 			}
-			s.asks(t.Context(), session, outside)
+			s.startCall(t.Context(), session, outside)
 			h.question(1)
 			if status, _ := s.post(nil, func(r *http.Request) {
 				r.Method = http.MethodDelete
@@ -89,17 +89,17 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 				t.Errorf("DELETE: %d", status)
 			}
 			h.question(0)
-			// The last question is open when the program is told to end. http checks that it
-			// ends.
+			// The last question is open when the program gets SIGTERM. The cleanup of h.http checks
+			// that the program ends.
 			_, session = s.post(strings.NewReader(hello), nil)
-			s.asks(t.Context(), session, outside)
+			s.startCall(t.Context(), session, outside)
 			h.question(1)
 			s.end(syscall.SIGTERM)
 		})
 	}
 }
 
-// The same holds when the host's standard input ends.
+// The program ends when its standard input ends, although a question is open.
 func TestStdioQuestionIsWithdrawn(t *testing.T) {
 	h := newHome(t)
 	s := open(t, h.command("serve", "--root", "r="+t.TempDir(), "--ask")) // open checks that the program ends

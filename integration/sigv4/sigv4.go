@@ -22,8 +22,8 @@ var authorization = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=([^/]+)/\d{8}/([^/]+)/([^/]+)/aws4_request, SignedHeaders=([^,]+), Signature=[0-9a-f]+$`)
 })
 
-// Verify returns an error unless the owner of the keys has signed the request, and its body if its
-// hash is signed. It reads the body, and puts it back.
+// Verify returns an error unless the owner of the keys has signed the request. It checks the body,
+// too, if the signature covers the body's hash. It reads the body, and puts it back into r.
 func Verify(r *http.Request, keys aws.Credentials) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -13,18 +13,18 @@
 //   - the user's own directories are as before: the home directory and what the XDG
 //     variables name, except for caches (userdirs.go).
 //
-// A run of root's has a mount namespace of its own: what others mount meanwhile is neither
-// reported nor ended. In a run of an ordinary user it is.
+// A run of root's has a mount namespace of its own, so that it neither reports nor ends mounts that
+// other processes make meanwhile. A run of an ordinary user does both.
 //
 // No run hangs a machine: a FUSE connection of the suite's that leaves a request
 // waiting is reported and aborted (watchdog.go), and a run of go test that takes too long is
 // killed. The tests' files are on a file system of the run's own (scratch.go), where root
-// can mount one. They lie below TMPDIR, or below /tmp if TMPDIR is long or has spaces or the like;
-// the umask is 022.
+// can mount one. They lie below TMPDIR, or below /tmp if TMPDIR is long or has special characters
+// such as spaces. The umask is 022.
 //
-// With -declared tests find no program but those that setup.sh names and Debian's essential
-// packages have (programs.go), so that a test that calls another one fails here, not only on a
-// bare machine. What runs inside of `rootsfs run` finds the system's programs, too.
+// With -declared tests find only the programs that setup.sh names and Debian's essential packages
+// have (programs.go), so that a test that calls another program fails here, not only on a bare
+// machine. A command inside of `rootsfs run` finds the system's other programs, too.
 //
 // A failed test is run once more by itself when the others have ended. If it passes, the
 // run passes and the last lines name it as FLAKY: it failed by chance, and must be mended.

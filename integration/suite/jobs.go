@@ -28,7 +28,8 @@ const (
 
 // unraced are directories whose tests start programs and read files. They share no memory with
 // what they test: testkit.Build builds the programs without the race detector, which would only
-// see the tests themselves and make them take several times as long. `make soak` has it there, too.
+// see the tests themselves and make them take several times as long. `make soak` tests these
+// directories with the race detector, too.
 var unraced = []string{"integration/deps", "integration/dist", "integration/sandbox", "integration/serve", "integration/console",
 	"integration/reports"}
 
@@ -125,13 +126,13 @@ func (j *job) test(o options, temp string, out *report, dog *watchdog, flags ...
 	if j.race {
 		args = append(args, "-race")
 	} else if o.race {
-		// As testkit.Build compiles, so that what both need is compiled once.
+		// The same settings as those of testkit.Build, so that shared packages are compiled once.
 		args, env = append(args, "-trimpath"), append(env, "CGO_ENABLED=0")
 	}
 	cmd := exec.Command(o.goCommand, slices.Concat(args, flags, j.packages)...)
-	// A process with the race detector would sleep for a second before it exits, and
-	// tests start thousands.
-	// npm has Node keep what it compiled, in TMPDIR.
+	// GORACE: a process with the race detector would sleep for a second before it exits, and
+	// tests start thousands. NODE_DISABLE_COMPILE_CACHE: npm lets Node cache compiled code in
+	// TMPDIR, and tests must leave no files there.
 	cmd.Env = append(env, "PATH="+cmp.Or(o.path, os.Getenv("PATH")), "TMPDIR="+temp, "NODE_DISABLE_COMPILE_CACHE=1", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

@@ -9,6 +9,7 @@ import (
 
 const module = "github.com/rootsfs/rootsfs/"
 
+// inThis returns the packages in directories of this module.
 func inThis(dirs ...string) (packages []string) {
 	for _, dir := range dirs {
 		packages = append(packages, module+dir)

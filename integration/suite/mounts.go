@@ -9,34 +9,35 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// place is a mount as the table of mounts has it, whatever its options become.
-type place struct {
+// mountKey identifies a mount in the table of mounts. It does not depend on the mount's options,
+// which may change.
+type mountKey struct {
 	id    int
 	point string
 }
 
 // mountPoints returns the mounts there are.
-func mountPoints() (map[place]bool, error) {
+func mountPoints() (map[mountKey]bool, error) {
 	all, err := mountpoint.Mounts()
 	if err != nil {
 		return nil, err
 	}
-	set := map[place]bool{}
+	set := map[mountKey]bool{}
 	for _, in := range all {
-		set[place{in.ID, in.Point}] = true
+		set[mountKey{in.ID, in.Point}] = true
 	}
 	return set, nil
 }
 
-// mountsLeft reports the mounts that were not there before and are rootsfs's, or lie in
-// the suite's temporary directory, and detaches them.
-func mountsLeft(before map[place]bool, temp string) (problems []string, err error) {
+// mountsLeft reports and detaches mounts that are not in before, if they are mounts of rootsfs
+// or lie in the suite's temporary directory.
+func mountsLeft(before map[mountKey]bool, temp string) (problems []string, err error) {
 	all, err := mountpoint.Mounts()
 	if err != nil {
 		return nil, err
 	}
 	for _, in := range slices.Backward(all) {
-		if before[place{in.ID, in.Point}] || in.FSType != mountpoint.FSType && !strings.HasPrefix(in.Point, temp+"/") {
+		if before[mountKey{in.ID, in.Point}] || in.FSType != mountpoint.FSType && !strings.HasPrefix(in.Point, temp+"/") {
 			continue
 		}
 		problems = append(problems, "a test left a mount of "+in.FSType+" on "+in.Point)

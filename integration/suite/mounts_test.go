@@ -15,11 +15,11 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// leaveVar makes the test binary a suite whose tests leave a mount at a path.
+// leaveVar makes the test binary a suite whose test leaves a mount at a path.
 const leaveVar = "ROOTSFS_SUITE_LEAVE"
 
-// leave prints the suite's report about its mounts. Others mount between its two lines of
-// output.
+// leave leaves a mount at point, and prints "mounted". When its standard input ends, it prints
+// the suite's report about mounts. In between the test makes another mount.
 func leave(point string) error {
 	if err := lab.StartWithOwnMounts(); err != nil {
 		return err

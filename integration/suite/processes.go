@@ -19,7 +19,7 @@ import (
 // process's child, so that none can leave.
 type processes struct {
 	mu      sync.Mutex
-	started map[int]bool // of os/exec, which waits for them itself
+	started map[int]bool // the processes that os/exec waits for
 }
 
 // reapPause is the pause after a reap, so that one reap takes the processes that end together.
@@ -31,8 +31,8 @@ func adoptOrphans() (*processes, error) {
 		return nil, fmt.Errorf("adopt orphans: %w", err)
 	}
 	p := &processes{started: map[int]bool{}}
-	// The channel holds one signal, and reap waits for all that have ended: no end is missed.
-	// Reading /proc at intervals instead took a fortieth of the processor time of a run.
+	// The channel holds one signal, and reap waits for all processes that have ended, so that no
+	// end is missed. Reading /proc at intervals would take a fortieth of a run's processor time.
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
 	go func() {
@@ -86,9 +86,9 @@ func readProcesses() map[int]process {
 		}
 		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
-		// The command's name in parentheses may hold anything.
+		// The command's name in parentheses may contain any characters.
 		rest := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		if len(rest) < 2 {
 			continue

@@ -45,8 +45,8 @@ func adopt() error {
 	return nil
 }
 
-// An adopted process that has ended does not stay a zombie: processes.left would report it. The children
-// of os/exec are left to os/exec.
+// An adopted process that has ended does not stay a zombie, because processes.left would report it.
+// reap does not wait for the children of os/exec.
 func TestAdoptedProcessesAreReaped(t *testing.T) {
 	exe, err := os.Executable()
 	testkit.Must(t, err)

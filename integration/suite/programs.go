@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// beforeSetup are the packages that a machine has before setup.sh runs: README and
+// beforeSetup are the packages that a machine must have before setup.sh runs. README and
 // container.sh name them.
 var beforeSetup = []string{"ca-certificates", "gcc", "libc6-dev", "make", "git"}
 
@@ -48,7 +48,7 @@ func linkPrograms(dir, goCommand string) error {
 		return err
 	}
 	for _, p := range programs {
-		if path, err := exec.LookPath(p); err == nil { // a check may be no program
+		if path, err := exec.LookPath(p); err == nil { // not every check in setup.sh is a program
 			paths[filepath.Base(p)] = path
 		}
 	}
@@ -66,10 +66,10 @@ type debian map[string]*debianPackage
 type debianPackage struct {
 	name      string
 	isNeeded  bool       // essential, or of a priority that every system has
-	dependsOn [][]string // one of each
+	dependsOn [][]string // of each list one package is needed
 }
 
-// installedPackages asks dpkg.
+// installedPackages returns the packages that dpkg lists as installed.
 func installedPackages() (debian, error) {
 	out, err := exec.Command("dpkg-query", "-W", "-f", `${Package}\t${db:Status-Abbrev}\t${Essential}${Priority}\t${Provides}\t${Pre-Depends}, ${Depends}\n`).Output()
 	if err != nil {
@@ -98,8 +98,7 @@ func installedPackages() (debian, error) {
 	return packages, nil
 }
 
-// packageNames returns the names of a list of a package's fields, without versions and
-// architectures.
+// packageNames returns the names in a list of packages, without versions and architectures.
 func packageNames(list, separator string) (names []string) {
 	for item := range strings.SplitSeq(list, separator) {
 		if fields := strings.Fields(item); len(fields) > 0 {
@@ -159,7 +158,7 @@ func (d debian) programs(wanted []string) (map[string]string, error) {
 // alternatives returns the programs that update-alternatives chose, by name, such as awk and cc.
 func alternatives() map[string]string {
 	chosen := map[string]string{}
-	links, _ := filepath.Glob("/etc/alternatives/*") // the pattern is right
+	links, _ := filepath.Glob("/etc/alternatives/*") // fails only for a malformed pattern
 	for _, link := range links {
 		if path, err := os.Readlink(link); err == nil {
 			chosen[filepath.Base(link)] = path

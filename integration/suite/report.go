@@ -33,7 +33,7 @@ type report struct {
 	times    []timed
 }
 
-// timed is how long a test took that is part of no other.
+// timed is the duration of a test that is not a sub-test.
 type timed struct {
 	seconds float64
 	name    string
@@ -41,7 +41,7 @@ type timed struct {
 
 // testedPackage is the output of a package that is being tested.
 type testedPackage struct {
-	order   []string // of the tests, as they began; "" is the package itself
+	order   []string // the tests in the order in which they began; "" is the package itself
 	output  map[string]*strings.Builder
 	outcome map[string]string // of tests and of the package: pass, fail, skip
 	crashed bool              // see isCrash
@@ -56,7 +56,7 @@ func (p *testedPackage) add(test, text string) {
 	b.WriteString(text)
 }
 
-// problem notes a problem; "" is none.
+// problem adds text to the problems, unless it is "".
 func (r *report) problem(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,8 +65,8 @@ func (r *report) problem(text string) {
 	}
 }
 
-// read takes the events of one go test until it ends. A line that is no event is
-// printed: go test prints some of its own errors that way.
+// read handles the events of one go test until its output ends. It prints a line that is
+// not an event, because go test prints some of its own errors that way.
 func (r *report) read(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
@@ -76,7 +76,7 @@ func (r *report) read(in io.Reader) error {
 			if json.Unmarshal([]byte(line), &e) != nil || e.Action == "" {
 				e = event{Action: "build-output", Output: line}
 			}
-			r.take(e)
+			r.handle(e)
 		}
 		if err == io.EOF {
 			return nil
@@ -86,7 +86,8 @@ func (r *report) read(in io.Reader) error {
 	}
 }
 
-func (r *report) take(e event) {
+// handle records an event. It prints the output of builds, and of a package that has ended.
+func (r *report) handle(e event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e.Action == "build-output" {
@@ -110,14 +111,14 @@ func (r *report) take(e event) {
 		p.crashed = p.crashed || isCrash(e.Output)
 	case "run":
 		p.add(e.Test, "")
-		p.outcome[e.Test] = "" // it has not ended
+		p.outcome[e.Test] = "" // the test has not ended
 	case "pass", "fail", "skip":
 		p.outcome[e.Test] = e.Action
 		if e.Test != "" && !strings.Contains(e.Test, "/") {
 			r.times = append(r.times, timed{e.Elapsed, inModule(e.Package) + " " + e.Test})
 		}
 		if e.Test == "" {
-			r.ended(e.Package, p)
+			r.printPackage(e.Package, p)
 		} else if e.Action == "skip" {
 			r.skips = append(r.skips, skip{e.Package, e.Test, p.output[e.Test].String()})
 		} else if e.Action == "pass" {
@@ -126,9 +127,9 @@ func (r *report) take(e event) {
 	}
 }
 
-// ended prints a package's line, after the output of its tests that failed or did not
+// printPackage prints a package's line, after the output of its tests that failed or did not
 // end.
-func (r *report) ended(name string, p *testedPackage) {
+func (r *report) printPackage(name string, p *testedPackage) {
 	if p.outcome[""] == "fail" {
 		for _, test := range p.order {
 			if test != "" && p.outcome[test] != "pass" && p.outcome[test] != "skip" {
@@ -136,26 +137,26 @@ func (r *report) ended(name string, p *testedPackage) {
 			}
 		}
 	}
-	said := false
+	isNamed := false // a printed line names the package
 	if own := p.output[""]; own != nil {
 		for line := range strings.Lines(own.String()) {
 			if p.outcome[""] != "fail" && !strings.HasPrefix(line, "ok ") && !strings.HasPrefix(line, "?") || line == "PASS\n" {
 				continue
 			}
 			fmt.Fprint(r.w, line)
-			said = said || strings.Contains(line, name)
+			isNamed = isNamed || strings.Contains(line, name)
 		}
 	}
-	if p.outcome[""] == "fail" && !said {
+	if p.outcome[""] == "fail" && !isNamed {
 		fmt.Fprintf(r.w, "FAIL\t%s\n", name)
 	}
 	clear(p.output)
 	p.order = nil
 }
 
-// failed reports whether one of the packages failed and was printed as such: then go
-// test's own exit code says nothing new. A package that was begun and did not end is a
-// failure of go test itself.
+// failed reports whether one of the packages has failed. Then its failure is printed
+// already, and go test's own exit code says nothing new. If a package has no result,
+// failed returns false, because go test itself has failed.
 func (r *report) failed(packages []string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,7 +171,7 @@ func (r *report) failed(packages []string) bool {
 	return failed
 }
 
-// failures are the packages that failed.
+// failures returns the packages that failed or have no result.
 func (r *report) failures() (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,10 +183,11 @@ func (r *report) failures() (names []string) {
 	return names
 }
 
-// The summary names at most maxSlow tests, of those that took isSlow seconds or more.
+// The summary names the slowest tests: at most maxSlow, and only tests that took slowSeconds or
+// more.
 const (
-	maxSlow = 12
-	isSlow  = 10
+	maxSlow     = 12
+	slowSeconds = 10
 )
 
 // summary prints how many packages and tests there were, and which of them took longest.
@@ -204,7 +206,7 @@ func (r *report) summary(took time.Duration) {
 	}
 	slices.SortStableFunc(r.times, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
 	for _, one := range r.times[:min(len(r.times), maxSlow)] {
-		if one.seconds >= isSlow {
+		if one.seconds >= slowSeconds {
 			fmt.Fprintf(r.w, "suite: slow: %s took %.0f s\n", one.name, one.seconds)
 		}
 	}

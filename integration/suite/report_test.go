@@ -45,6 +45,7 @@ const lines = `{"Action":"start","Package":"example.com/a/b/guard"}
 {"Action":"fail","Package":"example.com/a/b/bad","Elapsed":0,"FailedBuild":"example.com/a/b/bad"}
 `
 
+// read returns a report that has read text, and the output of the report.
 func read(t *testing.T, text string) (*report, *strings.Builder) {
 	t.Helper()
 	out := &strings.Builder{}
@@ -115,8 +116,8 @@ func TestAllowedSkipsAreExplained(t *testing.T) {
 	}
 }
 
-// Files that are made, changed or removed in the user's own directories are reported: in
-// those of rootsfs always, elsewhere in CI, in caches never.
+// Files that are created, changed or removed in the user's own directories are reported:
+// always in directories of rootsfs, only in CI elsewhere, never in caches.
 func TestUserDirs(t *testing.T) {
 	home := t.TempDir()
 	write := func(rel, text string) {

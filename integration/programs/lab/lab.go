@@ -52,7 +52,7 @@ type config struct {
 	Level     string
 	ReadOnly  bool // the mount itself (MS_RDONLY)
 	PosixFull bool
-	Stages    string // of staged roots: where their changes lie; "": the roots are not staged
+	Stages    string // the directory for the changes of staged roots; "" if the roots are not staged
 	Roots     []Root
 }
 
@@ -68,17 +68,17 @@ func Main(m *testing.M, modes map[string]func(arg string) error) {
 		}
 	}
 	code := childfs.Main(m)
-	for _, f := range after {
+	for _, f := range afterTests {
 		f()
 	}
 	os.Exit(code)
 }
 
-var after []func()
+var afterTests []func()
 
 // After registers a function to call when all tests have ended, for resources that they
 // share.
-func After(f func()) { after = append(after, f) }
+func After(f func()) { afterTests = append(afterTests, f) }
 
 func exitWith(err error) {
 	if err != nil {
@@ -88,7 +88,7 @@ func exitWith(err error) {
 	os.Exit(0)
 }
 
-// serve mounts, says so, and unmounts when in ends.
+// serve mounts, writes "ready" to out, and unmounts when in ends.
 func serve(raw string, in io.Reader, out io.Writer) error {
 	var c config
 	if err := json.Unmarshal([]byte(raw), &c); err != nil {
@@ -167,7 +167,7 @@ type Option func(*config)
 // attributes.
 func PosixFull(c *config) { c.PosixFull = true }
 
-// Staged keeps the changes of all roots apart, in a directory.
+// Staged keeps the changes of all roots apart from their sources, in the directory stages.
 func Staged(stages string) Option { return func(c *config) { c.Stages = stages } }
 
 // MountReadOnly makes the mount itself read-only, which level max needs for
@@ -218,11 +218,11 @@ func Start(t testing.TB, level string, roots []Root, opts ...Option) *Mount {
 	return m
 }
 
-// giveUp is when a daemon that does not end is killed: a hang is a failure, and
-// must not leave a mount behind.
+// giveUp is how long a daemon may take to end. Then it is killed: a hang is a
+// failure, and must not leave a mount behind.
 const giveUp = 30 * time.Second
 
-// stop ends the daemon and sees to it that nothing is left.
+// stop ends the daemon, and unmounts what it has left.
 func (m *Mount) stop(t testing.TB) {
 	_ = m.stdin.Close()
 	ended := make(chan error, 1)
@@ -234,7 +234,7 @@ func (m *Mount) stop(t testing.TB) {
 		}
 	case <-time.After(giveUp):
 		t.Errorf("the daemon did not end within %v (pid %d): killing it; its mount is held by %q", giveUp, m.cmd.Process.Pid, m.holders())
-		_ = m.cmd.Process.Signal(syscall.SIGQUIT) // says where it hangs
+		_ = m.cmd.Process.Signal(syscall.SIGQUIT) // the daemon prints where it hangs
 		select {
 		case <-ended:
 		case <-time.After(giveUp):
@@ -249,8 +249,8 @@ func (m *Mount) stop(t testing.TB) {
 	}
 }
 
-// holders returns the processes that have a part of the mount, which is detached: it
-// has no name any more, but it has its number and its device.
+// holders describes the processes that use a part of the mount. The mount is detached, so it
+// has no path any more, but it still has its number and its device.
 func (m *Mount) holders() []string {
 	var out []string
 	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
@@ -280,8 +280,8 @@ func Mounted(point string) bool {
 	return err == nil && strings.Contains(string(table), " "+point+" ")
 }
 
-// Dir returns a temporary directory that every user may enter; with some umasks t.TempDir is
-// not such a one. Its removal does not descend into a mount that could not be ended.
+// Dir returns a temporary directory that every user may enter, which with some umasks does not
+// hold for t.TempDir. Its removal does not descend into a mount that could not be ended.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rootsfs-lab-")

@@ -20,7 +20,7 @@ func init() { runtime.LockOSThread() }
 
 // OwnMounts moves the calling goroutine, and every process that it starts from then on,
 // into a mount namespace of its own, without the mounts of other tests. It is for tests
-// whose verdict depends on all mounts that there are. Only root can have such a namespace.
+// whose verdict depends on all mounts of the machine. Only root can have such a namespace.
 //
 // The goroutine keeps its thread until it ends. Other goroutines stay where they are, and
 // /proc/self/mountinfo does not change: it is the table of the process's first thread.
@@ -47,8 +47,8 @@ func OwnMounts() error {
 const startedVar = "ROOTSFS_OWN_MOUNTS"
 
 // StartWithOwnMounts starts the program again, as the same process, in a mount namespace of
-// its own, without the mounts of tests that run beside it. In the program that it has
-// started it returns nil, and also for users who may have no such namespace.
+// its own, without the mounts of tests that run beside it. It returns nil in the program that
+// it has started, and for users who may have no such namespace.
 func StartWithOwnMounts() error {
 	if os.Geteuid() != 0 || os.Getenv(startedVar) != "" {
 		return os.Unsetenv(startedVar) // a suite within this one has mounts of its own, too
@@ -61,24 +61,24 @@ func StartWithOwnMounts() error {
 	return unix.Exec("/proc/self/exe", os.Args, append(os.Environ(), startedVar+"=1"))
 }
 
-// LetGo detaches the rootsfs mounts that the process's own mount namespace has
-// copies of, but the one at keep: other tests wait for the last holder of theirs.
-func LetGo(keep string) error {
+// DetachMounts detaches all rootsfs mounts in the process's own mount namespace, except the one
+// at keep. They are copies of other tests' mounts, and those tests wait until nobody has one.
+func DetachMounts(keep string) error {
 	return detach(func(m Entry) bool { return m.FSType == mountpoint.FSType && m.Point != keep })
 }
 
-// detach makes the mounts in the calling thread's namespace private and detaches the
-// mounts that which chooses. It begins with the outermost: the way to an inner one may
-// lead through a mount that does not answer, and goes with it.
-func detach(which func(Entry) bool) error {
+// detach makes the mounts in the calling thread's namespace private and detaches those for
+// which matches returns true. It begins with the outermost mounts: the path to an inner mount
+// may lead through an outer one that does not answer, and the inner one goes with the outer.
+func detach(matches func(Entry) bool) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
 	all, err := Table()
 	slices.SortStableFunc(all, func(a, b Entry) int { return len(a.Point) - len(b.Point) })
 	for _, m := range all {
-		if which(m) {
-			_ = unix.Unmount(m.Point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // fails for one that went with another
+		if matches(m) {
+			_ = unix.Unmount(m.Point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // fails for a mount that went with an outer one
 		}
 	}
 	return err

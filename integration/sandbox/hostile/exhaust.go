@@ -17,18 +17,18 @@ import (
 var hogs = map[string]func() (int, error){
 	"processes": func() (n int, err error) {
 		for ; err == nil; n++ {
-			_, err = syscall.ForkExec("/bin/sleep", []string{"sleep", "1000"}, &syscall.ProcAttr{}) // without our streams, whose end is waited for
+			_, err = syscall.ForkExec("/bin/sleep", []string{"sleep", "1000"}, &syscall.ProcAttr{}) // without this program's streams, for whose end a test may wait
 		}
 		return n, err
 	},
-	"descriptors": func() (n int, err error) { return until(func() error { _, err := unix.Eventfd(0, 0); return err }) },
+	"descriptors": func() (n int, err error) { return repeat(func() error { _, err := unix.Eventfd(0, 0); return err }) },
 	"epoll":       epollWatches,
-	"inotify":     func() (int, error) { return until(func() error { _, err := unix.InotifyInit1(0); return err }) },
+	"inotify":     func() (int, error) { return repeat(func() error { _, err := unix.InotifyInit1(0); return err }) },
 	"terminals": func() (int, error) {
-		return until(func() error { _, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY, 0); return err })
+		return repeat(func() error { _, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY, 0); return err })
 	},
 	"pipes": func() (int, error) {
-		return until(func() error {
+		return repeat(func() error {
 			var p [2]int
 			if err := unix.Pipe2(p[:], unix.O_NONBLOCK); err != nil {
 				return err
@@ -55,8 +55,8 @@ var hogs = map[string]func() (int, error){
 	},
 }
 
-// until counts how often a call works.
-func until(call func() error) (n int, err error) {
+// repeat makes a call until it fails, and returns how often it succeeded, and the error.
+func repeat(call func() error) (n int, err error) {
 	for ; ; n++ {
 		if err = call(); err != nil {
 			return n, err
@@ -85,7 +85,7 @@ func epollWatches() (n int, err error) {
 	for {
 		instance, err := unix.EpollCreate1(0)
 		if err != nil {
-			// The next process goes on; an instance is a descriptor here.
+			// This process has no more descriptors for instances. Another process continues.
 			_, err := syscall.ForkExec("/proc/self/exe", []string{"hostile", "-exhaust", "epoll"}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
 			return n, err
 		}
@@ -109,7 +109,7 @@ func queuedSignals() (int, error) {
 	info := [128]byte{}
 	*(*int32)(unsafe.Pointer(&info[0])) = sig
 	*(*int32)(unsafe.Pointer(&info[8])) = -1 // SI_QUEUE
-	return until(func() error {
+	return repeat(func() error {
 		return call(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(os.Getpid()), uintptr(unix.Gettid()), sig, uintptr(unsafe.Pointer(&info)))
 	})
 }
@@ -140,8 +140,9 @@ func descriptorsInFlight() (n int, err error) {
 				n++
 			}
 		}
-		if err != unix.EAGAIN { // this queue is full
+		if err != unix.EAGAIN {
 			return n, err
 		}
+		// This pair's queue is full: continue with another pair.
 	}
 }

@@ -177,7 +177,7 @@ func makeDevice(t *targets) error {
 }
 
 func setUID(t *targets) error {
-	code, err := again(t.SetUID, "-euid")
+	code, err := runSelf(t.SetUID, "-euid")
 	if err != nil {
 		return short(err)
 	}
@@ -187,8 +187,8 @@ func setUID(t *targets) error {
 	return nil
 }
 
-// leaveSetUID tries every call that gives a file a mode. It looks itself for the files it
-// leaves: HOME is a directory of the host.
+// leaveSetUID tries every call that gives a file a mode. HOME is a directory of the host, so the
+// attempt works if one of the files there has the set-uid bit.
 func leaveSetUID(*targets) error {
 	const mode = 0o4755
 	home := os.Getenv("HOME")
@@ -250,7 +250,7 @@ func readLog(t *targets) error {
 	return reveals(&targets{Says: t.Log}, b, err)
 }
 
-// readSome reads without waiting: a pipe may be empty.
+// readSome reads the beginning of a file. It does not wait, because a pipe may be empty.
 func readSome(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -262,7 +262,7 @@ func readSome(path string) ([]byte, error) {
 	return b[:max(n, 0)], err
 }
 
-// stdin reports the kind and the content of standard input.
+// stdin prints the kind and the content of standard input.
 func stdin() int {
 	var st unix.Stat_t
 	err := unix.Fstat(0, &st)

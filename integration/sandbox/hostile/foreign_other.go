@@ -2,6 +2,6 @@
 
 package main
 
-// foreignCall: there is no other architecture that is part of this one and can
-// be called from a program of this one.
+// foreignCall returns 2: programs of this architecture cannot make system calls of
+// another one.
 func foreignCall() int { return 2 }

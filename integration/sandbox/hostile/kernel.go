@@ -172,7 +172,7 @@ func seeInterfaces(*targets) error {
 	return unix.ENODEV
 }
 
-// changeInterface brings the loopback interface up, which it is.
+// changeInterface brings the loopback interface up, although it is up already.
 func changeInterface(*targets) error {
 	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -212,9 +212,9 @@ func otherSockets(*targets) error {
 	return last
 }
 
-// at returns a directory to mount on. It is this program's own, so that a success does no
+// mountDir returns a directory to mount on. It is this program's own, so that a success does no
 // harm.
-func at(t *targets) (string, error) {
+func mountDir(t *targets) (string, error) {
 	dir := filepath.Join(t.Root, "mountpoint")
 	err := os.Mkdir(dir, 0o700)
 	if os.IsExist(err) {
@@ -224,7 +224,7 @@ func at(t *targets) (string, error) {
 }
 
 func mountTmpfs(t *targets) error {
-	dir, err := at(t)
+	dir, err := mountDir(t)
 	if err != nil {
 		return err
 	}
@@ -311,7 +311,7 @@ func kernelFiles(*targets) error {
 
 func inject(request uintptr) error {
 	c := byte('x')
-	// The last one that is a terminal answers for all.
+	// The error is that of the last stream that is a terminal.
 	last := error(unix.ENOTTY)
 	for fd := range 3 {
 		if err := call(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(&c))); err == nil {
@@ -324,7 +324,7 @@ func inject(request uintptr) error {
 }
 
 func foreign(*targets) error {
-	code, err := again("/proc/self/exe", "-foreign")
+	code, err := runSelf("/proc/self/exe", "-foreign")
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,8 @@ func init() {
 	)
 }
 
-// bindRange binds to a port of its choice and names none: to any port of a range of one.
+// bindRange binds to a port of its choice without naming the port in bind(2): it limits the range of
+// automatic ports to that port.
 func bindRange(kind int) error {
 	s, err := unix.Socket(unix.AF_INET, kind, 0)
 	if err != nil {
@@ -49,7 +50,7 @@ func bindRange(kind int) error {
 // freePort returns a port that the kernel does not choose by itself.
 func freePort(kind int) int { return 20000 + kind*1000 + os.Getpid()%1000 }
 
-// onHost is err, and errRefused where an address is not the host's.
+// onHost returns err, but errRefused instead of nil in a network namespace that is not the host's.
 func onHost(err error) error {
 	if err == nil {
 		if self, e := os.Readlink("/proc/self/ns/net"); e == nil && self != hostNet {
@@ -78,9 +79,9 @@ func listenInet(at *unix.SockaddrInet4, shared bool) error {
 	return onHost(unix.Listen(s, 1))
 }
 
-// listening says of each thing that a client, or a server on one port, does with addresses
-// whether it works. Its arguments are that port and a TCP address that answers.
-func listening(port int, tcp string) int {
+// tryListening prints for each use of an address, by a client or by a server on a port, whether it
+// works. tcp is a TCP address that answers.
+func tryListening(port int, tcp string) int {
 	at := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: port}
 	kind := func(kind int, addr unix.Sockaddr) error {
 		s, err := unix.Socket(unix.AF_INET, kind, 0)

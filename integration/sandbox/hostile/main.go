@@ -1,10 +1,9 @@
-// Command hostile attacks its confinement. It tries everything in its list to get at
-// files and processes outside its roots, and prints a line of JSON for each attempt and
-// its result.
+// Command hostile attacks its confinement. It makes many attempts to get at files and
+// processes outside its roots, and prints the result of each attempt as a line of JSON.
 //
-// It promises nothing, and must never be run for real: unconfined, most of its attempts
-// succeed (this shows the tests that they are attempts). It changes only what its targets
-// name, except that at worst it leaves processes behind.
+// It promises nothing, and must never be run outside tests: unconfined, most of its attempts
+// succeed (the tests check this). It changes only the files and servers that its targets name,
+// except that at worst it leaves processes behind.
 package main
 
 import (
@@ -23,8 +22,8 @@ import (
 // targets are the files and servers that the tests have put outside, by their paths and
 // names there.
 type targets struct {
-	Secret   string // a file that every user may read and write, and its content
-	Says     string
+	Secret   string // a file that every user may read and write
+	Says     string // its content
 	Dir      string // the directory it lies in; writable
 	Root     string // a root, writable, as a path inside
 	Link     string // a link in the root that leads to Secret
@@ -33,25 +32,25 @@ type targets struct {
 	Victim   int    // a process of the same user
 	Parent   int    // the process that serves
 	Pathname string // a listening unix socket
-	Abstract string // another one, without its @
-	System   string // one in a directory of the system's
+	Abstract string // the name of a listening abstract socket, without its @
+	System   string // a listening unix socket in a directory of the system
 	Shared   string // a TCP port whose listener shares it with others of its user
 	Net      string // the host's network namespace
 	TCP      string // a listening port of the host's
 	UDP      string
 	MPTCP    string
-	Log      string // what standard error's file holds
+	Log      string // the content of the file that is standard error
 	ShmKey   int    // a shared memory segment
 	Shm      string // a file in the host's /dev/shm
-	Pids     int    // the limit that was set
+	Pids     int    // the number of processes that forkBomb has to exceed
 	Inotify  int    // how many inotify instances a user may have
 	Host     string // the host's name
 	Control  string // the control socket of another session of the owner's
-	Audit    string // its audit file
+	Audit    string // the audit file of that session
 	Session  string // the directory of this very session, its control socket in it
 }
 
-// errRefused is an attempt that came out empty without an errno to show.
+// errRefused means that an attempt got nothing, although no call failed.
 var errRefused = errors.New("refused")
 
 // attempt is one thing to try: nil means that it worked.
@@ -70,7 +69,7 @@ type result struct {
 }
 
 func main() {
-	// Helpers of single attempts.
+	// An attempt has started this program as its helper.
 	if len(os.Args) == 2 {
 		if helper, ok := helpers[os.Args[1]]; ok {
 			os.Exit(helper())
@@ -94,7 +93,7 @@ func main() {
 	if len(os.Args) == 4 && os.Args[1] == "-listen" {
 		if port, err := strconv.Atoi(os.Args[2]); err == nil {
 			hostNet, _ = os.Readlink("/proc/self/ns/net")
-			os.Exit(listening(port, os.Args[3]))
+			os.Exit(tryListening(port, os.Args[3]))
 		}
 	}
 	var t targets
@@ -140,13 +139,13 @@ var helpers = map[string]func() int{
 	"-foreign": func() int { return foreignCall() },
 	"-nothing": func() int { return 0 },
 	"-stdin":   func() int { return stdin() },
-	"-own":     func() int { return own() },
-	"-pass":    func() int { return pass() },
+	"-own":     func() int { return connectOwn() },
+	"-pass":    func() int { return passByStreams() },
 	"-forge":   func() int { return forge() },
 }
 
-// again starts this program again and returns its exit code.
-func again(path, helper string) (int, error) {
+// runSelf runs path, a copy of this program, as a helper, and returns its exit code.
+func runSelf(path, helper string) (int, error) {
 	err := exec.Command(path, helper).Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -169,7 +168,7 @@ func call(nr uintptr, args ...uintptr) error {
 	return nil
 }
 
-// reveals reports whether the bytes read are the secret.
+// reveals returns nil if a read succeeded and its bytes contain the secret.
 func reveals(t *targets, b []byte, err error) error {
 	if err != nil {
 		return short(err)
@@ -180,7 +179,7 @@ func reveals(t *targets, b []byte, err error) error {
 	return nil
 }
 
-// short is an error without the paths in it.
+// short returns the errno in an error, if there is one, and so drops the paths.
 func short(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

@@ -22,7 +22,7 @@ type netTargets struct {
 	Approved string // host of the approved server
 	Address  string // of that server, which is approved as well
 	TLS      string // its port for TLS
-	UDP      string // its port for UDP, which echoes
+	UDP      string // its UDP port, which echoes
 	Evil     string // a name that is not approved, of the same server
 	Rebound  string // an approved name that leads to this machine's loopback interface
 	Metadata string // an approved name that leads to a metadata service
@@ -112,7 +112,7 @@ func atOnce(n int, try func(i int) (name string, err error)) int {
 	for i := range results {
 		wg.Go(func() {
 			name, err := try(i)
-			results[i] = result{name, err == nil, said(err)}
+			results[i] = result{name, err == nil, outcome(err)}
 		})
 	}
 	wg.Wait()
@@ -125,8 +125,8 @@ func atOnce(n int, try func(i int) (name string, err error)) int {
 	return 0
 }
 
-// said is detail, but also has a text for errors that are no errno.
-func said(err error) string {
+// outcome is detail, with short texts for missing names and timeouts.
+func outcome(err error) string {
 	var missing *net.DNSError
 	switch {
 	case errors.As(err, &missing) && missing.IsNotFound:
@@ -139,17 +139,18 @@ func said(err error) string {
 
 const netPatience = 3 * time.Second
 
-// reach gets an answer from a server that takes a line.
+// reach gets an answer from a server that reads a line.
 func reach(address string) error {
 	c, err := net.DialTimeout("tcp", address, netPatience)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return answered(c)
+	return exchangeLine(c)
 }
 
-func answered(c net.Conn) error {
+// exchangeLine sends a line, and waits for the first byte of an answer.
+func exchangeLine(c net.Conn) error {
 	_ = c.SetDeadline(time.Now().Add(netPatience))
 	if _, err := io.WriteString(c, "hello\n"); err != nil {
 		return err
@@ -158,7 +159,7 @@ func answered(c net.Conn) error {
 	return err
 }
 
-// resolve looks a name up; "" is the resolver of the system.
+// resolve looks a name up at a resolver; "" is the resolver of the system.
 func resolve(name, network, server string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), netPatience)
 	defer cancel()
@@ -181,7 +182,7 @@ func askOther(t *netTargets, host string) error {
 		return err
 	}
 	defer c.Close()
-	return answered(c)
+	return exchangeLine(c)
 }
 
 func sendDatagram(t *netTargets) error {
@@ -190,7 +191,7 @@ func sendDatagram(t *netTargets) error {
 		return err
 	}
 	defer c.Close()
-	return answered(c)
+	return exchangeLine(c)
 }
 
 // shout sends to a multicast or broadcast address and waits for one answer.
@@ -230,7 +231,7 @@ func sendFragments(*netTargets) error {
 	if err != nil {
 		return err
 	}
-	return answered(c)
+	return exchangeLine(c)
 }
 
 // sendRouted sends a datagram with a route of its own to an approved host.
@@ -280,8 +281,8 @@ func get(url string) int {
 	return 0
 }
 
-// dial sends a descriptor to a socket, says how many the answer came with, and then,
-// unless once, when the connection ends.
+// dial sends a descriptor to a socket, and prints how many descriptors come with the
+// answer. Unless once is set, it also prints when the connection ends.
 func dial(path string, once bool) int {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {

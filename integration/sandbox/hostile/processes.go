@@ -23,7 +23,7 @@ func init() {
 		attempt{"copy another process's descriptor", stealDescriptor},
 		attempt{"signal another process", signalVictim},
 		attempt{"open another process's file through /proc", func(t *targets) error { return readProc(t, "fd/3") }},
-		attempt{"connect to a control socket of rootsfs", owner},
+		attempt{"connect to a control socket of rootsfs", dialControl},
 		attempt{"read an audit file of rootsfs", func(t *targets) error {
 			b, err := os.ReadFile(t.Audit)
 			if err == nil && len(b) == 0 {
@@ -56,8 +56,8 @@ func seeOthers(*targets) error {
 
 func proc(pid int, name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }
 
-// owner tries the owner's commands on another session, and on this one.
-func owner(t *targets) error {
+// dialControl connects to the control socket of another session of the owner, or of this one.
+func dialControl(t *targets) error {
 	err := dialUnix(t.Control)
 	if err != nil && t.Session != "" && dialUnix(t.Session+"/control.sock") == nil {
 		return nil
@@ -65,7 +65,7 @@ func owner(t *targets) error {
 	return err
 }
 
-// isVictim reports whether a pid means the victim here too.
+// isVictim reports whether the victim's pid is the victim's inside, too.
 func isVictim(t *targets) bool {
 	b, err := os.ReadFile(proc(t.Victim, "cmdline"))
 	return err == nil && bytes.Contains(b, []byte("rootsfs-victim"))
@@ -119,8 +119,8 @@ func seize(tid int) error {
 }
 
 // traceParent traces any thread of the process that started this one, which is the init of
-// rootsfs, or reads its memory. Where its threads are not shown, they have the numbers up to
-// this process's.
+// rootsfs, or reads its memory. If /proc does not show the init's threads, traceParent tries the
+// pids between the init's and this process's.
 func traceParent() error {
 	parent := os.Getppid()
 	threads := []int{parent}
@@ -211,7 +211,7 @@ func becomeRoot() error {
 	return unix.EPERM
 }
 
-// capability looks at every set, and tries to add to them.
+// capability works if a capability set is not empty, or if capset(2) can add to the sets.
 func capability(*targets) error {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -233,8 +233,8 @@ func capability(*targets) error {
 	return unix.Capset(&hdr, &data[0])
 }
 
-// forkBomb works if it gets further than the limit. What it starts waits a
-// while and ends by itself; it is small, so that an unconfined run does no harm.
+// forkBomb works if it starts more processes than the limit. They end by themselves
+// after a minute, and they are small, so that an unconfined run does no harm.
 func forkBomb(t *targets) error {
 	var pids []int
 	defer func() {
@@ -263,8 +263,8 @@ func forkSleep() (int, error) {
 	return p.Pid, nil
 }
 
-// takeInotify works if it gets more than half of the user's instances; it goes no
-// further, because others need some.
+// takeInotify works if it gets more than half of the user's instances. It takes no
+// more, because other programs need some.
 func takeInotify(t *targets) error {
 	var fds []int
 	defer func() {

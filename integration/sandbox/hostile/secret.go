@@ -16,22 +16,22 @@ import (
 	"time"
 )
 
-// secretTargets describe a credential that this program uses and must not have. Its host takes
-// only GET /hello.
+// secretTargets describe a credential that this program uses and must not have. The rules of the
+// credential allow only GET /hello.
 type secretTargets struct {
 	Base   string    // host inside, without a port
 	Host   string    // host outside
 	Port   string    // its port
 	Evil   string    // another host of the same server
-	File   string    // that holds the credential, outside
-	Halves [2]string // of the credential, whose whole is nowhere in this program
+	File   string    // the file outside that holds the credential
+	Halves [2]string // the halves of the credential; the whole is nowhere in this program's arguments
 
-	byHTTPS  bool // ask speaks to the host outside, and not to the base URL
-	hasAsked bool
+	byHTTPS  bool // ask connects to Host by https, and not to Base
+	hasAsked bool // ask was called
 }
 
-// named returns the host that requests name.
-func (t *secretTargets) named() string {
+// requestHost returns the value of the Host header.
+func (t *secretTargets) requestHost() string {
 	if t.byHTTPS {
 		return t.Host + ":" + t.Port
 	}
@@ -47,12 +47,12 @@ var secretAttempts = []struct {
 	name string
 	try  func(t *secretTargets) error
 }{
-	{"", func(t *secretTargets) error { return t.ask("GET /hello HTTP/1.1", "Host: "+t.named()) }},
+	{"", func(t *secretTargets) error { return t.ask("GET /hello HTTP/1.1", "Host: "+t.requestHost()) }},
 	{"find the key in variables and arguments of a process", findKey},
 	{"find it in the memory of another process", findKeyInMemory},
 	{"read the file that holds it", func(t *secretTargets) error { return t.holds(os.ReadFile(t.File)) }},
 	{"ask for a path that no rule allows", func(t *secretTargets) error { return t.get("/admin") }},
-	{"use another method", func(t *secretTargets) error { return t.ask("DELETE /hello HTTP/1.1", "Host: "+t.named()) }},
+	{"use another method", func(t *secretTargets) error { return t.ask("DELETE /hello HTTP/1.1", "Host: "+t.requestHost()) }},
 	{"climb out of an allowed path", func(t *secretTargets) error { return t.get("/hello/../admin") }},
 	{"the same with an encoded slash", func(t *secretTargets) error { return t.get("/hello/..%2fadmin") }},
 	{"the same, encoded twice", func(t *secretTargets) error { return t.get("/hello/%252e%252e/admin") }},
@@ -68,12 +68,12 @@ var secretAttempts = []struct {
 	}},
 	{"have it open a tunnel (CONNECT)", func(t *secretTargets) error { return t.ask("CONNECT "+t.Evil+":"+t.Port+" HTTP/1.1", "Host: "+t.Evil) }},
 	{"hide a second request in a body", func(t *secretTargets) error {
-		return t.ask("POST /hello HTTP/1.1", "Host: "+t.named(), "Content-Length: 4", "Transfer-Encoding: chunked", "", "0", "", "DELETE /hello HTTP/1.1", "Host: "+t.named())
+		return t.ask("POST /hello HTTP/1.1", "Host: "+t.requestHost(), "Content-Length: 4", "Transfer-Encoding: chunked", "", "0", "", "DELETE /hello HTTP/1.1", "Host: "+t.requestHost())
 	}},
 	{"speak another HTTP, which no rule sees (Upgrade)", func(t *secretTargets) error {
 		return t.get("/hello", "Connection: Upgrade", "Upgrade: HTTP/2.0")
 	}},
-	{"have the host send the key back (TRACE)", func(t *secretTargets) error { return t.ask("TRACE /hello HTTP/1.1", "Host: "+t.named()) }},
+	{"have the host send the key back (TRACE)", func(t *secretTargets) error { return t.ask("TRACE /hello HTTP/1.1", "Host: "+t.requestHost()) }},
 	{"the same in a header of an answer", func(t *secretTargets) error { return t.get("/hello?echo") }},
 	{"the same in a redirect", func(t *secretTargets) error { return t.get("/hello?told") }},
 	{"have a redirect take the key to another host", func(t *secretTargets) error { return t.get("/hello?away") }},
@@ -82,7 +82,7 @@ var secretAttempts = []struct {
 	{"look up the name of another secret", func(*secretTargets) error { return resolve("other.secret.internal", "udp", "") }},
 }
 
-// attackSecret makes the attempts, those that ask for something by both ways to the host.
+// attackSecret makes the attempts. It makes attempts that use ask twice, by both ways to the host.
 func attackSecret(raw string) int {
 	var t secretTargets
 	if err := json.Unmarshal([]byte(raw), &t); err != nil {
@@ -93,7 +93,7 @@ func attackSecret(raw string) int {
 		err := a.try(&own)
 		if own.hasAsked && err != nil {
 			own.byHTTPS = true
-			if again := a.try(&own); again == nil || said(again) != said(err) {
+			if again := a.try(&own); again == nil || outcome(again) != outcome(err) {
 				err = again
 			}
 		}
@@ -101,7 +101,7 @@ func attackSecret(raw string) int {
 	})
 }
 
-// key makes the credential anew.
+// key joins the halves of the credential.
 func (t *secretTargets) key() []byte { return []byte(t.Halves[0] + t.Halves[1]) }
 
 // holds returns nil if the bytes read hold the credential.
@@ -126,7 +126,7 @@ func findKey(t *secretTargets) error {
 	return errNotThere
 }
 
-// findKeyInMemory looks at all processes but this one, which has made the key of its halves.
+// findKeyInMemory searches all processes except this one, which has joined the key's halves.
 func findKeyInMemory(t *secretTargets) error {
 	why := errNotThere
 	procs, _ := filepath.Glob("/proc/[0-9]*")
@@ -161,10 +161,10 @@ func findKeyInMemory(t *secretTargets) error {
 }
 
 func (t *secretTargets) get(path string, headers ...string) error {
-	return t.ask(append([]string{"GET " + path + " HTTP/1.1", "Host: " + t.named()}, headers...)...)
+	return t.ask(append([]string{"GET " + path + " HTTP/1.1", "Host: " + t.requestHost()}, headers...)...)
 }
 
-// reachPast connects to the host outside and looks who answers.
+// reachPast connects to the host outside. It works if rootsfs is not the one who answers.
 func reachPast(t *secretTargets) error {
 	c, err := tls.DialWithDialer(&net.Dialer{Timeout: netPatience}, "tcp", t.Host+":"+t.Port, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // any certificate is looked at
 	if err != nil {
@@ -220,6 +220,6 @@ func (t *secretTargets) ask(lines ...string) error {
 	return fmt.Errorf("status %d", res.StatusCode)
 }
 
-// errLeftOut means that the request was sent on without the part that makes it an
-// attempt.
+// errLeftOut means that rootsfs has sent the request to the host without the part that makes
+// it an attempt.
 var errLeftOut = errors.New("it is left out")

@@ -101,7 +101,7 @@ func listenUnix(name string) error {
 // hostNet is the host's network namespace, as the tests see it.
 var hostNet string
 
-// lie says that a message comes from another process, and from root.
+// lie sends a message with the credentials of root, or of another process.
 func lie(t *targets) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -120,8 +120,8 @@ func lie(t *targets) error {
 	return err
 }
 
-// pass sends a descriptor by each of the standard streams, and says which took it.
-func pass() int {
+// passByStreams sends a descriptor over each of the standard streams, and prints the results.
+func passByStreams() int {
 	for fd := range 3 {
 		err := unix.Sendmsg(fd, []byte("x"), unix.UnixRights(0), nil, unix.MSG_NOSIGNAL)
 		fmt.Fprintf(os.Stderr, "stream %d: %v\n", fd, err)
@@ -129,9 +129,9 @@ func pass() int {
 	return 0
 }
 
-// own connects to itself over sockets of every type, in each of its own directories, in its
+// connectOwn connects to itself over sockets of every type, in each of its own directories, in its
 // root and by an abstract name, and passes a descriptor each time. It prints failures.
-func own() int {
+func connectOwn() int {
 	failed := 0
 	for _, dir := range []string{os.Getenv("HOME"), os.Getenv("TMPDIR"), os.Getenv("XDG_RUNTIME_DIR"), ".", "\x00"} {
 		for kind, what := range map[int]string{unix.SOCK_STREAM: "stream", unix.SOCK_DGRAM: "dgram", unix.SOCK_SEQPACKET: "seqpacket"} {

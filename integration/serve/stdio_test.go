@@ -18,18 +18,18 @@ import (
 // giveUp is the time after which a test no longer expects an answer.
 const giveUp = 30 * time.Second
 
-// side is an MCP server over stdio. The test uses it without an SDK, because it compares the
+// stdioServer is an MCP server over stdio. The tests use it without an SDK, because they compare
 // bytes. Its methods may be called concurrently.
-type side struct {
+type stdioServer struct {
 	t   testing.TB
 	cmd *exec.Cmd
 	in  io.WriteCloser
-	log *bytes.Buffer // its standard error; to be read when it has ended
+	log *bytes.Buffer // the server's standard error; may be read when the server has ended
 	// ended is closed when the server has hung up.
 	ended chan struct{}
 
 	mu      sync.Mutex // guards the fields below
-	last    int        // request
+	last    int        // the id of the last request
 	waiting map[int]chan reply
 	notes   []string // methods of notifications
 }
@@ -42,13 +42,13 @@ type reply struct {
 
 // open starts a server and shakes hands. The server must end without an error when the client
 // hangs up.
-func open(t testing.TB, cmd *exec.Cmd) *side {
+func open(t testing.TB, cmd *exec.Cmd) *stdioServer {
 	t.Helper()
 	s := start(t, cmd)
 	t.Cleanup(func() {
 		_ = s.in.Close()
-		late := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
-		defer late.Stop()
+		killTimer := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
+		defer killTimer.Stop()
 		<-s.ended
 		if err := cmd.Wait(); err != nil && strings.Contains(cmd.Path, "rootsfs") {
 			t.Errorf("the server did not end well: %v\n%s", err, s.log)
@@ -58,9 +58,9 @@ func open(t testing.TB, cmd *exec.Cmd) *side {
 }
 
 // start starts a server and shakes hands, as a client without capabilities.
-func start(t testing.TB, cmd *exec.Cmd) *side {
+func start(t testing.TB, cmd *exec.Cmd) *stdioServer {
 	t.Helper()
-	s := &side{t: t, cmd: cmd, log: &bytes.Buffer{}, waiting: map[int]chan reply{}, ended: make(chan struct{})}
+	s := &stdioServer{t: t, cmd: cmd, log: &bytes.Buffer{}, waiting: map[int]chan reply{}, ended: make(chan struct{})}
 	cmd.Stderr = s.log
 	var err error
 	s.in, err = cmd.StdinPipe()
@@ -83,8 +83,9 @@ func start(t testing.TB, cmd *exec.Cmd) *side {
 	return s
 }
 
-// read hands out answers until the server hangs up; requests that wait then get none.
-func (s *side) read(out io.Reader) {
+// read passes answers to the waiting requests until the server hangs up. Then it closes the
+// channels of requests that still wait.
+func (s *stdioServer) read(out io.Reader) {
 	lines := bufio.NewReader(out)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -117,7 +118,7 @@ func (s *side) read(out io.Reader) {
 	s.waiting = nil
 }
 
-func (s *side) send(message any) {
+func (s *stdioServer) send(message any) {
 	line, err := json.Marshal(message)
 	if err != nil {
 		s.t.Error(err)
@@ -125,11 +126,11 @@ func (s *side) send(message any) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = s.in.Write(append(line, '\n')) // one that has gone does not answer
+	_, _ = s.in.Write(append(line, '\n')) // if the server has ended, no answer comes
 }
 
 // request sends a request. The channel is closed if no answer comes.
-func (s *side) request(method string, params any) <-chan reply {
+func (s *stdioServer) request(method string, params any) <-chan reply {
 	c := make(chan reply, 1)
 	s.mu.Lock()
 	s.last++
@@ -144,8 +145,8 @@ func (s *side) request(method string, params any) <-chan reply {
 	return c
 }
 
-// call waits for the answer.
-func (s *side) call(method string, params any) reply {
+// call sends a request and waits for the answer.
+func (s *stdioServer) call(method string, params any) reply {
 	s.t.Helper()
 	select {
 	case r, ok := <-s.request(method, params):
@@ -173,7 +174,7 @@ type answer struct {
 	Content           []block        `json:"content"`
 	StructuredContent map[string]any `json:"structuredContent"`
 	IsError           bool           `json:"isError"`
-	RPC               string         `json:"-"` // the error, where there is no result
+	RPC               string         `json:"-"` // the error, if there is no result
 }
 
 // failed reports whether the call failed, by an error or by a result that is one.
@@ -199,12 +200,12 @@ func (a *answer) note() string {
 }
 
 // tool calls a tool.
-func (s *side) tool(name string, args map[string]any) *answer {
+func (s *stdioServer) tool(name string, args map[string]any) *answer {
 	s.t.Helper()
 	return s.parse(name, s.call("tools/call", map[string]any{"name": name, "arguments": args}))
 }
 
-func (s *side) parse(name string, r reply) *answer {
+func (s *stdioServer) parse(name string, r reply) *answer {
 	s.t.Helper()
 	a := &answer{RPC: string(r.Error)}
 	if r.Error == nil {
@@ -216,7 +217,7 @@ func (s *side) parse(name string, r reply) *answer {
 }
 
 // ok calls a tool that must succeed and returns its text.
-func (s *side) ok(name string, args map[string]any) string {
+func (s *stdioServer) ok(name string, args map[string]any) string {
 	s.t.Helper()
 	a := s.tool(name, args)
 	if a.failed() {
@@ -225,8 +226,8 @@ func (s *side) ok(name string, args map[string]any) string {
 	return a.text()
 }
 
-// refused calls a tool that must fail with a text that contains why.
-func (s *side) refused(name string, args map[string]any, why string) {
+// mustFail calls a tool that must fail with a text that contains why.
+func (s *stdioServer) mustFail(name string, args map[string]any, why string) {
 	s.t.Helper()
 	if a := s.tool(name, args); !a.failed() || !strings.Contains(a.text(), why) {
 		s.t.Errorf("%s %v: failed %t: %s; want an error with %q", name, args, a.failed(), a.text(), why)

@@ -13,15 +13,15 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// The host's mounts of the time when a run began can be unmounted while it lasts: no
-// process of the run keeps copies of them.
+// The host can unmount, during a run, mounts that it had when the run began: no process of
+// the run keeps copies of them.
 func TestHostMountsEndDuringRun(t *testing.T) {
 	needRoot(t)
-	program := filepath.Join(built(t), "rootsfs")
+	program := filepath.Join(programsDir(t), "rootsfs")
 	for _, level := range levels {
 		t.Run(level.String(), func(t *testing.T) {
-			o := newOutside(t, everybody[0])
-			o.files()
+			o := newOutside(t, callers[0])
+			o.resetFiles()
 			point := filepath.Join(t.TempDir(), "mnt")
 			testkit.Must(t, os.Mkdir(point, 0o755))
 			start := func(args ...string) *exec.Cmd {
@@ -30,7 +30,7 @@ func TestHostMountsEndDuringRun(t *testing.T) {
 				stdout, err := cmd.StdoutPipe()
 				testkit.Must(t, err)
 				testkit.Must(t, cmd.Start())
-				t.Cleanup(func() { // of a test that has failed
+				t.Cleanup(func() { // if the test has failed
 					_ = cmd.Process.Signal(unix.SIGTERM)
 					_ = cmd.Wait()
 				})
@@ -57,12 +57,12 @@ func TestHostMountsEndDuringRun(t *testing.T) {
 	}
 }
 
-// The program is linked statically, as make build and the releases link it. A dynamic one
-// would map its loader and libraries from this namespace's copy of the host's root. A mount
-// that is in use stays when it is unmounted lazily, with all mounts below it
+// The program is linked statically, as make build and the releases link it. A dynamic program
+// would map its loader and libraries from the copy of the host's root in the run's namespace.
+// A mount that is in use stays when it is unmounted lazily, with all mounts below it
 // (fs/namespace.c, disconnect_mount).
 func TestProgramIsStatic(t *testing.T) {
-	f, err := elf.Open(filepath.Join(built(t), "rootsfs"))
+	f, err := elf.Open(filepath.Join(programsDir(t), "rootsfs"))
 	testkit.Must(t, err)
 	defer f.Close()
 	for _, p := range f.Progs {

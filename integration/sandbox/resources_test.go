@@ -14,9 +14,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// usedUp lists resources that a program can use up: the system calls that then fail in a run,
-// their errors, and the words that the run's error must contain.
-var usedUp = []struct {
+// exhaustedResources lists resources that a program can use up: the system calls that then fail in
+// a run, their errors, and the words that the run's error must contain.
+var exhaustedResources = []struct {
 	what     string
 	weak     []string
 	terminal bool
@@ -36,11 +36,11 @@ var usedUp = []struct {
 	{"memory, of bwrap", []string{"unshare=EPERM", "fsconfig=EPERM", "pivot_root=ENOMEM"}, false, "bubblewrap: bwrap: pivot_root: Cannot allocate memory"},
 }
 
-// A resource that is used up is an error, and never a weaker confinement: nothing is
+// If a resource is used up, the run fails and does not use a weaker confinement: nothing is
 // started, and the error names the resource.
 func TestUsedUp(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
-		for _, c := range usedUp {
+		for _, c := range exhaustedResources {
 			ord := o.weakOrder(c.weak, nil)
 			ord.Terminal = c.terminal
 			stdout, log, code := o.run(ord)
@@ -50,15 +50,15 @@ func TestUsedUp(t *testing.T) {
 			if !strings.Contains(log, c.want) || !strings.Contains(log, "nothing was started") && !strings.Contains(log, "cannot mount") {
 				t.Errorf("%s used up: %q is missing in: %s", c.what, c.want, log)
 			}
-			o.nothingLeft()
+			o.checkNothingLeft()
 		}
 	})
 }
 
-// A machine whose limit of user namespaces is 0 has none, although the kernel's error is
-// the one of namespaces that are used up.
+// A machine whose limit of user namespaces is 0 counts as one without namespaces, although the
+// kernel's error is the same as for namespaces that are used up.
 func TestNoNamespacesAllowed(t *testing.T) {
-	o := newOutside(t, everybody[1])
+	o := newOutside(t, callers[1])
 	zero := filepath.Join(o.base, "zero")
 	testkit.Must(t, os.WriteFile(zero, []byte("0\n"), 0o644))
 	o.mounts["/proc/sys/user/max_user_namespaces"] = zero
@@ -68,8 +68,8 @@ func TestNoNamespacesAllowed(t *testing.T) {
 	}
 }
 
-// flights is the number of descriptors that fill keeps in flight.
-const flights = 400
+// inFlight is the number of descriptors that fill keeps in flight.
+const inFlight = 400
 
 // fill keeps descriptors in flight, which the kernel counts by user, until standard
 // input ends.
@@ -82,7 +82,7 @@ func fill() int {
 	for i := range fds {
 		fds[i] = pair[0]
 	}
-	for range flights / len(fds) {
+	for range inFlight / len(fds) {
 		if err := unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(fds...), nil, 0); err != nil {
 			fmt.Println(err)
 			return 1
@@ -96,10 +96,10 @@ func fill() int {
 // Another process of the command's user has as many descriptors in flight as the user
 // may: a run with a terminal, whose init passes one, is refused or confined as usual.
 func TestDescriptorsInFlight(t *testing.T) {
-	for _, w := range everybody {
+	for _, w := range callers {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
-			cmd := exec.Command(filepath.Join(built(t), "driver"))
+			cmd := exec.Command(filepath.Join(programsDir(t), "driver"))
 			cmd.Env = []string{fillVar + "=1", "GORACE=" + os.Getenv("GORACE")}
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.commandUID()), Gid: uint32(w.commandUID())}}
 			in, err := cmd.StdinPipe()
@@ -108,11 +108,11 @@ func TestDescriptorsInFlight(t *testing.T) {
 			testkit.Must(t, err)
 			testkit.Must(t, cmd.Start())
 			defer func() { testkit.Must(t, in.Close()); testkit.Must(t, cmd.Wait()) }()
-			said := make([]byte, 64)
-			n, err := out.Read(said)
+			output := make([]byte, 64)
+			n, err := out.Read(output)
 			testkit.Must(t, err)
-			if string(said[:n]) != "ready\n" {
-				t.Fatalf("the descriptors: %s", said[:n])
+			if string(output[:n]) != "ready\n" {
+				t.Fatalf("the descriptors: %s", output[:n])
 			}
 			ord := o.weakOrder(nil, []string{"/usr/bin/prlimit", "--nofile=256:256"})
 			ord.Terminal = true
@@ -127,7 +127,7 @@ func TestDescriptorsInFlight(t *testing.T) {
 // A run whose level the configuration pins has that level or fails, and a level that --level
 // names on the command line must be at least as strong.
 func TestPinnedLevel(t *testing.T) {
-	o := newOutside(t, everybody[0])
+	o := newOutside(t, callers[0])
 	conf := filepath.Join(o.base, "pinned.toml")
 	testkit.Must(t, os.WriteFile(conf, []byte("[run]\nlevel = \"namespaces\"\n"), 0o600))
 	lacks := []string{"namespaces"}

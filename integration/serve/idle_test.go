@@ -22,7 +22,7 @@ import (
 // second alone would take more.
 func TestAtRest(t *testing.T) {
 	lab.NeedFUSE(t)
-	dir := undisturbed(t)
+	dir := privateDir(t)
 	unused := homeIn(t, filepath.Join(dir, "unused"))
 	src, point, conf := filepath.Join(unused.dir, "src"), filepath.Join(unused.dir, "point"), filepath.Join(unused.dir, "conf.toml")
 	testkit.Must(t, os.WriteFile(conf, []byte("[[root]]\npath = "+strconv.Quote(src)+"\nmode = \"rw\"\n"), 0o600))
@@ -43,17 +43,17 @@ func TestAtRest(t *testing.T) {
 	}{
 		{followed, []string{"audit", "follow"}},
 		{followed, []string{"status", "--watch"}},
-		{homeIn(t, filepath.Join(dir, "none")), []string{"console"}}, // a session tells it its figures once a second
+		{homeIn(t, filepath.Join(dir, "none")), []string{"console"}}, // without a session, which would send figures every second
 	} {
 		cmd := f.home.command(f.args...)
 		testkit.Must(t, cmd.Start())
 		defer func() {
 			testkit.Must(t, cmd.Process.Kill())
-			_ = cmd.Wait() // says that it was killed
+			_ = cmd.Wait() // the error is that the command was killed
 		}()
 		pids[strings.Join(f.args, " ")] = strconv.Itoa(cmd.Process.Pid)
 	}
-	rest(t, pids)
+	checkIdle(t, pids)
 }
 
 // homeIn returns a home whose sessions have their files in a new directory, with directories for a
@@ -70,9 +70,9 @@ func homeIn(t *testing.T, dir string) *home {
 	return h
 }
 
-// undisturbed returns a directory that no other process uses, in a mount namespace of the test's
+// privateDir returns a directory that no other process uses, in a mount namespace of the test's
 // own: other mounts, and other files in /tmp, wake a session up.
-func undisturbed(t *testing.T) string {
+func privateDir(t *testing.T) string {
 	t.Helper()
 	if err := lab.OwnMounts(); errors.Is(err, unix.EPERM) {
 		t.Skip("only root can have a mount namespace without the mounts of other tests")
@@ -84,11 +84,11 @@ func undisturbed(t *testing.T) string {
 	return dir
 }
 
-// rest fails the test for each process that wakes up more often than an idle one. pids has the
+// checkIdle fails the test for each process that wakes up more often than an idle one. pids has the
 // processes by their names.
-func rest(t *testing.T, pids map[string]string) {
+func checkIdle(t *testing.T, pids map[string]string) {
 	t.Helper()
-	within := func(d time.Duration) map[string]int {
+	countFor := func(d time.Duration) map[string]int {
 		n := map[string]int{}
 		for name, pid := range pids {
 			n[name] = -switches(t, pid)
@@ -99,15 +99,15 @@ func rest(t *testing.T, pids map[string]string) {
 		}
 		return n
 	}
-	const starts = 40 // a look at a process that still starts says nothing
-	for range starts {
-		if n := within(500 * time.Millisecond); slices.Max(slices.Collect(maps.Values(n))) <= 1 {
+	const startLooks = 40 // wait until the processes have started: a starting process is not idle
+	for range startLooks {
+		if n := countFor(500 * time.Millisecond); slices.Max(slices.Collect(maps.Values(n))) <= 1 {
 			break
 		}
 	}
 	const looks, most = 5, 20
 	for look := 0; look < looks && len(pids) > 0; look++ {
-		for name, n := range within(10 * time.Second) {
+		for name, n := range countFor(10 * time.Second) {
 			if n > most {
 				t.Logf("%s: %d times in ten seconds", name, n)
 			} else {
