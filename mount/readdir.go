@@ -20,12 +20,12 @@ type dirHandle struct {
 	list    []vfs.Entry // of a directory of the mount's own
 	watched bool
 
-	mu      sync.Mutex  // held while a request is answered; guards the fields below
-	entries []vfs.Entry // of the latest answer, followed by those that were read ahead
-	given   int         // how many of entries were in the latest answer
-	at      uint64      // the offset after the latest answer
-	next    uint64      // where reading goes on after entries
-	end     bool        // nothing comes after entries
+	mu       sync.Mutex  // held while a request is answered; guards the fields below
+	entries  []vfs.Entry // of the latest answer, followed by those that were read ahead
+	answered int         // how many of entries were in the latest answer
+	at       uint64      // the offset after the latest answer
+	next     uint64      // the offset at which reading continues after entries
+	end      bool        // nothing comes after entries
 }
 
 // OpenDir opens a directory for reading. The entries of a directory of the mount's own are
@@ -96,7 +96,7 @@ func (fs *fileSystem) readDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse
 
 // fillEntries puts as many entries into an answer as there is room for.
 func (r *request) fillEntries(h *dirHandle, looked map[string]vfs.Looked, out *fuse.DirEntryList, plus bool) {
-	h.given = 0
+	h.answered = 0
 	for i := range h.entries {
 		e := &h.entries[i]
 		entry := fuse.DirEntry{Name: e.Name, Mode: e.Type, Ino: e.Ino, Off: e.Off}
@@ -113,7 +113,7 @@ func (r *request) fillEntries(h *dirHandle, looked map[string]vfs.Looked, out *f
 			break
 		}
 		e.Off = out.Offset
-		h.given = i + 1
+		h.answered = i + 1
 	}
 	h.at = out.Offset
 }
@@ -127,16 +127,16 @@ func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked 
 		return nil, nil
 	}
 	r.join(h.node.view)
-	again := slices.IndexFunc(h.entries[:h.given], func(e vfs.Entry) bool { return e.Off == in.Offset })
+	last := slices.IndexFunc(h.entries[:h.answered], func(e vfs.Entry) bool { return e.Off == in.Offset })
 	at, ok := h.node.path()
 	if !ok {
 		at, h.end = vfs.At{Path: h.dir.Path()}, true
 	}
-	reading := vfs.Reading{At: at, Size: entrySize, Look: h.isLooked}
+	reading := vfs.Reading{At: at, Size: entrySize, Look: h.needsLookup}
 	switch {
-	case again >= 0:
-		reading.Known = h.entries[again+1:]
-	case h.given == 0 && in.Offset == h.at:
+	case last >= 0: // the kernel has used the entries up to last, and asks for the others again
+		reading.Known = h.entries[last+1:]
+	case h.answered == 0 && in.Offset == h.at:
 		reading.Known = h.entries
 	default:
 		h.next, h.end = in.Offset, !ok
@@ -149,7 +149,7 @@ func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked 
 	if err != nil {
 		return nil, err
 	}
-	h.entries, h.given, h.at = append(slices.Clone(reading.Known), got.Entries...), 0, in.Offset
+	h.entries, h.answered, h.at = append(slices.Clone(reading.Known), got.Entries...), 0, in.Offset
 	if reading.Names {
 		h.next, h.end = got.Next, len(got.Entries) == 0
 	}
@@ -160,10 +160,10 @@ func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked 
 // fuse_direntplus of linux/fuse.h).
 func entrySize(e *vfs.Entry) int { return 128 + (24+len(e.Name)+7)&^7 }
 
-// isLooked reports whether the attributes of an entry are read for the answer. It uses up the
-// mark that a LOOKUP left on the entry's node (takeKept).
-func (h *dirHandle) isLooked(e *vfs.Entry) bool {
-	return e.Name != "." && e.Name != ".." && h.node.nestedRootAt(e.Name) == "" && !(h.watched && h.node.takeKept(e.Name))
+// needsLookup reports whether the attributes of an entry must be read for the answer. It clears
+// the mark that a LOOKUP left on the entry's node (takeAttrsCached).
+func (h *dirHandle) needsLookup(e *vfs.Entry) bool {
+	return e.Name != "." && e.Name != ".." && h.node.nestedRootAt(e.Name) == "" && !(h.watched && h.node.takeAttrsCached(e.Name))
 }
 
 // lookupEntry publishes the file of an entry and fills the answer. If it fills in nothing,
