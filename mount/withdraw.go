@@ -21,7 +21,7 @@ import (
 // that waits for the look-up may hold this lock. Such a rename gets ESTALE, releases its
 // locks and tries once more. First it looks up the directories on the way, and these look-ups
 // wait for the withdrawals in the directory.
-const movedWait = 100 * time.Millisecond
+const withdrawWait = 100 * time.Millisecond
 
 // noteLocation is called after a look-up has found n at a location; before is where n was
 // found last. If n is a directory that has moved, noteLocation has the kernel drop the old

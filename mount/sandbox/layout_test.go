@@ -58,7 +58,7 @@ func TestFlat(t *testing.T) {
 	})
 }
 
-// A home directory is kept between runs, one in memory is not.
+// The home directory of Options.Home is kept between runs.
 func TestHome(t *testing.T) {
 	atLevels(t, confining, func(t *testing.T, level Level) {
 		kept := private(t)
@@ -121,8 +121,7 @@ func TestTmpSize(t *testing.T) {
 	}
 }
 
-// Wait reports the true end of a command: its exit code, or its signal. A signal reaches the
-// command and its group.
+// Wait reports how a command ended: its exit code, or its signal.
 func TestExit(t *testing.T) {
 	atLevels(t, append(confining, None), func(t *testing.T, level Level) {
 		for script, want := range map[string]Exit{
