@@ -162,7 +162,7 @@ func forEachHostChange(t *testing.T, run func(t *testing.T, m *testMount, change
 							f()
 							return
 						}
-						m.unnotified(func() {
+						m.withoutNotifications(func() {
 							testkit.Must(t, do(name))
 							f()
 						})

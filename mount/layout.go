@@ -63,7 +63,7 @@ type layoutIndex struct {
 type layoutEntry struct {
 	root   guard.RootName
 	target string
-	live   bool           // the root, or the root that the link belongs to, is live
+	live   bool           // false: the root, or the root that the link belongs to, is not live
 	isFile bool           // root is a single file
 	id     rules.Identity // of root
 }

@@ -86,16 +86,16 @@ func (fs *fileSystem) readDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		looked, err := r.readEntries(h, in, plus)
+		lookups, err := r.readEntries(h, in, plus)
 		if err == nil {
-			r.fillEntries(h, looked, out, plus)
+			r.fillEntries(h, lookups, out, plus)
 		}
 		return err
 	})
 }
 
 // fillEntries puts as many entries into an answer as there is room for.
-func (r *request) fillEntries(h *dirHandle, looked map[string]vfs.Looked, out *fuse.DirEntryList, plus bool) {
+func (r *request) fillEntries(h *dirHandle, lookups map[string]vfs.LookupResult, out *fuse.DirEntryList, plus bool) {
 	h.answered = 0
 	for i := range h.entries {
 		e := &h.entries[i]
@@ -105,7 +105,7 @@ func (r *request) fillEntries(h *dirHandle, looked map[string]vfs.Looked, out *f
 			if child == nil {
 				break
 			}
-			r.lookupEntry(h, e, looked, child)
+			r.lookupEntry(h, e, lookups, child)
 			if child.NodeId != 0 {
 				out.FixMode(child.Mode) // the kind may have changed since the entry was read
 			}
@@ -119,9 +119,9 @@ func (r *request) fillEntries(h *dirHandle, looked map[string]vfs.Looked, out *f
 }
 
 // readEntries passes the gate for a request, and stores the entries for its answer in
-// h.entries. The kernel may go on after the latest answer, ask again for entries of it, or
-// seek. looked has the attributes of the entries' files, by name, for READDIRPLUS.
-func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked map[string]vfs.Looked, err error) {
+// h.entries. The kernel may continue after the latest answer, ask again for entries of it, or
+// seek. lookups has the results of looking up the entries, by name, for READDIRPLUS.
+func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (lookups map[string]vfs.LookupResult, err error) {
 	if h.dir == nil {
 		h.entries = h.list[min(in.Offset, uint64(len(h.list))):]
 		return nil, nil
@@ -153,7 +153,7 @@ func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked 
 	if reading.Names {
 		h.next, h.end = got.Next, len(got.Entries) == 0
 	}
-	return got.Looked, nil
+	return got.Lookups, nil
 }
 
 // entrySize returns how much of an answer to READDIRPLUS an entry takes (struct
@@ -168,11 +168,11 @@ func (h *dirHandle) needsLookup(e *vfs.Entry) bool {
 
 // lookupEntry publishes the file of an entry and fills the answer. If it fills in nothing,
 // the kernel looks the name up when a program needs the file.
-func (r *request) lookupEntry(h *dirHandle, e *vfs.Entry, looked map[string]vfs.Looked, out *fuse.EntryOut) {
+func (r *request) lookupEntry(h *dirHandle, e *vfs.Entry, lookups map[string]vfs.LookupResult, out *fuse.EntryOut) {
 	if e.Name == "." || e.Name == ".." {
 		return
 	}
-	found, ok := looked[e.Name]
+	found, ok := lookups[e.Name]
 	switch {
 	case ok && found.Err == nil:
 		r.publishFound(h.node, strings.Clone(e.Name), &found.Info, h.watched, out) // e.Name alone would keep the whole read buffer in memory

@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// holds lists the ways in which a caller makes a Tree keep a descriptor; i is the number of the
+// openings are the ways in which a caller makes a Tree keep a descriptor; i is the number of the
 // call.
-var holds = map[string]func(b *bed, c guard.Caller, i int) (closer interface{ Close() }, err error){
+var openings = map[string]func(b *bed, c guard.Caller, i int) (closer interface{ Close() }, err error){
 	"open": func(b *bed, c guard.Caller, _ int) (interface{ Close() }, error) {
 		f, _, err := b.t.Open(bg, c, b.at("f"), unix.O_RDONLY)
 		return f, err
@@ -74,7 +74,7 @@ func TestDescriptorsAreShared(t *testing.T) {
 	if !fewDescriptors(t, limit) {
 		return
 	}
-	for kind, hold := range holds {
+	for kind, hold := range openings {
 		t.Run(kind, func(t *testing.T) {
 			b := newBed(t, false, guard.Policy{})
 			b.t.ShareAmongUsers()
@@ -138,7 +138,7 @@ func TestHeldFilesLeaveDescriptorsForTheOwner(t *testing.T) {
 	if !fewDescriptors(t, limit) {
 		return
 	}
-	for kind, hold := range holds {
+	for kind, hold := range openings {
 		t.Run(kind, func(t *testing.T) {
 			b := newBed(t, false, guard.Policy{})
 			b.put("f", "x")
@@ -181,8 +181,7 @@ func TestHeldFilesLeaveDescriptorsForTheOwner(t *testing.T) {
 }
 
 // If the audit log rejects the record of an open, the open fails and leaves no descriptor. (On
-// a full disk every open cost a descriptor until there were none left, even when there was room
-// again.)
+// a full disk, leaks would use up all descriptors.)
 func TestUnrecordedLeavesNothingOpen(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("f", "text")
