@@ -72,7 +72,7 @@ func (k *fakeKernel) InodeNotify(node uint64, _, _ int64) fuse.Status {
 type unmounted struct {
 	*asker
 	kernel *fakeKernel
-	held   *stops
+	stops  *stops
 	grant  guard.Grant
 	log    logText
 }
@@ -106,11 +106,11 @@ func newUnmounted(t *testing.T, layout Layout) *unmounted {
 	for _, file := range []string{"f", "d/f"} {
 		testkit.Must(t, os.WriteFile(filepath.Join(src, file), []byte("text"), 0o644))
 	}
-	u := &unmounted{kernel: &fakeKernel{}, held: &stops{},
+	u := &unmounted{kernel: &fakeKernel{}, stops: &stops{},
 		grant: guard.Grant{Root: "code", Dir: names.Foreign(src), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	m := &Mount{reg: reg, tree: vfs.New(reg), views: map[guard.RootName][]*view{},
-		opt: Options{Level: Strict, Layout: layout, atStep: u.held.atStep},
+		opt: Options{Level: Strict, Layout: layout, atStep: u.stops.atStep},
 		log: slog.New(slog.NewTextHandler(&u.log, nil))}
 	m.spares = make([]atomic.Pointer[guard.RootName], layout.Spare)
 	m.layout.m = m
@@ -257,7 +257,7 @@ func TestInvalidationWaitsForRequests(t *testing.T) {
 			u := newUnmounted(t, Layout{})
 			request := r.prepare(u)
 			change := u.changeEnded("code")
-			held := u.held.next(t, publication, "code")
+			held := u.stops.next(t, publication, "code")
 			answered := begin(request)
 			await(t, held, answered)
 			u.invalidate(change, held)
@@ -282,7 +282,7 @@ func TestLateRequestsAreRefused(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/granted again %t", r.name, again), func(t *testing.T) {
 				u := newUnmounted(t, Layout{})
 				request := r.prepare(u)
-				held := u.held.next(t, viewEntry, "code")
+				held := u.stops.next(t, viewEntry, "code")
 				answered := begin(request)
 				await(t, held, answered)
 				testkit.Must(t, second(u.m.reg.Revoke(context.Background(), "code")))
@@ -313,7 +313,7 @@ func TestInvalidationOfTheOuterRootWaits(t *testing.T) {
 	u, src := newNested(t, guard.Limits{})
 	list := u.list(u.walk(src))
 	change := u.changeEnded("code")
-	held := u.held.next(t, publication, "inner")
+	held := u.stops.next(t, publication, "inner")
 	status := begin(func() fuse.Status { _, status := list(); return status })
 	await(t, held, status)
 	u.invalidate(change, held)
@@ -328,7 +328,7 @@ func TestInvalidationWaitsForNoOtherRoot(t *testing.T) {
 	inner := u.walk(filepath.Join(src, "d")) // the only operation on it for an hour
 	list := u.list(u.walk(src))
 	change := u.changeEnded("code")
-	held := u.held.next(t, viewEntry, "inner")
+	held := u.stops.next(t, viewEntry, "inner")
 	nodes := begin(func() map[string]uint64 { nodes, _ := list(); return nodes })
 	await(t, held, nodes)
 	held.goOn()

@@ -65,9 +65,9 @@ func fewDescriptors(t *testing.T, limit uint64) bool {
 	return true
 }
 
-// In a mount that several users may enter, no user can take all descriptors of the daemon. A
-// user who opens as many files as possible is refused (EMFILE) while the next user still opens
-// files, and the one after that. Closed files make room again. A refused operation has made no
+// In a mount that several users may enter, no user can take all descriptors of the daemon. When a
+// user who opens as many files as possible is refused (EMFILE), a second user can still open
+// files, and after that a third. Closed files make room again. A refused operation has made no
 // file and keeps no room.
 func TestDescriptorsAreShared(t *testing.T) {
 	const limit = 256

@@ -103,27 +103,27 @@ func completeEnv(o *Options, level Level, private privateDirs) []string {
 // a link that cannot be shown by the directory's own path. If no system directory is left in
 // PATH, it appends all of them: a directory of links shows only the files that the command needs.
 func insidePath(o *Options, path string) string {
-	var kept []string
+	var dirs []string
 	for _, dir := range filepath.SplitList(path) {
 		if !filepath.IsAbs(dir) {
 			continue
 		}
 		if o.shows(names.FollowLinks(o.Links, dir)) {
-			kept = append(kept, dir)
+			dirs = append(dirs, dir)
 			continue
 		}
-		if o.Map != Same || slices.Contains(kept, dir) {
+		if o.Map != Same || slices.Contains(dirs, dir) {
 			continue
 		}
 		if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir && o.shows(real) {
-			kept = append(kept, real)
+			dirs = append(dirs, real)
 		}
 	}
 	system := filepath.SplitList(systemPath)
-	if !slices.ContainsFunc(kept, func(dir string) bool { return slices.Contains(system, dir) }) {
-		kept = append(kept, system...)
+	if !slices.ContainsFunc(dirs, func(dir string) bool { return slices.Contains(system, dir) }) {
+		dirs = append(dirs, system...)
 	}
-	return strings.Join(kept, string(filepath.ListSeparator))
+	return strings.Join(dirs, string(filepath.ListSeparator))
 }
 
 // shows reports whether something of a directory, whose path passes no link, is shown inside.

@@ -171,8 +171,8 @@ type Options struct {
 	// stream that was closed when a Go program started looks like /dev/null, which the Go
 	// runtime has opened in its place. A nil stream is a pipe that Process exposes.
 	Stdin, Stdout, Stderr *os.File
-	// TTY gives the command a terminal of its own in place of those of the
-	// streams above that are terminals.
+	// TTY gives the command a terminal of its own in place of each stream
+	// above that is a terminal.
 	TTY bool
 	// JobControl makes this process stop and continue together with the command, as a job
 	// of the shell that started it. It is for a program that runs one command and nothing

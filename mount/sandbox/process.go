@@ -32,18 +32,18 @@ type Process struct {
 	jobControl bool
 	stops      chan struct{} // takes a token when the command is stopped
 
-	relay    relay
-	relays   sync.Once     // starts relay
-	relaying chan struct{} // closed when relay was started, or could not be
-	ours     [3]*os.File   // the caller's ends of streams that were not given
-	theirs   [3]*os.File   // the command's ends, until it has them
-	ended    chan struct{} // closed when the command has ended
-	unread   chan struct{} // closed by Leave
-	leave    sync.Once
-	dead     chan struct{} // closed when the init has ended
-	done     chan struct{} // closed when exit and err are set, at the very end
-	exit     Exit
-	err      error
+	relay       relay
+	relays      sync.Once     // starts relay
+	relaying    chan struct{} // closed when relay was started, or could not be
+	callerEnds  [3]*os.File   // of the pipes of streams that Options does not give
+	commandEnds [3]*os.File   // of all pipes, until the command has them
+	ended       chan struct{} // closed when the command has ended
+	unread      chan struct{} // closed by Leave
+	leave       sync.Once
+	dead        chan struct{} // closed when the init has ended
+	done        chan struct{} // closed when exit and err are set, at the very end
+	exit        Exit
+	err         error
 
 	mu     sync.Mutex // guards closed
 	closed bool       // of control
@@ -81,9 +81,9 @@ func (p *Process) Report() Report { return p.report }
 // Stdin returns the pipe to the command's standard input, nil if Options gave a
 // stream; the caller closes it. Stdout and Stderr return the pipes from the command in the same
 // way; they end when the command and its descendants have ended.
-func (p *Process) Stdin() *os.File  { return p.ours[0] }
-func (p *Process) Stdout() *os.File { return p.ours[1] } //nolint:revive // see Stdin
-func (p *Process) Stderr() *os.File { return p.ours[2] } //nolint:revive // see Stdin
+func (p *Process) Stdin() *os.File  { return p.callerEnds[0] }
+func (p *Process) Stdout() *os.File { return p.callerEnds[1] } //nolint:revive // see Stdin
+func (p *Process) Stderr() *os.File { return p.callerEnds[2] } //nolint:revive // see Stdin
 
 // Signal sends a signal to the command. The signals that a terminal or its shell sends (SIGINT,
 // SIGQUIT, SIGHUP, SIGTSTP, SIGCONT) go to the command's process group, as from a terminal.
@@ -207,21 +207,21 @@ func (p *Process) supervise(stop func() bool) {
 	close(p.done)
 }
 
-// closeTheirs closes the command's ends of the streams.
-func (p *Process) closeTheirs() {
-	for i, f := range p.theirs {
+// closeCommandEnds closes the command's ends of the pipes.
+func (p *Process) closeCommandEnds() {
+	for i, f := range p.commandEnds {
 		if f != nil {
 			f.Close()
-			p.theirs[i] = nil
+			p.commandEnds[i] = nil
 		}
 	}
 }
 
 // abandon closes everything of a command that was not started.
 func (p *Process) abandon() {
-	p.closeTheirs()
+	p.closeCommandEnds()
 	p.relay.abandon()
-	for _, f := range p.ours {
+	for _, f := range p.callerEnds {
 		if f != nil {
 			f.Close()
 		}

@@ -206,7 +206,7 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 	if err == nil {
 		err = p.startInit(l)
 	}
-	p.closeTheirs()
+	p.closeCommandEnds()
 	if err != nil {
 		p.abandon()
 		return nil, err
@@ -228,8 +228,8 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 // startInit starts the init.
 func (p *Process) startInit(l *launch) error {
 	if l.bwrapStderr != nil {
-		if p.theirs[2] != nil {
-			l.conf.Files[initproc.StderrFile], p.theirs[2] = l.passFile(p.theirs[2]), nil
+		if p.commandEnds[2] != nil {
+			l.conf.Files[initproc.StderrFile], p.commandEnds[2] = l.passFile(p.commandEnds[2]), nil
 		}
 		l.cmd.Stderr = l.bwrapStderr
 	}
@@ -248,9 +248,9 @@ func (p *Process) startInit(l *launch) error {
 		return failed("make a socket pair: %v", err)
 	}
 	p.control, p.sock, p.dead = os.NewFile(uintptr(pair[0]), "control socket"), pair[0], make(chan struct{})
-	theirs := os.NewFile(uintptr(pair[1]), "control socket")
-	defer theirs.Close() // otherwise this process would never see the end of the socket
-	l.cmd.ExtraFiles = append([]*os.File{theirs, conf}, l.files...)
+	initEnd := os.NewFile(uintptr(pair[1]), "control socket")
+	defer initEnd.Close() // otherwise this process would never see the end of the socket
+	l.cmd.ExtraFiles = append([]*os.File{initEnd, conf}, l.files...)
 	return p.spawn(l.cmd)
 }
 

@@ -67,13 +67,13 @@ func (p *Process) makeStreams(l *launch) error {
 		}
 	}
 	// The init has /dev/null where there is no pipe; a nil *os.File is no nil interface.
-	if f := p.theirs[0]; f != nil {
+	if f := p.commandEnds[0]; f != nil {
 		l.cmd.Stdin = f
 	}
-	if f := p.theirs[1]; f != nil {
+	if f := p.commandEnds[1]; f != nil {
 		l.cmd.Stdout = f
 	}
-	if f := p.theirs[2]; f != nil {
+	if f := p.commandEnds[2]; f != nil {
 		l.cmd.Stderr = f
 	}
 	return nil
@@ -90,19 +90,19 @@ func (p *Process) makePipe(l *launch, stream int, f *os.File) error {
 		// Then the command's uid can open /dev/stdout.
 		_ = r.Chown(int(l.o.UID), int(l.o.GID)) // the command also works without it
 	}
-	mine := r
+	callerEnd := r
 	if stream == 0 {
-		p.theirs[stream], mine = r, w
+		p.commandEnds[stream], callerEnd = r, w
 	} else {
-		p.theirs[stream] = w
+		p.commandEnds[stream] = w
 	}
 	switch {
 	case f == nil:
-		p.ours[stream] = mine
+		p.callerEnds[stream] = callerEnd
 	case stream == 0:
-		p.relay.stdin, p.relay.into = f, mine
+		p.relay.stdin, p.relay.into = f, callerEnd
 	default:
-		p.relay.outs = append(p.relay.outs, &copyJob{from: mine, to: f})
+		p.relay.outs = append(p.relay.outs, &copyJob{from: callerEnd, to: f})
 	}
 	return nil
 }

@@ -36,8 +36,9 @@ func NewTrust(pem []byte, hash string) *Trust {
 	return &Trust{PEM: pem, Hash: hash, java: java}
 }
 
-// These variables name files of authorities. Those of the first list replace the machine's
-// authorities, those of the second are added to the program's own.
+// These variables name files of authorities. A file that a variable of bundleVariables names
+// replaces the machine's authorities. A file that a variable of extraVariables names is added to
+// the program's own authorities.
 var (
 	bundleVariables = []string{
 		"SSL_CERT_FILE", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",

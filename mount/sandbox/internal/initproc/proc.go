@@ -179,16 +179,16 @@ func (b *builder) makeMasks() error {
 
 // mask hides one entry of /proc.
 func (b *builder) mask(proc int, e os.DirEntry) error {
-	name, over := e.Name(), emptyFile
+	name, cover := e.Name(), emptyFile
 	switch {
 	case name == "sys":
 		return b.rebind(sysDir, "/proc/"+name, hidingAttrs)
 	case e.IsDir():
-		over = emptyDir
+		cover = emptyDir
 	case e.Type()&os.ModeSymlink != 0: // hide its target
-		return b.rebind(over, "/proc/"+name, hidingAttrs)
+		return b.rebind(cover, "/proc/"+name, hidingAttrs)
 	}
 	// One call for each entry, because there are some thirty.
-	err := unix.Mount(ownFD(b.root)+over, ownFD(proc)+"/"+name, "", unix.MS_BIND, "")
+	err := unix.Mount(ownFD(b.root)+cover, ownFD(proc)+"/"+name, "", unix.MS_BIND, "")
 	return step(err, "hide /proc/%s", name)
 }
