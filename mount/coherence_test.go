@@ -126,16 +126,16 @@ func listAfterLookups(t *testing.T, lookups int) {
 	if !slices.Equal(got, all) {
 		t.Errorf("listed %q", got)
 	}
-	lookups := map[string]uint64{}
+	counts := map[string]uint64{}
 	nodes := m.view("code").all()
 	m.nodes.mu.Lock()
 	for _, n := range nodes {
-		lookups[n.name.name] = n.lookups
+		counts[n.name.name] = n.lookups
 	}
 	m.nodes.mu.Unlock()
 	for _, name := range all[1:] {
-		if lookups[name] != 1 {
-			t.Errorf("the kernel has %d look-ups of %s, want 1", lookups[name], name)
+		if counts[name] != 1 {
+			t.Errorf("the kernel has %d look-ups of %s, want 1", counts[name], name)
 		}
 	}
 	testkit.Until(t, "the new size", func() bool { return size(all[0]) == 6 })
