@@ -36,7 +36,7 @@ func TestSuspendedMount(t *testing.T) {
 		f, err := childfs.Open(bad("r/f"))
 		testkit.Must(t, err)
 		defer f.Close()
-		testkit.Must(t, mapped(t, f, 4, unix.PROT_READ).load())
+		testkit.Must(t, mapFile(t, f, 4, unix.PROT_READ).load())
 		for range 50 {
 			if _, err := childfs.ReadFile(bad("r/out")); err == nil {
 				t.Fatal("escaped")

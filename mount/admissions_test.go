@@ -67,7 +67,7 @@ func (a *asker) opendir() (*fuse.InHeader, uint64) {
 	return in, out.Fh
 }
 
-// readdir reads names of an open directory at an offset and returns the next one.
+// readdir reads names of an open directory at an offset and returns the next offset.
 func (a *asker) readdir(in *fuse.InHeader, fh, off uint64, plus bool) uint64 {
 	a.Helper()
 	list := fuse.NewDirEntryList(make([]byte, 4096), off)
@@ -88,8 +88,8 @@ func (a *asker) admissions() int64 {
 	return st.Ops
 }
 
-// requests are the kernel's requests, each a function that prepares it and returns
-// the request itself.
+// requests are the kernel's requests. Each function prepares a request and returns the function
+// that sends it.
 var requests = map[string]func(a *asker) func(){
 	"LOOKUP": func(a *asker) func() { return func() { a.node("f") } },
 	"LOOKUP of nothing": func(a *asker) func() {
@@ -347,10 +347,10 @@ func admissionsOf(t *testing.T, prepare func(a *asker) func()) int64 {
 	testkit.Must(t, os.Symlink("f", src("l")))
 	testkit.Must(t, os.Mkdir(src("empty"), 0o755))
 	testkit.Must(t, os.Mkdir(src("d"), 0o755))
-	for i := range 600 { // more than one answer holds, or one reading
+	for i := range 600 { // more than fit into one answer, or into one read of the source
 		testkit.Must(t, os.WriteFile(src(fmt.Sprintf("d/a name of some length, so that there are many readings %03d", i)), nil, 0o644))
 	}
-	a.node("f") // the mount's own watch of the directory is not the request's
+	a.node("f") // the mount begins to watch the directory here, not in the measured request
 	request := prepare(a)
 	before := a.admissions()
 	request()

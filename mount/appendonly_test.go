@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
-// appendOnly is a mount of a root that a log may write to, with a file of old
-// contents in it.
+// appendOnly mounts a root whose rights let programs create files and append to them, but not
+// overwrite them. It has a file "log" with old contents.
 func appendOnly(t *testing.T, level Level) *testMount {
 	m := newTestMount(t, guard.Create|guard.Append|guard.Read|guard.List, func(o *Options, _ *guard.Grant) { o.Level = level })
 	if err := childfs.WriteFile(filepath.Join(m.src, "log"), []byte("old\n"), 0o644); err != nil {

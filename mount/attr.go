@@ -34,7 +34,7 @@ func (r *request) fillAttrOut(n *node, info *vfs.Info, out *fuse.AttrOut) {
 	if r.alias != nil {
 		out.Ino = r.alias.ino
 	}
-	_, attr := n.view.timeouts(info, n.parentWatched())
+	_, attr := n.view.timeouts(info, n.hasWatchedParent())
 	out.SetTimeout(attr)
 }
 
@@ -51,10 +51,11 @@ func (fs *fileSystem) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *f
 	})
 }
 
-// refuseRead returns the error of a read that the root's rights do not allow, for a request for
-// the attributes that the kernel makes before it reads pages of an open file. Since Linux 6.19
-// the kernel turns every error of the READ itself into EIO, and programs would not get EACCES.
-// (fstat(2) names no handle.) A program that writes asks for the file's size by lseek(2).
+// refuseRead answers the GETATTR that the kernel sends before it reads pages of an open file. It
+// returns the error that the read would get if the root's rights do not allow it. Since Linux
+// 6.19 the kernel turns every error of the READ itself into EIO, and programs would not get
+// EACCES. A handle that can write is exempt: for it the kernel sends the same GETATTR in
+// lseek(2). fstat(2) names no handle.
 func (r *request) refuseRead(n *node, fh uint64) error {
 	if !n.isRegular() || n.own() != nil || !n.view.unreadable.Load() {
 		return nil
@@ -84,10 +85,10 @@ func (r *request) getattr(n *node, fh uint64, out *fuse.AttrOut) error {
 	return err
 }
 
-// stat reads the attributes through the handle. If the kernel names none, which it does not
-// always do, stat uses any handle of the node, or the directory if a program reads its names:
-// after each name that a program removes, the kernel asks for the directory's attributes.
-// Without these it reads them by path.
+// stat reads the attributes through the handle. The kernel does not always name one. Then stat
+// uses any handle of the node, or of a directory whose names a program reads: after each name
+// that a program removes, the kernel asks for the directory's attributes. If the node has no
+// handle, stat reads the attributes by path.
 func (r *request) stat(n *node, fh uint64) (info vfs.Info, err error) {
 	var open *vfs.File
 	if h := r.fs.files.get(fh); h != nil {
@@ -107,7 +108,7 @@ func (r *request) stat(n *node, fh uint64) (info vfs.Info, err error) {
 		return err
 	})
 	if names.Errno(err) == errNoPath {
-		// The same for a directory that a program has open.
+		// The path leads elsewhere: try a directory that a program has open.
 		if f := n.anyFile(); f != nil && r.borrow(f) {
 			return f.Stat(r, r.caller)
 		}
@@ -189,7 +190,7 @@ func (fs *fileSystem) Readlink(cancel <-chan struct{}, header *fuse.InHeader) (t
 			return nil
 		}
 		return r.byPathOrHandle(n, func(at vfs.At, f *vfs.File) error {
-			text, err := r.m.tree.ReadlinkWhere(r, r.caller, at, f, r.m.linkUsers(n))
+			text, err := r.m.tree.ReadlinkWhere(r, r.caller, at, f, r.m.whereOfLink(n))
 			target = []byte(text)
 			return err
 		})
@@ -210,20 +211,20 @@ func (r *request) byPathOrHandle(n *node, f func(at vfs.At, file *vfs.File) erro
 			return err
 		}
 	}
-	have := at.Held
-	if have == nil {
-		if have = n.anyFile(); have == nil || ok && r.isByPath(n) {
+	held := at.Held
+	if held == nil {
+		if held = n.anyFile(); held == nil || ok && r.isByPath(n) {
 			return err
 		}
-		if at.Held = have; ok {
+		if at.Held = held; ok {
 			if err = f(at, nil); names.Errno(err) != errNoPath {
 				return err
 			}
 		}
 	}
-	again := f(vfs.At{Path: have.Path(), ID: n.identity(), Epoch: n.view.epoch, Nameless: true}, have)
-	if names.Errno(again) != syscall.EBADF { // have was closed meanwhile
-		return again
+	handleErr := f(vfs.At{Path: held.Path(), ID: n.identity(), Epoch: n.view.epoch, Nameless: true}, held)
+	if names.Errno(handleErr) != syscall.EBADF { // held was closed meanwhile
+		return handleErr
 	}
 	return err
 }

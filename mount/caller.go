@@ -50,8 +50,8 @@ func groupsOf(pid uint32) []uint32 {
 }
 
 // isByPath reports whether the program seems to have named the file by a path; the kernel does
-// not say. After a change of the host, such a program means the file to which the path leads
-// now. A program with a descriptor means the file that it has open.
+// not say. After a change by the host, such a program means the file to which the path leads
+// now. A program that names a descriptor means the file that it has open.
 func (r *request) isByPath(n *node) bool {
 	if r.isTruncation && r.m.retries.hasOpened(r.from.Pid, n) || r.m.retries.hasDescriptor(r.from.Pid, n) {
 		return false
@@ -97,16 +97,16 @@ func namesPath(call string) bool {
 	return true
 }
 
-// sysSetxattrat is setxattrat(2), and those that follow are getxattrat, listxattrat and
-// removexattrat (Linux 6.13), on every architecture.
+// sysSetxattrat is the number of setxattrat(2) on every architecture. The three numbers after it
+// are those of getxattrat, listxattrat and removexattrat (Linux 6.13).
 const sysSetxattrat = 463
 
 // A request implements context.Context for its operation. The kernel sends an INTERRUPT
-// for every signal that reaches the thread that waits (fs/fuse/dev.c,
-// request_wait_answer), those that it handles included, and an answer of EINTR
-// goes to the program unchanged: FUSE has no restart. On a local file system
-// rename(2), mkdir(2), stat(2) and reads of files know no EINTR, so programs do
-// not expect it (Go's runtime sends itself a signal every few milliseconds). So an interrupted
+// for every signal that reaches the waiting thread (fs/fuse/dev.c, request_wait_answer), even
+// for a signal that the program handles. An answer of EINTR goes to the program unchanged: FUSE
+// has no restart. On a local file system rename(2), mkdir(2), stat(2) and reads of files know no
+// EINTR, so programs do not expect it, although signals are common: Go's runtime sends itself
+// one every few milliseconds. So an interrupted
 // operation goes on, unless its caller has been killed. A killed caller cannot end before its
 // request is answered, so it must not wait for a source that hangs.
 

@@ -45,8 +45,8 @@ func TestHostChangesBecomeVisible(t *testing.T) {
 	}
 }
 
-// The kernel sends FORGET for an answer while a look-up may have given the node out again. The
-// directory stays known, and watched.
+// The kernel may send FORGET for an earlier answer after a later look-up has returned the node
+// again. The directory then stays known, and watched.
 func TestForgottenLate(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
 	testkit.Must(t, childfs.Mkdir(filepath.Join(m.src, "d"), 0o755))
@@ -57,7 +57,7 @@ func TestForgottenLate(t *testing.T) {
 	d := code.child("d")
 	a := &asker{T: t, m: m}
 	a.ok(m.raw.Lookup(nil, a.in(code.id), "d", &fuse.EntryOut{}))
-	m.raw.Forget(d.id, 1) // of the answer before
+	m.raw.Forget(d.id, 1) // for the answer to Stat
 	if d.isForgotten() || m.nodes.find(d.id) != d {
 		t.Error("a node that the kernel holds was given up")
 	}
@@ -126,16 +126,16 @@ func listAfterLookups(t *testing.T, lookups int) {
 	if !slices.Equal(got, all) {
 		t.Errorf("listed %q", got)
 	}
-	told := map[string]uint64{}
+	counts := map[string]uint64{}
 	nodes := m.view("code").all()
 	m.nodes.mu.Lock()
 	for _, n := range nodes {
-		told[n.name.name] = n.lookups
+		counts[n.name.name] = n.lookups
 	}
 	m.nodes.mu.Unlock()
 	for _, name := range all[1:] {
-		if told[name] != 1 {
-			t.Errorf("%s was told %d times", name, told[name])
+		if counts[name] != 1 {
+			t.Errorf("the kernel has %d look-ups of %s, want 1", counts[name], name)
 		}
 	}
 	testkit.Until(t, "the new size", func() bool { return size(all[0]) == 6 })

@@ -17,8 +17,8 @@ type Transport string
 
 // The transports.
 const (
-	// TransportAuto is io_uring where io_uring is known to work, else plain. A daemon that
-	// runs as root switches io_uring on in such a kernel.
+	// TransportAuto is io_uring on kernels where io_uring is known to work, else plain. On
+	// such a kernel a daemon that runs as root switches io_uring on.
 	TransportAuto    Transport = "auto"
 	TransportIOUring Transport = "io_uring" // New fails if io_uring cannot be used
 	TransportPlain   Transport = "plain"    // readers of /dev/fuse
@@ -133,14 +133,15 @@ func (m *Mount) answerPoll(conn *transport.Conn) error {
 // notifier sends notifications to the kernel over the mount's connection.
 type notifier struct {
 	conn  *transport.Conn
-	known chan struct{} // closed when conn is set or connecting has failed; nil: there is no mount
+	ready chan struct{} // closed when conn is set or connecting has failed; nil: there is no mount
 }
 
-// connection waits until the connection is set: the connection answers requests before that,
-// and a revocation may have to take these answers back. It returns nil if there is none.
+// connection waits until conn is set, and returns it. The connection answers requests before
+// that, and a revocation may have to take these answers back. connection returns nil if there
+// is no mount.
 func (n *notifier) connection() *transport.Conn {
-	if n.known != nil {
-		<-n.known
+	if n.ready != nil {
+		<-n.ready
 	}
 	return n.conn
 }

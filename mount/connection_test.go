@@ -91,7 +91,7 @@ func TestNoRingsSaysWhy(t *testing.T) {
 		t.Fatal("no error")
 	}
 	if !errors.Is(err, mountpoint.ErrNoFUSE) {
-		t.Errorf("%v: it is not the machine's", err) // the exit code is another
+		t.Errorf("%v: it is no ErrNoFUSE, which decides the exit code", err)
 	}
 	for _, want := range []string{"--transport io_uring", "io_uring_setup: operation not permitted", "--transport auto"} {
 		if !strings.Contains(err.Error(), want) {

@@ -13,7 +13,7 @@
 // If the source of a root hangs, Invalidate waits for the root's requests no longer than its
 // context allows. It waits for pages and names no longer than half of guard.EndDeadline without
 // progress. A request that waits for a source known to be remote is answered when its root
-// ends, or when another root ends that the request concerned before.
+// ends, or when another root ends that the same request has read before.
 //
 // # Not promised
 //

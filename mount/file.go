@@ -45,9 +45,9 @@ func (fs *fileSystem) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	h.file.Close()
 }
 
-// openForWriting reports whether the file may be open for writing, and so may have a
+// isOpenForWriting reports whether the file may be open for writing, and so may have a
 // writable mapping: a mapping keeps its file open.
-func (n *node) openForWriting() bool {
+func (n *node) isOpenForWriting() bool {
 	if n.view.m.opt.Level == Max && !n.view.m.opt.ReadOnly && n.isRegular() {
 		return true // the kernel does not report opens
 	}
@@ -154,8 +154,8 @@ func (m *Mount) openFlags(watched bool) uint32 {
 // noPages returns the flag that keeps the kernel from caching pages for a descriptor that
 // must not overwrite data, or that appends. Each write then goes straight to the gate, and
 // the kernel refuses a shared mapping (ENODEV), whose stores the gate could not check. With
-// pages the kernel would split one write(2) that ends in another page than it begins, and
-// what the host appends meanwhile would land between the parts.
+// pages the kernel would split a write(2) at page boundaries, and what the host appends
+// meanwhile would land between the parts.
 func noPages(f *vfs.File) uint32 {
 	if f.NoOverwriting() || f.Writable() && f.Appending() {
 		return fuse.FOPEN_DIRECT_IO
@@ -178,7 +178,7 @@ func (fs *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Op
 			return err
 		}
 		out.Fh = fs.newHandle(n, f)
-		out.OpenFlags = noPages(f) | fs.m.openFlags(n.parentWatched())
+		out.OpenFlags = noPages(f) | fs.m.openFlags(n.hasWatchedParent())
 		return nil
 	})
 }
@@ -204,7 +204,7 @@ func (fs *fileSystem) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byt
 func (fs *fileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
 	begin, cached := fs.begin, in.WriteFlags&fuse.WRITE_CACHE != 0
 	if cached {
-		begin = fs.beginUnseen
+		begin = fs.beginUnobserved
 	}
 	r := begin(cancel, &in.InHeader)
 	defer r.end()

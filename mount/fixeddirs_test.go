@@ -16,8 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// fixedDir is a mount with a fixed directory, which is held as by a bind. A directory of the
-// host is granted as root "top", and shows in the fixed directory.
+// fixedDir makes a mount with one fixed directory. at is a path to this directory by a
+// descriptor, which holds it as a bind mount would. The fixed directory shows the root "top"
+// once a test has granted host, a directory of the host, under this name.
 func fixedDir(t *testing.T, spare bool) (m *testMount, at, host string) {
 	t.Helper()
 	host, err := filepath.EvalSymlinks(t.TempDir())
@@ -53,7 +54,7 @@ func bothKinds(t *testing.T, f func(t *testing.T, spare bool)) {
 
 // A fixed directory is the same inode before, while and after it shows a root. It shows each
 // root at once, with the root's own rights, and is empty without one.
-func TestShown(t *testing.T) {
+func TestFixedDirShowsRoots(t *testing.T) {
 	bothKinds(t, func(t *testing.T, spare bool) {
 		m, at, host := fixedDir(t, spare)
 		ino := inode(t, at)
@@ -61,7 +62,7 @@ func TestShown(t *testing.T) {
 			if got := listed(t, at); len(got) != 0 {
 				t.Fatalf("without a root there is %v", got)
 			}
-			if err := childfs.WriteFile(at+"/new", nil, 0o644); !notMine(err) {
+			if err := childfs.WriteFile(at+"/new", nil, 0o644); !isUnchangeable(err) {
 				t.Errorf("making a file without a root: %v", err)
 			}
 			m.grant(t, "top", host, rights)
@@ -74,7 +75,7 @@ func TestShown(t *testing.T) {
 			if got := inode(t, at); got != ino {
 				t.Errorf("its number is %d, was %d", got, ino)
 			}
-			changes(t, at, host, rights)
+			tryChanges(t, at, host, rights)
 			held, err := childfs.Open(at + "/f")
 			testkit.Must(t, err)
 			dir, err := childfs.Open(at)
@@ -106,8 +107,8 @@ func inode(t *testing.T, path string) uint64 {
 	return st.Ino
 }
 
-// changes tries the operations that change a directory, and reverts them.
-func changes(t *testing.T, at, host string, rights guard.Rights) {
+// tryChanges tries the operations that change a directory, and reverts them.
+func tryChanges(t *testing.T, at, host string, rights guard.Rights) {
 	t.Helper()
 	try := func(what string, err error) {
 		t.Helper()
@@ -138,9 +139,9 @@ func changes(t *testing.T, at, host string, rights guard.Rights) {
 		}
 	}
 	for _, name := range []string{"new", "link", "sym", "node"} {
-		try("unlink "+name, unlinked(rights, at+"/"+name))
+		try("unlink "+name, removeCreated(rights, at+"/"+name))
 	}
-	try("rmdir", unlinked(rights, at+"/dir"))
+	try("rmdir", removeCreated(rights, at+"/dir"))
 }
 
 func has(t *testing.T, at, attr string, b []byte) bool {
@@ -149,17 +150,18 @@ func has(t *testing.T, at, attr string, b []byte) bool {
 	return err == nil && n == len(b)
 }
 
-// unlinked removes the file that was made. If none could be made, there is nothing to try.
-func unlinked(rights guard.Rights, path string) error {
+// removeCreated removes a file that the test has created. With rights that do not allow changes
+// there is no such file, and removeCreated returns EROFS without a call.
+func removeCreated(rights guard.Rights, path string) error {
 	if !rights.Mutating() {
 		return unix.EROFS
 	}
 	return childfs.Remove(path)
 }
 
-// Changes by the host in the root are seen through the fixed directory as through any other: of
-// names, contents and absent names.
-func TestShownFollowsHost(t *testing.T) {
+// Changes by the host in the root are seen through the fixed directory as through any other
+// directory: changes of names, of contents and of absent names.
+func TestFixedDirFollowsHost(t *testing.T) {
 	bothKinds(t, func(t *testing.T, spare bool) {
 		m, at, host := fixedDir(t, spare)
 		m.grant(t, "top", host, guard.ReadOnly)
@@ -181,7 +183,7 @@ func TestShownFollowsHost(t *testing.T) {
 
 // If a name is absent from a root that a fixed directory shows, this absence is not cached for
 // the next root, nor for the same root when it is granted again.
-func TestShownKeepsNoAbsence(t *testing.T) {
+func TestFixedDirKeepsNoAbsence(t *testing.T) {
 	m, at, host := fixedDir(t, true)
 	absent := func(name string, want bool) {
 		t.Helper()
@@ -205,7 +207,7 @@ func TestShownKeepsNoAbsence(t *testing.T) {
 
 // A root inside the root that a fixed directory shows has its own rights, whichever was granted
 // first, and stays when the outer root ends.
-func TestShownInner(t *testing.T) {
+func TestFixedDirWithInnerRoot(t *testing.T) {
 	m, at, host := fixedDir(t, false)
 	testkit.Must(t, childfs.WriteFile(host+"/sub/g", []byte("g"), 0o644))
 	inner := func() {

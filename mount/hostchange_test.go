@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// unnotified runs f while the kernel is notified of no change of the host.
-func (m *testMount) unnotified(f func()) {
+// withoutNotifications runs f while the kernel is notified of no change by the host.
+func (m *testMount) withoutNotifications(f func()) {
 	m.delivery.mu.Lock()
 	defer m.delivery.mu.Unlock()
 	f()
@@ -128,9 +128,10 @@ func (h hostFile) has(isDone func(*unix.Stat_t, func(string) string) bool) bool 
 	})
 }
 
-// changedByHost runs a test for each change of a name that the host can make, once when the
-// kernel knows of the change, and once before.
-func changedByHost(t *testing.T, run func(t *testing.T, m *testMount, change string, changed func(f func()))) {
+// forEachHostChange runs a test for each change of a name that the host can make. The test calls
+// afterChange, which makes the change and runs f: in one case after the kernel was notified of
+// the change, in the other before.
+func forEachHostChange(t *testing.T, run func(t *testing.T, m *testMount, change string, afterChange func(f func()))) {
 	for _, level := range []Level{Strict, Audit} {
 		for change, do := range map[string]func(name string) error{
 			"removed":  os.Remove,
@@ -161,7 +162,7 @@ func changedByHost(t *testing.T, run func(t *testing.T, m *testMount, change str
 							f()
 							return
 						}
-						m.unnotified(func() {
+						m.withoutNotifications(func() {
 							testkit.Must(t, do(name))
 							f()
 						})
@@ -172,20 +173,20 @@ func changedByHost(t *testing.T, run func(t *testing.T, m *testMount, change str
 	}
 }
 
-// A descriptor stays that of its file, whatever the host does with the name: changes through
-// the descriptor change that file.
+// A descriptor refers to the same file whatever the host does with the file's name: changes
+// through the descriptor change that file.
 func TestDescriptorsOutliveNames(t *testing.T) {
 	for name, c := range nodeChanges {
 		t.Run(name, func(t *testing.T) {
 			if name == "chown" && os.Geteuid() != 0 {
 				t.Skip("only root gives a file to a group that it is not in")
 			}
-			changedByHost(t, func(t *testing.T, m *testMount, _ string, changed func(func())) {
+			forEachHostChange(t, func(t *testing.T, m *testMount, _ string, afterChange func(func())) {
 				host := openHost(t, filepath.Join(m.src, "p/f"))
 				f, err := childfs.OpenFile(filepath.Join(m.root, "p/f"), os.O_RDWR, 0)
 				testkit.Must(t, err)
 				defer f.Close()
-				changed(func() {
+				afterChange(func() {
 					if err := c.byFile(int(f.Fd())); err != nil {
 						t.Errorf("by descriptor: %v", err)
 					}
@@ -206,13 +207,13 @@ func TestNamesLeadToTheFileThatHasThem(t *testing.T) {
 			if name == "chown" && os.Geteuid() != 0 {
 				t.Skip("only root gives a file to a group that it is not in")
 			}
-			changedByHost(t, func(t *testing.T, m *testMount, change string, changed func(func())) {
+			forEachHostChange(t, func(t *testing.T, m *testMount, change string, afterChange func(func())) {
 				path := filepath.Join(m.root, "p/f")
 				old := openHost(t, filepath.Join(m.src, "p/f"))
 				f, err := childfs.OpenFile(path, os.O_RDWR, 0)
 				testkit.Must(t, err)
 				defer f.Close()
-				changed(func() {
+				afterChange(func() {
 					err := c.byPath(path)
 					if old.has(c.isDone) {
 						t.Error("the file that had the name was changed")
@@ -234,19 +235,19 @@ func TestNamesLeadToTheFileThatHasThem(t *testing.T) {
 }
 
 // A write to a file by name reaches the file that has the name. This holds even if the host has
-// replaced, moved or removed the file that the kernel knows, and a program has that one open.
+// replaced, moved or removed the file that the kernel knows, while a program has that file open.
 func TestNoWriteByNameIsLost(t *testing.T) {
 	for name, flags := range map[string]int{
 		"append": os.O_WRONLY | os.O_APPEND, "append or create": os.O_WRONLY | os.O_APPEND | os.O_CREATE,
 		"truncate": os.O_WRONLY | os.O_TRUNC | os.O_CREATE, "update": os.O_RDWR | os.O_CREATE,
 	} {
 		t.Run(name, func(t *testing.T) {
-			changedByHost(t, func(t *testing.T, m *testMount, change string, changed func(func())) {
+			forEachHostChange(t, func(t *testing.T, m *testMount, change string, afterChange func(func())) {
 				path, host := filepath.Join(m.root, "p/f"), filepath.Join(m.src, "p/f")
 				reader, err := childfs.Open(path)
 				testkit.Must(t, err)
 				defer reader.Close()
-				changed(func() {
+				afterChange(func() {
 					f, err := childfs.OpenFile(path, flags, 0o644)
 					if err == nil {
 						defer f.Close()
@@ -275,12 +276,12 @@ func TestNoWriteByNameIsLost(t *testing.T) {
 
 // A descriptor's name in /proc leads to its file, too, if the file lies in the root.
 func TestReopeningByDescriptor(t *testing.T) {
-	changedByHost(t, func(t *testing.T, m *testMount, _ string, changed func(func())) {
+	forEachHostChange(t, func(t *testing.T, m *testMount, _ string, afterChange func(func())) {
 		host := openHost(t, filepath.Join(m.src, "p/f"))
 		f, err := childfs.Open(filepath.Join(m.root, "p/f"))
 		testkit.Must(t, err)
 		defer f.Close()
-		changed(func() {
+		afterChange(func() {
 			for range 2 {
 				again, err := childfs.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_WRONLY|os.O_APPEND, 0)
 				testkit.Must(t, err)
@@ -296,7 +297,7 @@ func TestReopeningByDescriptor(t *testing.T) {
 	})
 }
 
-// The kernel tries a path again once after ESTALE. Even if the host saves a file, or exchanges
+// The kernel retries a path only once after ESTALE. Even if the host saves a file, or exchanges
 // directories, before each request of the kernel, no program sees ESTALE.
 func TestNoStaleWhileTheHostChanges(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {

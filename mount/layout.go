@@ -43,14 +43,14 @@ type Layout struct {
 	Missing func(path string)
 }
 
-// layoutIndex has the places of the roots in a ByPath layout, for one version of the registry.
-// Paths in it are relative to the mountpoint.
+// layoutIndex has the locations of the roots in a ByPath layout, for one version of the
+// registry. Paths in it are relative to the mountpoint.
 type layoutIndex struct {
 	m *Mount
 
-	mu      sync.Mutex // guards the fields below
-	version uint64
-	known   bool
+	mu       sync.Mutex // guards the fields below
+	version  uint64
+	computed bool // for version; false: never yet
 	// dirs are the directories of the mount's own, by path, with the entries of each. A
 	// directory stays when its last root goes: it may be a process's working directory.
 	dirs map[string]map[string]layoutEntry
@@ -63,9 +63,9 @@ type layoutIndex struct {
 type layoutEntry struct {
 	root   guard.RootName
 	target string
-	live   bool
-	file   bool
-	id     rules.Identity
+	live   bool           // false: the root, or the root that the link belongs to, is not live
+	isFile bool           // root is a single file
+	id     rules.Identity // of root
 }
 
 // entries returns the entries of a directory of the mount's own, by name.
@@ -90,12 +90,12 @@ func (p *layoutIndex) nestedRoot(outer guard.RootName, rel func() string) guard.
 // updateLocked computes the layout again if the registry has changed.
 func (p *layoutIndex) updateLocked() {
 	version := p.m.reg.Version()
-	if p.known && p.version == version {
+	if p.computed && p.version == version {
 		return
 	}
 	old := p.dirs
 	p.dirs = map[string]map[string]layoutEntry{"": {}}
-	p.version, p.known = version, true
+	p.version, p.computed = version, true
 	for dir := range old {
 		p.addParentsLocked(dir)
 	}
@@ -110,7 +110,7 @@ func (p *layoutIndex) updateLocked() {
 	for _, st := range p.m.reg.RootsOf(p.m.opt.Subject) {
 		if resolved := trim(st.Grant.Resolved); resolved != "" {
 			at[resolved] = st.Grant.Root
-			p.addLocked(resolved, layoutEntry{root: st.Grant.Root, live: st.State == guard.Live, file: st.FileRoot, id: st.ID})
+			p.addLocked(resolved, layoutEntry{root: st.Grant.Root, live: st.State == guard.Live, isFile: st.FileRoot, id: st.ID})
 			if granted := trim(st.Grant.Dir.Raw()); granted != resolved && trim(names.FollowLinks(links, st.Grant.Dir.Raw())) == granted {
 				p.addLocked(granted, layoutEntry{target: st.Grant.Resolved, live: st.State == guard.Live})
 			}
@@ -158,23 +158,23 @@ func (p *layoutIndex) addParentsLocked(dir string) {
 
 func trim(p string) string { return strings.Trim(p, "/") }
 
-// lookupPlace finds a name in a directory of the mount's own, in a ByPath layout.
-func (r *request) lookupPlace(dir *node, name string, out *fuse.EntryOut) error {
+// lookupLayout finds a name in a directory of the mount's own, in a ByPath layout.
+func (r *request) lookupLayout(dir *node, name string, out *fuse.EntryOut) error {
 	at := dir.own().path
-	what, ok := r.m.layout.entries(at)[name]
+	entry, ok := r.m.layout.entries(at)[name]
 	switch {
 	case !ok:
 		if f := r.m.opt.Layout.Missing; f != nil {
 			f("/" + path.Join(at, name))
 		}
 		return syscall.ENOENT
-	case what.root != "" && (what.file || at != "" || !r.m.isFixed(name)):
-		return r.lookupRoot(dir, name, what.root, out)
-	case what.target != "":
-		if !what.live {
+	case entry.root != "" && (entry.isFile || at != "" || !r.m.isTop(name)):
+		return r.lookupRoot(dir, name, entry.root, out)
+	case entry.target != "":
+		if !entry.live {
 			return syscall.ENOENT
 		}
-		r.m.fillOwn(r.m.publishOwn(dir, name, unix.S_IFLNK, what.target, out), &out.Attr)
+		r.m.fillOwn(r.m.publishOwn(dir, name, unix.S_IFLNK, entry.target, out), &out.Attr)
 		return nil
 	}
 	return r.lookupOwnDir(dir, name, out)
@@ -195,10 +195,10 @@ func (n *node) nestedRootAt(name string) guard.RootName {
 	})
 }
 
-// Refresh makes the kernel look a root's path up again. It drops the first name on the way
-// to the root that has no node, since the kernel may know it as absent, or else the root's
-// own name. The caller calls Refresh after a root was added, or after the file of a
-// single-file root was replaced, because a process may have bound the old one.
+// Refresh makes the kernel look a root's path up again. It drops the first name on the way to
+// the root that has no node, since the kernel may know this name as absent. If every name has a
+// node, it drops the root's own name. The caller calls Refresh after a root was added, or after
+// the file of a single-file root was replaced, because a process may have bound the old file.
 func (m *Mount) Refresh(root guard.RootName) {
 	st, ok := m.reg.Lookup(root)
 	if !ok {
@@ -216,8 +216,8 @@ func (m *Mount) Refresh(root guard.RootName) {
 			if at.own() != nil {
 				child = m.childrenOfOwn(at)[elem]
 			}
-			if !more && child != nil && at == m.top && m.isFixed(elem) {
-				m.invalidateShown(child)
+			if !more && child != nil && at == m.top && m.isTop(elem) {
+				m.invalidateFixed(child)
 				break
 			}
 			if !more || child == nil {

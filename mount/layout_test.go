@@ -60,9 +60,9 @@ func listed(t *testing.T, dir string) []string {
 	return out
 }
 
-// notMine reports whether an error is the one for a change in a directory that no program can
+// isUnchangeable reports whether an error is that of a change in a directory that no program can
 // change. The kernel checks the directory's mode first, unless the caller may override it.
-func notMine(err error) bool {
+func isUnchangeable(err error) bool {
 	return errors.Is(err, unix.EROFS) || os.Geteuid() != 0 && errors.Is(err, unix.EACCES)
 }
 
@@ -86,7 +86,7 @@ func TestByPath(t *testing.T) {
 			"mkdir": childfs.Mkdir(filepath.Join(way, "new"), 0o755), "rmdir": childfs.SysRmdir(filepath.Join(way, elem)),
 			"create": childfs.WriteFile(filepath.Join(way, "new"), nil, 0o644), "rename": childfs.Rename(filepath.Join(way, elem), filepath.Join(way, "x")),
 		} {
-			if !notMine(err) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EXDEV) {
+			if !isUnchangeable(err) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EXDEV) {
 				t.Errorf("%s in %s: %v", what, way, err)
 			}
 		}
@@ -262,7 +262,8 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// useAsUser uses a mount whose files are another user's as that user, in the child.
+// useAsUser changes files of a mount in the child process, as the user to whom all files of the
+// mount seem to belong.
 var useAsUser = childfs.In("useAsUser", func(uid int, root string) error {
 	return asUser(uid, func() error {
 		err := errors.Join(
@@ -277,7 +278,7 @@ var useAsUser = childfs.In("useAsUser", func(uid int, root string) error {
 	})
 })
 
-// asUser runs f on a thread that belongs to another user and then ends.
+// asUser runs f on a new thread that becomes another user. The thread ends with f.
 func asUser(uid int, f func() error) error {
 	done := make(chan error)
 	go func() {

@@ -47,7 +47,7 @@ func (s *stops) next(t *testing.T, at step, root guard.RootName) *pause {
 	return p
 }
 
-// goOn lets the request continue, and later ones pass.
+// goOn lets the request continue. It may be called again.
 func (p *pause) goOn() {
 	select {
 	case <-p.resume:
@@ -77,17 +77,17 @@ func await[T any](t *testing.T, held *pause, answered <-chan T) {
 	}
 }
 
-// begin runs f beside the test.
+// begin runs f concurrently with the test.
 func begin[T any](f func() T) <-chan T {
 	done := make(chan T, 1)
 	go func() { done <- f() }()
 	return done
 }
 
-// lateViews are the requests that look a view up while other requests go on: the kernel
-// asks again for a name without the directory's lock, and for the attributes of a fixed
-// directory.
-var lateViews = []struct {
+// viewLookups are requests that look up the view of a root without the lock of a directory, so
+// that other requests run at the same time: the kernel revalidates a name, or asks for the
+// attributes of a fixed directory.
+var viewLookups = []struct {
 	name   string
 	level  Level
 	layout Layout
@@ -101,9 +101,9 @@ var lateViews = []struct {
 
 // R070: a request learns the present lifetime of a root, and continues after the root was
 // revoked and granted again. It does not affect the new lifetime: the next revocation ends
-// everything that was given out in that.
+// everything that was given out in the new lifetime.
 func TestRevokeAfterALateLookup(t *testing.T) {
-	for _, c := range lateViews {
+	for _, c := range viewLookups {
 		t.Run(c.name, func(t *testing.T) {
 			var held stops
 			var grant guard.Grant
@@ -131,7 +131,7 @@ func TestRevokeAfterALateLookup(t *testing.T) {
 			f, err := childfs.OpenFile(name, os.O_RDWR, 0)
 			testkit.Must(t, err)
 			defer f.Close()
-			page := mapped(t, f, 4, unix.PROT_READ|unix.PROT_WRITE)
+			page := mapFile(t, f, 4, unix.PROT_READ|unix.PROT_WRITE)
 			testkit.Must(t, page.load())
 			lookup.goOn()
 			t.Log("the late request:", <-late)
@@ -139,7 +139,7 @@ func TestRevokeAfterALateLookup(t *testing.T) {
 			after, err := childfs.Open(name)
 			testkit.Must(t, err)
 			defer after.Close()
-			pageAfter := mapped(t, after, 4, unix.PROT_READ)
+			pageAfter := mapFile(t, after, 4, unix.PROT_READ)
 			testkit.Must(t, pageAfter.load())
 
 			testkit.Must(t, second(m.reg.Revoke(context.Background(), "code")))
@@ -170,7 +170,7 @@ func TestGrantAgainDuringARevocation(t *testing.T) {
 	f, err := childfs.Open(name)
 	testkit.Must(t, err)
 	defer f.Close()
-	page := mapped(t, f, 4, unix.PROT_READ)
+	page := mapFile(t, f, 4, unix.PROT_READ)
 	testkit.Must(t, page.load())
 
 	path, err := guard.NewPath("code", "f")
@@ -191,9 +191,9 @@ func TestGrantAgainDuringARevocation(t *testing.T) {
 	}
 }
 
-// R070: from its first request on, which may come before New returns, a mount is registered as
-// a view, so that it hears of changes.
-func TestMountIsToldFromItsFirstRequest(t *testing.T) {
+// R070: a mount is registered as a view before its first request, which may come before New
+// returns. So the registry asks it about every change.
+func TestMountIsAViewFromItsFirstRequest(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil && os.Getenv("CI") == "" {
 		t.Skip(err)
 	}

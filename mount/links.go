@@ -14,9 +14,9 @@ import (
 // to a path that Options.Visible allows is shown. Any other such link is refused, so that
 // its text reveals no other host path.
 
-// linkUsers returns the directories from which programs walk the node, a link, and the targets
-// that they may see.
-func (m *Mount) linkUsers(n *node) vfs.Where {
+// whereOfLink returns the directories that hold a link, from which programs walk its target, and
+// the targets that programs may see.
+func (m *Mount) whereOfLink(n *node) vfs.Where {
 	where := vfs.Where{Holders: n.holders}
 	if m.opt.Visible != nil {
 		where.Shows = func(dir guard.Path, target string) bool {
@@ -28,7 +28,7 @@ func (m *Mount) linkUsers(n *node) vfs.Where {
 }
 
 // holders returns the directories of all names by which the kernel may know the node. A
-// directory without a path counts as the root.
+// directory without a path counts as the root's directory.
 func (n *node) holders() (dirs []guard.Path) {
 	for _, name := range n.names() {
 		at, ok := name.dir.path()
@@ -43,7 +43,7 @@ func (n *node) holders() (dirs []guard.Path) {
 // ShowsLink reports whether a mount of the registry shows a link in the directory dir of a
 // root, although its target leaves the root. dest is the path to which the target leads, as
 // text. Only text is judged. A target with ".." after a name is refused: cleaning the text
-// removes the name, which may itself be a link, and which the text would reveal.
+// removes the name. The name may itself be a link, and the text of the target would reveal it.
 func (o *Options) ShowsLink(reg *guard.Registry, dir guard.Path, target string) (dest string, shown bool) {
 	dest = path.Clean(target)
 	relative := !strings.HasPrefix(target, "/")

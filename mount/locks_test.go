@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A lock taken on the host is seen through the mount and the other way round,
-// with --locks host; with --locks local the two do not meet. R075.
+// With --locks host a lock taken on the host is seen through the mount and the other way round.
+// With --locks local, locks on the host and in the mount do not affect each other. R075.
 func TestLocksReachTheHost(t *testing.T) {
 	for _, where := range []Locks{LocksLocal, LocksHost} {
 		t.Run(where.String(), func(t *testing.T) {

@@ -59,13 +59,13 @@ func (r *request) lookup(dir *node, name string, out *fuse.EntryOut) error {
 	if nested := dir.nestedRootAt(name); nested != "" {
 		return r.lookupRoot(dir, name, nested, out)
 	}
-	again := r.m.retries.beginLookup(r.from.Pid, dir)
+	takeRef := r.m.retries.beginLookup(r.from.Pid, dir)
 	at, ok := r.pathOf(dir)
 	if !ok {
 		return dir.errnoWithoutPath()
 	}
 	watched := dir.ensureWatched()
-	ref, info, err := r.lookUp(at, name, again)
+	ref, info, err := r.lookupInTree(at, name, takeRef)
 	if err != nil {
 		// Not in a fixed directory: it outlives its root, and the kernel could not be made to
 		// drop a cached absence in it.
@@ -81,14 +81,14 @@ func (r *request) lookup(dir *node, name string, out *fuse.EntryOut) error {
 		r.m.retries.add(r.from.Pid, n, ref)
 	}
 	n.awaitWithdrawal()
-	n.kept.Store(out.AttrTimeout() == keepTimeout)
+	n.attrsCached.Store(out.AttrTimeout() == keepTimeout)
 	return nil
 }
 
-// lookUp looks a name up in a directory. In the second walk of a path (see retries) it also
-// returns a reference to the file, unless no more files can be open.
-func (r *request) lookUp(at vfs.At, name string, again bool) (ref *vfs.File, info vfs.Info, err error) {
-	if again {
+// lookupInTree looks a name up in a directory. If takeRef is set (see retries), it also returns
+// a reference to the file, unless no more files can be open.
+func (r *request) lookupInTree(at vfs.At, name string, takeRef bool) (ref *vfs.File, info vfs.Info, err error) {
+	if takeRef {
 		ref, info, err = r.m.tree.LookupRef(r, r.caller, at, name)
 		if errno := names.Errno(err); errno != syscall.ENFILE && errno != syscall.EMFILE {
 			return ref, info, err
@@ -103,7 +103,7 @@ func (r *request) lookUp(at vfs.At, name string, again bool) (ref *vfs.File, inf
 func (r *request) publishFound(dir *node, name string, info *vfs.Info, watched bool, out *fuse.EntryOut) *node {
 	n, before := dir.view.publish(dir, name, info, false, out)
 	n.noteLocation(before, location{dir, name})
-	n.placed(dir)
+	n.rewatchIn(dir)
 	n.nameRestored()
 	n.fillEntry(out, info, watched)
 	return n

@@ -67,8 +67,9 @@ func withPipe(f func(r, w int) error) error {
 	return f(ends[0], ends[1])
 }
 
-// mapped maps the beginning of an open file, shared; the mapping keeps the file.
-func mapped(t *testing.T, f *childfs.File, size, prot int) *mapping {
+// mapFile makes a shared mapping of the beginning of an open file. The mapping keeps the file
+// open.
+func mapFile(t *testing.T, f *childfs.File, size, prot int) *mapping {
 	t.Helper()
 	id, err := mapPage(int(f.Fd()), size, prot)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // own. Over the bound the least recently used descriptor is closed, but not that of a file
 // without a name: such a file could not be opened again for a program that still holds it.
 type fileCache struct {
-	mu       sync.Mutex // guards the fields below, and cached and listed of nodes
+	mu       sync.Mutex // guards the fields below, and cached and lruElem of nodes
 	lru      list.List  // of *node, most recent first
 	max      int
 	nameless int // descriptors of files without a name, outside the list
@@ -61,11 +61,14 @@ func (r *request) openCached(n *node, flags int) (*vfs.File, error) {
 }
 
 // openByPathOrHandle opens the file by its path. If the path no longer leads to the file, it
-// opens the file through what a look-up of the thread has found. Else the answer is ESTALE,
-// upon which the kernel looks the name up again: the program may have asked for the file that
-// has the name now. If that leads here once more, or the node has no name, the file is opened
-// through an open descriptor of it. At level Max this is no open(2), and the kernel does not
-// try again.
+// reopens a descriptor of the file:
+//   - the descriptor that pathOf has found for the thread;
+//   - for a node without a path, any descriptor of the node;
+//   - at level Max any descriptor of the node, because the request is not an open(2), and the
+//     kernel would not try again.
+//
+// Without a descriptor the answer is ESTALE. The kernel then looks the name up again: the
+// program may mean the file that has the name now.
 func (r *request) openByPathOrHandle(n *node, flags int) (*vfs.File, error) {
 	err := error(errNoPath)
 	at, ok := r.pathOf(n)
@@ -76,18 +79,18 @@ func (r *request) openByPathOrHandle(n *node, flags int) (*vfs.File, error) {
 			return f, err
 		}
 	}
-	have := at.Held
-	if have == nil && (!ok || r.m.opt.Level == Max) {
-		have = n.anyFile()
+	held := at.Held
+	if held == nil && (!ok || r.m.opt.Level == Max) {
+		held = n.anyFile()
 	}
-	if have == nil {
+	if held == nil {
 		return nil, err
 	}
-	f, again := have.Reopen(r, r.caller, flags, vfs.Reopening{Read: r.m.opt.Level == Max})
-	if names.Errno(again) == syscall.EBADF {
-		return nil, err // have was closed meanwhile
+	f, reopenErr := held.Reopen(r, r.caller, flags, vfs.Reopening{Read: r.m.opt.Level == Max})
+	if names.Errno(reopenErr) == syscall.EBADF {
+		return nil, err // held was closed meanwhile
 	}
-	return f, again
+	return f, reopenErr
 }
 
 // use returns the node's own descriptor if it has the access mode, and marks it as used.
@@ -98,8 +101,8 @@ func (k *fileCache) use(n *node, write bool) *vfs.File {
 	if e.cached == nil || write && !e.cached.Writable() || !write && !e.cached.Readable() {
 		return nil
 	}
-	if e.listed != nil {
-		k.lru.MoveToFront(e.listed)
+	if e.lruElem != nil {
+		k.lru.MoveToFront(e.lruElem)
 	}
 	return e.cached
 }
@@ -114,15 +117,15 @@ func (k *fileCache) add(n *node, f *vfs.File) *vfs.File {
 		closing = append(closing, e.cached)
 	}
 	e.cached = f
-	if e.listed == nil {
-		e.listed = k.lru.PushFront(n)
+	if e.lruElem == nil {
+		e.lruElem = k.lru.PushFront(n)
 	}
 	for k.lru.Len() > k.max {
 		last := k.lru.Back()
 		old := last.Value.(*node)
 		oe := old.extra()
 		k.lru.Remove(last)
-		oe.listed = nil
+		oe.lruElem = nil
 		if old.parent().dir == nil {
 			k.nameless++
 			continue
@@ -146,9 +149,9 @@ func (k *fileCache) drop(n *node) {
 	k.mu.Lock()
 	f := e.cached
 	e.cached = nil
-	if e.listed != nil {
-		k.lru.Remove(e.listed)
-		e.listed = nil
+	if e.lruElem != nil {
+		k.lru.Remove(e.lruElem)
+		e.lruElem = nil
 	} else if f != nil {
 		k.nameless--
 	}

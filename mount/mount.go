@@ -51,10 +51,10 @@ type Mount struct {
 	retries    retries
 	watcher    *watch.SourceWatcher // nil at level Strict: the kernel caches nothing
 	delivery   *delivery            // of the events that watcher reports
-	noWatches  sync.Once
-	lostEvents sync.Once     // for the log
-	refs       atomic.Int64  // see maxRefs
-	served     chan struct{} // closed when the kernel's connection has ended
+	noWatches  sync.Once            // for one log line
+	lostEvents sync.Once            // for one log line
+	refs       atomic.Int64         // see maxRefs
+	served     chan struct{}        // closed when the kernel's connection has ended
 
 	mu sync.Mutex // guards the fields below
 	// views has one view for each lifetime of a root, the latest last. The view of an ended
@@ -115,10 +115,10 @@ func (m *Mount) serve() error {
 	m.layout.m = m
 	m.spares = make([]atomic.Pointer[guard.RootName], m.opt.Layout.Spare)
 	m.raw = newFileSystem(m, &m.notifier)
-	m.notifier.known = make(chan struct{})
+	m.notifier.ready = make(chan struct{})
 	m.reg.AddView(m) // requests are answered before connect returns
 	conn, err := m.connect()
-	close(m.notifier.known)
+	close(m.notifier.ready)
 	if err != nil {
 		m.reg.RemoveView(m)
 		return err
@@ -194,7 +194,8 @@ func (m *Mount) Info() mountpoint.Info { return m.at } //nolint:revive // see Po
 // Tree returns the guarded tree that the mount serves, for the session's other fronts.
 func (m *Mount) Tree() *vfs.Tree { return m.tree }
 
-// Options returns the options that New was called with, and the defaults of Level, Locks and Log.
+// Options returns the options that New was called with. Unset Level, Locks and Log have their
+// defaults.
 func (m *Mount) Options() Options { return m.opt }
 
 // Served returns a channel that is closed when the kernel's connection has ended: no
@@ -235,7 +236,7 @@ func (m *Mount) view(name guard.RootName) *view {
 	if !ok {
 		return nil
 	}
-	m.reached(viewLookup, name)
+	m.reportStep(viewLookup, name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := m.views[name]

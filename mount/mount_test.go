@@ -101,8 +101,8 @@ func TestReadOnlyRootReadAndRevoked(t *testing.T) {
 }
 
 // The library does not change the umask of its process, because the umask governs files and
-// programs of the process itself. Files that are made through the mount follow the umask of
-// their maker.
+// programs of the process itself. Files that a program makes through the mount follow the umask
+// of that program.
 func TestUmaskOfTheProcess(t *testing.T) {
 	old := unix.Umask(0o027)
 	defer unix.Umask(old)

@@ -75,7 +75,7 @@ func TestMovedFileIsNotReopened(t *testing.T) {
 					t.Errorf("chmod: %v, want success: %v", err, c.reopens)
 				}
 				if c.reopens {
-					return // and was truncated
+					return // the removed file was reopened, and truncated
 				}
 				if got, err := childfs.ReadFile(at); err != nil || string(got) != "secret" {
 					t.Errorf("the moved file holds %q, %v", got, err)

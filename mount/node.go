@@ -26,8 +26,9 @@ type node struct {
 	ino   uint64
 	birth int64
 	dev   uint32
-	kind  uint16      // file type
-	kept  atomic.Bool // see takeKept
+	kind  uint16 // file type
+
+	attrsCached atomic.Bool // see takeAttrsCached
 
 	// The fields below are guarded by nodeTable.mu.
 
@@ -68,8 +69,8 @@ type nodeExtra struct {
 	// locks are the owners' descriptions on the source, see locks.go.
 	locks map[lockOwner]*lockHolder
 
-	cached *vfs.File     // level Max: see fileCache, whose lock guards these two
-	listed *list.Element // cached in the list of fileCache
+	cached  *vfs.File     // level Max: see fileCache, whose lock guards these two
+	lruElem *list.Element // of cached in the list of fileCache
 }
 
 func (n *node) extra() *nodeExtra {
@@ -167,14 +168,14 @@ func (t *nodeTable) find(id uint64) *node {
 }
 
 // publish returns the node of a file that a request gives to the kernel under a name in dir
-// ("": without a name). It counts one more answer with the node, and fills in the node's ID.
-// It does so in one critical section, so that no FORGET for an earlier answer comes between.
+// ("": without a name). It counts one more answer that names the node, and fills in the node's
+// ID. It does so in one critical section, so that no FORGET for an earlier answer comes between.
 // The caller calls publish before the request ends, so that a revocation finds the node. If
 // created is set, the file is new, and an existing node with its inode number belongs to an
 // earlier file. before is where the node was found last.
 func (v *view) publish(dir *node, name string, info *vfs.Info, created bool, out *fuse.EntryOut) (n *node, before location) {
 	dev := v.m.devIndex(info.ID().Dev)
-	v.m.reached(publication, v.name)
+	v.m.reportStep(publication, v.name)
 	t := &v.m.nodes
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -190,7 +191,7 @@ func (v *view) publish(dir *node, name string, info *vfs.Info, created bool, out
 // publishRoot is publish for the root itself.
 func (v *view) publishRoot(dir *node, name string, info *vfs.Info, out *fuse.EntryOut) *node {
 	dev := v.m.devIndex(info.ID().Dev)
-	v.m.reached(publication, v.name)
+	v.m.reportStep(publication, v.name)
 	t := &v.m.nodes
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -263,22 +264,22 @@ func (n *node) isOrphan() bool {
 	return n.orphan
 }
 
-// takeKept reports whether the kernel still caches the answer to a LOOKUP of a name, so that
-// a listing need not repeat the attributes: git looks up each file of its index, and then
-// lists the directories. It reports true once for each LOOKUP. If attributes were dropped
-// since, the kernel asks for them; later listings repeat them again.
-func (n *node) takeKept(name string) bool {
+// takeAttrsCached reports whether the kernel may still cache the attributes from a LOOKUP of a
+// name in the directory, so that a listing need not repeat them: git looks up each file of its
+// index, and then lists the directories. It reports true once for each LOOKUP. If the kernel has
+// dropped the attributes since, it asks for them; later listings repeat them again.
+func (n *node) takeAttrsCached(name string) bool {
 	t := &n.view.m.nodes
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	child := n.children[name]
-	return child != nil && child.kept.Swap(false)
+	return child != nil && child.attrsCached.Swap(false)
 }
 
 // forget subtracts times from what countLocked has counted. It removes the node if it is then
 // unused.
 func (t *nodeTable) forget(id, times uint64) {
-	t.removing(func() []*node {
+	t.updateAndRelease(func() []*node {
 		v := t.views[id>>viewShift]
 		if v == nil || v.byID[id] == nil {
 			return nil
@@ -291,12 +292,12 @@ func (t *nodeTable) forget(id, times uint64) {
 
 // removeUnused removes the node if isUsedLocked is false for it.
 func (t *nodeTable) removeUnused(n *node) {
-	t.removing(func() []*node { return t.removeUnusedLocked(n) })
+	t.updateAndRelease(func() []*node { return t.removeUnusedLocked(n) })
 }
 
-// removing calls change with the table locked, and then releases the nodes that change
+// updateAndRelease calls change with the table locked, and then releases the nodes that change
 // returns, with the table unlocked.
-func (t *nodeTable) removing(change func() []*node) {
+func (t *nodeTable) updateAndRelease(change func() []*node) {
 	t.mu.Lock()
 	removed := change()
 	t.mu.Unlock()

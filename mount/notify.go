@@ -26,7 +26,7 @@ const workers = 4
 type delivery struct {
 	tell    func(ev watch.SourceEvent) // one event
 	tellAll func(n *node)              // anything in n may have changed
-	slow    time.Duration              // stuckDirAfter
+	slow    time.Duration              // stuckDirAfter, or less in tests
 	warn    func(n *node)              // n is stuck
 
 	mu     sync.Mutex // guards the fields below, and those of the queues
@@ -56,9 +56,9 @@ const (
 	maxStuckDirs = 64
 	// maxQueuedEvents bounds the events of one directory; beyond it dirQueue.all is cheaper.
 	maxQueuedEvents = 1024
-	// turn is how many events of one directory a worker sends before it goes on to the
+	// maxTurn is how many events of one directory a worker sends before it goes on to the
 	// next directory.
-	turn = 64
+	maxTurn = 64
 )
 
 func newDelivery(tell func(watch.SourceEvent), tellAll, warn func(*node)) *delivery {
@@ -73,8 +73,8 @@ func (d *delivery) enqueue(n *node, ev watch.SourceEvent) {
 	d.enqueueLocked(n, ev)
 }
 
-// enqueueNotify adds an event as enqueue does. It returns a channel that is closed when all events of n were
-// sent.
+// enqueueNotify adds an event as enqueue does. It returns a channel that is closed when all
+// events of n were sent.
 func (d *delivery) enqueueNotify(n *node, ev watch.SourceEvent) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -137,7 +137,7 @@ func (d *delivery) work() {
 		d.ready = d.ready[1:]
 		d.active[q] = struct{}{}
 		d.startLocked() // another worker for the next directory
-		d.turnLocked(q)
+		d.sendTurnLocked(q)
 		delete(d.active, q)
 		wasStuck := q.stuck
 		if wasStuck {
@@ -163,11 +163,11 @@ func (d *delivery) work() {
 	d.running--
 }
 
-// turnLocked sends events of one directory until none is left, or until it has sent turn
+// sendTurnLocked sends events of one directory until none is left, or until it has sent maxTurn
 // events. It releases the lock while it sends.
-func (d *delivery) turnLocked(q *dirQueue) {
+func (d *delivery) sendTurnLocked(q *dirQueue) {
 	for i := 0; q.all || len(q.events) > 0; i++ {
-		if i >= turn && !q.stuck {
+		if i >= maxTurn && !q.stuck {
 			return // a stuck directory stays with its worker until all is sent
 		}
 		q.since = time.Now()
@@ -210,7 +210,7 @@ func (d *delivery) check() {
 	}
 }
 
-// settle waits until the events so far were sent, until ctx ends. It does not wait for stuck
+// settle waits until the events so far were sent, or until ctx ends. It does not wait for stuck
 // directories.
 func (d *delivery) settle(ctx context.Context) {
 	var sent []<-chan struct{}
@@ -265,7 +265,7 @@ func tellChanged(ev watch.SourceEvent) {
 		}
 		n.notifyContent()
 		if child := n.child(ev.Name); ev.Created && n.view.staged && child != nil && !child.isDir() {
-			// What an undo puts in a file's place may show the identity of the file.
+			// A file that an undo puts in the place of another may show the other's identity.
 			child.notifyContent()
 		}
 	case ev.Copied:
@@ -303,7 +303,7 @@ func (n *node) childChanged(name string) {
 
 // childCopied makes the kernel drop what it cached of a file that was copied for a change. The
 // owner may have changed the file between the kernel's reading and the copy. The file's other
-// names are those of the source's file still, which is another file by now.
+// names still belong to the source's file, which after the copy is a different file.
 func (n *node) childCopied(name string) {
 	child := n.child(name)
 	if child == nil {
@@ -352,8 +352,8 @@ func (m *Mount) warnStuck(n *node) {
 }
 
 // A notification that takes longer than slowAfter probably waits for a READ of the file's
-// pages that does not return. When none ends for slowAfter, more workers are started, so
-// that the other files do not wait too. When none ends for stuckAfter, the remaining
+// pages that does not return. When no notification ends for slowAfter, more workers are started,
+// so that the other files do not wait too. When none ends for stuckAfter, the remaining
 // notifications are given up.
 const (
 	slowAfter  = 100 * time.Millisecond
@@ -372,7 +372,7 @@ func notifyAll(ctx context.Context, nodes []*node, f func(*node)) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	r := &round{nodes: nodes, f: f, all: make(chan struct{})}
+	r := &round{nodes: nodes, f: f, allDone: make(chan struct{})}
 	for range min(workers, len(nodes)) {
 		go r.work()
 	}
@@ -381,7 +381,7 @@ func notifyAll(ctx context.Context, nodes []*node, f func(*node)) error {
 	last, since := int64(-1), time.Now()
 	for {
 		select {
-		case <-r.all:
+		case <-r.allDone:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -407,7 +407,7 @@ type round struct {
 	nodes      []*node
 	f          func(*node)
 	next, done atomic.Int64
-	all        chan struct{} // closed when done has reached the end
+	allDone    chan struct{} // closed when done has reached the end
 }
 
 func (r *round) work() {
@@ -418,7 +418,7 @@ func (r *round) work() {
 		}
 		r.f(r.nodes[i])
 		if r.done.Add(1) == int64(len(r.nodes)) {
-			close(r.all)
+			close(r.allDone)
 		}
 	}
 }

@@ -12,14 +12,15 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// told records the notifications of a delivery. Those of directories in hold wait.
-type told struct {
+// tellRecorder records the notifications of a delivery. The notifications of a directory in hold
+// wait until the channel is closed.
+type tellRecorder struct {
 	mu   sync.Mutex // guards the fields below
 	got  map[*node][]string
 	hold map[*node]chan struct{}
 }
 
-func (s *told) wait(n *node) {
+func (s *tellRecorder) wait(n *node) {
 	s.mu.Lock()
 	c := s.hold[n]
 	s.mu.Unlock()
@@ -28,13 +29,13 @@ func (s *told) wait(n *node) {
 	}
 }
 
-func (s *told) note(n *node, what string) {
+func (s *tellRecorder) note(n *node, what string) {
 	s.mu.Lock()
 	s.got[n] = append(s.got[n], what)
 	s.mu.Unlock()
 }
 
-func (s *told) of(n *node) []string {
+func (s *tellRecorder) of(n *node) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.got[n])
@@ -48,8 +49,8 @@ func watchedNode() *node {
 
 func (n *node) isStuck() bool { return n.ext.Load().watch.Load().stuck.Load() }
 
-func newTold(stuck func(*node)) (*told, *delivery) {
-	s := &told{got: map[*node][]string{}, hold: map[*node]chan struct{}{}}
+func newTellRecorder(stuck func(*node)) (*tellRecorder, *delivery) {
+	s := &tellRecorder{got: map[*node][]string{}, hold: map[*node]chan struct{}{}}
 	d := newDelivery(
 		func(ev watch.SourceEvent) { n := ev.Dir.(*node); s.wait(n); s.note(n, ev.Name) },
 		func(n *node) { s.wait(n); s.note(n, "all") }, stuck)
@@ -57,12 +58,12 @@ func newTold(stuck func(*node)) (*told, *delivery) {
 	return s, d
 }
 
-// R050: directories whose notifications wait do not delay others, for any number of events.
-// When they are free, the waiting events are sent, too many of them as one, and the directories
-// are as before.
+// R050: directories whose notifications wait do not delay others, for any number of events. When
+// the notifications can go on, the waiting events are sent, or one event for all if there are too
+// many. Then the directories are no longer stuck.
 func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 	var warned atomic.Int64
-	s, d := newTold(func(*node) { warned.Add(1) })
+	s, d := newTellRecorder(func(*node) { warned.Add(1) })
 	var stuck []*node
 	release := make(chan struct{})
 	for range 3 * workers {
@@ -84,7 +85,7 @@ func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 	testkit.Until(t, "the owner is told", func() bool { return int(warned.Load()) >= len(stuck) })
 	for _, n := range stuck {
 		if !n.isStuck() {
-			t.Error("what is handed out of a stuck directory would last")
+			t.Error("a directory whose notifications wait is not marked as stuck")
 		}
 		for range 2 * maxQueuedEvents {
 			d.enqueue(n, watch.SourceEvent{Dir: n, Name: "more"})
@@ -120,13 +121,13 @@ func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 		return len(d.queues) == 0 && len(d.active) == 0 && d.running == 0
 	})
 	d.enqueue(free, watch.SourceEvent{Dir: free, Name: "after"})
-	testkit.Until(t, "and on it goes", func() bool { return len(s.of(free)) == 101 })
+	testkit.Until(t, "an event after the directories were stuck", func() bool { return len(s.of(free)) == 101 })
 }
 
 // The events of one directory keep their order, even if several workers send them. Too many at
 // once become "anything may have changed".
 func TestDeliveryKeepsTheOrderOfADirectory(t *testing.T) {
-	s, d := newTold(func(*node) {})
+	s, d := newTellRecorder(func(*node) {})
 	d.slow = time.Hour
 	nodes := []*node{watchedNode(), watchedNode(), watchedNode(), watchedNode(), watchedNode(), watchedNode()}
 	const events = maxQueuedEvents / 2
@@ -150,5 +151,5 @@ func TestDeliveryKeepsTheOrderOfADirectory(t *testing.T) {
 		d.enqueue(late, watch.SourceEvent{Dir: late, Name: fmt.Sprint(i)})
 	}
 	close(release)
-	testkit.Until(t, "the crowd as one", func() bool { got := s.of(late); return len(got) > 0 && got[len(got)-1] == "all" })
+	testkit.Until(t, "one event for too many", func() bool { got := s.of(late); return len(got) > 0 && got[len(got)-1] == "all" })
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// onceMount is a mount with a file in it that is granted for one use.
+// onceMount makes a mount with a root that is a single file, granted for one use.
 func onceMount(t *testing.T, level Level, rights guard.Rights) (reg *guard.Registry, rec *guardtest.Recorder, name, src string) {
 	t.Helper()
 	rec = &guardtest.Recorder{}
@@ -38,9 +38,10 @@ func rootGone(reg *guard.Registry) func() bool {
 	return func() bool { _, ok := reg.Lookup("letter"); return !ok }
 }
 
-// R005, R139: a root for one use of one file. Attributes and listings are no use. One open is,
-// until the last copy of its descriptor and its last mapping are gone. Another open is refused
-// meanwhile. Then everything is as after a revocation.
+// R005, R139: a root may be granted for one use of one file. Reading attributes and listing do
+// not count as a use. An open is the use, which lasts until the last copy of its descriptor and
+// its last mapping are gone. Another open is refused meanwhile. Then the root ends as by a
+// revocation.
 func TestOneUseOfAFile(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {
 		t.Run(level.String(), func(t *testing.T) {
@@ -60,7 +61,7 @@ func TestOneUseOfAFile(t *testing.T) {
 			if st, _ := reg.Lookup("letter"); st.Once != "in use" {
 				t.Errorf("status says %q", st.Once)
 			}
-			page := mapped(t, f, 6, unix.PROT_READ)
+			page := mapFile(t, f, 6, unix.PROT_READ)
 			again, err := childfs.SysDup(int(f.Fd()))
 			if err != nil {
 				t.Fatal(err)
@@ -147,7 +148,7 @@ func TestOneUseForWriting(t *testing.T) {
 	testkit.Until(t, "the end of the root", rootGone(reg))
 }
 
-// Such a grant is refused for directories, and by mounts that get no request for an open.
+// A grant for one use is refused for directories, and by mounts that get no request for an open.
 func TestOneUseRefused(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	g := guard.Grant{Root: "d", Dir: names.Foreign(t.TempDir()), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly, Once: true}}

@@ -31,7 +31,7 @@ type notice struct {
 
 // fakeKernel receives notifications, and calls a function of the test for each.
 type fakeKernel struct {
-	take func(n notice) fuse.Status // nil: take it
+	take func(n notice) fuse.Status // nil: every notification succeeds
 
 	mu  sync.Mutex // guards the field below
 	got []notice   // that have returned
@@ -72,7 +72,7 @@ func (k *fakeKernel) InodeNotify(node uint64, _, _ int64) fuse.Status {
 type unmounted struct {
 	*asker
 	kernel *fakeKernel
-	held   *stops
+	stops  *stops
 	grant  guard.Grant
 	log    logText
 }
@@ -106,22 +106,22 @@ func newUnmounted(t *testing.T, layout Layout) *unmounted {
 	for _, file := range []string{"f", "d/f"} {
 		testkit.Must(t, os.WriteFile(filepath.Join(src, file), []byte("text"), 0o644))
 	}
-	u := &unmounted{kernel: &fakeKernel{}, held: &stops{},
+	u := &unmounted{kernel: &fakeKernel{}, stops: &stops{},
 		grant: guard.Grant{Root: "code", Dir: names.Foreign(src), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	m := &Mount{reg: reg, tree: vfs.New(reg), views: map[guard.RootName][]*view{},
-		opt: Options{Level: Strict, Layout: layout, atStep: u.held.atStep},
+		opt: Options{Level: Strict, Layout: layout, atStep: u.stops.atStep},
 		log: slog.New(slog.NewTextHandler(&u.log, nil))}
 	m.spares = make([]atomic.Pointer[guard.RootName], layout.Spare)
 	m.layout.m = m
 	m.raw = newFileSystem(m, u.kernel)
 	reg.AddView(m)
 	u.asker = &asker{T: t, m: &testMount{Mount: m, reg: reg, src: src}, cancel: make(chan struct{})}
-	u.grantIt()
+	u.grantCode()
 	return u
 }
 
-func (u *unmounted) grantIt() {
+func (u *unmounted) grantCode() {
 	u.Helper()
 	testkit.Must(u.T, second(u.m.reg.Grant(context.Background(), u.grant)))
 }
@@ -153,8 +153,8 @@ type answer struct {
 
 // kernelRequest is a request of the kernel about the root "code".
 type kernelRequest struct {
-	name string
-	make func(u *unmounted) func() answer // looks up what the request needs, and returns it
+	name    string
+	prepare func(u *unmounted) func() answer // looks up what the request needs, and returns the function that makes it
 }
 
 var kernelRequests = []kernelRequest{
@@ -196,8 +196,8 @@ var kernelRequests = []kernelRequest{
 	}},
 }
 
-// list opens a directory and returns a READDIRPLUS of it, which gives the nodes that it
-// hands out, by name.
+// list opens a directory and returns a function that makes a READDIRPLUS of it. The function
+// returns the nodes in the answer, by name.
 func (u *unmounted) list(dir uint64) func() (map[string]uint64, fuse.Status) {
 	u.Helper()
 	var open fuse.OpenOut
@@ -228,8 +228,8 @@ func (c waitContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// ended returns the change that views get when the root's gate has been shut.
-func (u *unmounted) ended(root guard.RootName) guard.Change {
+// changeEnded returns the change that views get when the root's gate has been shut.
+func (u *unmounted) changeEnded(root guard.RootName) guard.Change {
 	st, ok := u.m.reg.Lookup(root)
 	if !ok {
 		u.Fatalf("no root %s", root)
@@ -255,9 +255,9 @@ func TestInvalidationWaitsForRequests(t *testing.T) {
 	for _, r := range kernelRequests {
 		t.Run(r.name, func(t *testing.T) {
 			u := newUnmounted(t, Layout{})
-			request := r.make(u)
-			change := u.ended("code")
-			held := u.held.next(t, publication, "code")
+			request := r.prepare(u)
+			change := u.changeEnded("code")
+			held := u.stops.next(t, publication, "code")
 			answered := begin(request)
 			await(t, held, answered)
 			u.invalidate(change, held)
@@ -281,13 +281,13 @@ func TestLateRequestsAreRefused(t *testing.T) {
 		for _, r := range kernelRequests {
 			t.Run(fmt.Sprintf("%s/granted again %t", r.name, again), func(t *testing.T) {
 				u := newUnmounted(t, Layout{})
-				request := r.make(u)
-				held := u.held.next(t, viewEntry, "code")
+				request := r.prepare(u)
+				held := u.stops.next(t, viewEntry, "code")
 				answered := begin(request)
 				await(t, held, answered)
 				testkit.Must(t, second(u.m.reg.Revoke(context.Background(), "code")))
 				if again {
-					u.grantIt()
+					u.grantCode()
 				}
 				held.goOn()
 				if got := <-answered; got.status.Ok() || got.node != 0 {
@@ -298,9 +298,9 @@ func TestLateRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// nested is unmounted with a layout by path. The directory d of the root "code" is granted as
-// the root "inner".
-func nested(t *testing.T, limits guard.Limits) (u *unmounted, src string) {
+// newNested is newUnmounted with a layout by path. The directory d of the root "code" is granted
+// as the root "inner".
+func newNested(t *testing.T, limits guard.Limits) (u *unmounted, src string) {
 	u = newUnmounted(t, Layout{ByPath: true})
 	testkit.Must(t, second(u.m.reg.Grant(context.Background(), guard.Grant{Root: "inner", Dir: names.Foreign(filepath.Join(u.m.src, "d")), Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadWrite, Limits: limits}})))
@@ -310,10 +310,10 @@ func nested(t *testing.T, limits guard.Limits) (u *unmounted, src string) {
 // R070: a READDIRPLUS that has read an outer root and then a root inside it belongs to the
 // views of both.
 func TestInvalidationOfTheOuterRootWaits(t *testing.T) {
-	u, src := nested(t, guard.Limits{})
+	u, src := newNested(t, guard.Limits{})
 	list := u.list(u.walk(src))
-	change := u.ended("code")
-	held := u.held.next(t, publication, "inner")
+	change := u.changeEnded("code")
+	held := u.stops.next(t, publication, "inner")
 	status := begin(func() fuse.Status { _, status := list(); return status })
 	await(t, held, status)
 	u.invalidate(change, held)
@@ -324,11 +324,11 @@ func TestInvalidationOfTheOuterRootWaits(t *testing.T) {
 // R070: a READDIRPLUS that waits for a root that does not answer does not delay the
 // invalidation of other roots that it has read.
 func TestInvalidationWaitsForNoOtherRoot(t *testing.T) {
-	u, src := nested(t, guard.Limits{OpsPerSecond: 1. / 3600, Burst: 1, Timeout: 2 * time.Hour})
+	u, src := newNested(t, guard.Limits{OpsPerSecond: 1. / 3600, Burst: 1, Timeout: 2 * time.Hour})
 	inner := u.walk(filepath.Join(src, "d")) // the only operation on it for an hour
 	list := u.list(u.walk(src))
-	change := u.ended("code")
-	held := u.held.next(t, viewEntry, "inner")
+	change := u.changeEnded("code")
+	held := u.stops.next(t, viewEntry, "inner")
 	nodes := begin(func() map[string]uint64 { nodes, _ := list(); return nodes })
 	await(t, held, nodes)
 	held.goOn()
@@ -345,8 +345,8 @@ type kernelTable struct {
 	mu    sync.Mutex        // guards the fields below
 	onWay map[uint64]bool   // directories with an answer on its way
 	lists map[uint64]bool   // directories whose list is cached
-	of    map[uint64]uint64 // nodes that come with the answer of their directory
-	known map[uint64]bool   // those of them that have come
+	of    map[uint64]uint64 // nodes that the kernel learns from the answer, with their directories
+	known map[uint64]bool   // the nodes in of that the kernel has learned
 }
 
 func (k *kernelTable) take(n notice) fuse.Status {
@@ -382,7 +382,7 @@ func TestAnswersOnTheirWayAreTakenBack(t *testing.T) {
 			table := &kernelTable{onWay: map[uint64]bool{d: true, e: true}, lists: map[uint64]bool{},
 				known: map[uint64]bool{}, of: map[uint64]uint64{f: d}}
 			u.kernel.take = table.take
-			change := u.ended("code")
+			change := u.changeEnded("code")
 			change.Kind = kind
 			testkit.Must(t, u.m.Invalidate(context.Background(), change))
 			for what, dir := range map[string]uint64{"d": d, "e, in which no name is known": e} {
@@ -405,11 +405,11 @@ func TestAnswersOnTheirWayAreTakenBack(t *testing.T) {
 func TestNamesAreWaitedFor(t *testing.T) {
 	u := newUnmounted(t, Layout{})
 	d, f := u.walk("code/d"), u.walk("code/d/f")
-	through := make(chan struct{})
+	release := make(chan struct{})
 	u.kernel.take = func(n notice) fuse.Status {
 		switch {
 		case n == notice{d, "f"}:
-			<-through
+			<-release
 		case n == notice{node: f} && u.kernel.count(n) == 0:
 			return fuse.ENOENT
 		case n == notice{node: f} && !u.log.has("keeps names"):
@@ -417,8 +417,8 @@ func TestNamesAreWaitedFor(t *testing.T) {
 		}
 		return fuse.OK
 	}
-	testkit.Must(t, u.m.Invalidate(context.Background(), u.ended("code")))
-	close(through)
+	testkit.Must(t, u.m.Invalidate(context.Background(), u.changeEnded("code")))
+	close(release)
 	if u.kernel.count(notice{node: f}) != 2 {
 		t.Error("there was no second round")
 	}

@@ -35,8 +35,8 @@ func (l *lockedLog) String() string {
 	return l.b.String()
 }
 
-// holdNoise opens the directory of loseEvents, which is watched as long as somebody
-// holds it.
+// holdNoise opens the directory "noise", in which loseEvents causes events: the mount watches a
+// directory as long as a program has it open.
 func (m *testMount) holdNoise(t *testing.T) {
 	t.Helper()
 	f, err := childfs.Open(filepath.Join(m.root, "noise"))
@@ -155,8 +155,9 @@ func TestCoherentAfterLostEvents(t *testing.T) {
 	}
 }
 
-// The same holds in a directory whose name the kernel has dropped after earlier lost events,
-// and that only its holder still reaches.
+// After lost events the kernel keeps no stale cache of a directory, even if it dropped the
+// directory's name after earlier lost events, and only a program that has it open still reaches
+// it.
 func TestHeldDirectoryAfterLostEvents(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
 	for _, d := range []string{"noise", "held", "held/in"} {

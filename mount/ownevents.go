@@ -18,8 +18,8 @@ type expectation struct {
 	created bool // else deleted
 }
 
-// expected counts the events of one expectation.
-type expected struct {
+// expectedEvents counts the events of one expectation.
+type expectedEvents struct {
 	n     int
 	since time.Time // of the latest one
 }
@@ -49,7 +49,7 @@ func (n *node) expectName(name string, created bool, by int) {
 		return
 	}
 	if w.expect == nil {
-		w.expect = map[expectation]expected{}
+		w.expect = map[expectation]expectedEvents{}
 	}
 	w.expect[key] = x
 }

@@ -25,18 +25,18 @@ import (
 // A process may bind a directory of the mount's own elsewhere and tie rules to its inode
 // (package sandbox does both), before a root is granted at that path. Therefore a fixed
 // directory keeps its inode for as long as the mount lives. While a root is at its path, the
-// fixed directory is an alias of the root's directory. When the root goes, it is an empty
-// directory of the mount's own again. The files of the root are children of the root's node,
-// which the kernel may never get to know.
+// fixed directory is an alias of the root's directory. When the root goes, the fixed directory is
+// an empty directory of the mount's own again. The files of the root are children of the root's
+// node. The kernel may never get to know that node.
 //
 // The directories of Layout.Tops and the spare directories are fixed. A spare directory
 // shows the root that Show has chosen for it.
 type ownFile struct {
 	path   string // relative to the mountpoint
 	target string // of a link
-	// shown are the views of roots that a fixed directory shows, or has shown; guarded by
+	// views are the views of roots that a fixed directory shows, or has shown; guarded by
 	// nodeTable.mu.
-	shown []*view
+	views []*view
 }
 
 // spareDir is the directory that contains the spare directories. The top does not list it.
@@ -46,8 +46,8 @@ const spareDir = ".rootsfs-spare"
 // SparePath returns the path of a spare directory, relative to the mountpoint.
 func SparePath(i int) string { return spareDir + "/" + strconv.Itoa(i) }
 
-// Show makes spare directory i show a root that is a directory, or no root (""). i is from 0
-// to below Layout.Spare. The root need not exist yet, and may end: the directory is empty
+// Show makes spare directory i show a root that is a directory, or no root (""). i counts from 0
+// and is less than Layout.Spare. The root need not exist yet, and may end: the directory is empty
 // without it. Show may be called concurrently.
 func (m *Mount) Show(i int, root guard.RootName) error {
 	if i < 0 || i >= len(m.spares) {
@@ -59,16 +59,16 @@ func (m *Mount) Show(i int, root guard.RootName) error {
 	}
 	if spares := m.top.child(spareDir); spares != nil {
 		if dir := spares.child(strconv.Itoa(i)); dir != nil {
-			m.invalidateShown(dir)
+			m.invalidateFixed(dir)
 		}
 	}
 	return nil
 }
 
-// invalidateShown makes the kernel drop the entries and the attributes of a fixed directory.
+// invalidateFixed makes the kernel drop the entries and the attributes of a fixed directory.
 // It does not drop the directory's name: processes that have bound the directory would find
 // it removed.
-func (m *Mount) invalidateShown(dir *node) {
+func (m *Mount) invalidateFixed(dir *node) {
 	waitFor(inBackground(func() {
 		for name := range m.childrenOfOwn(dir) {
 			m.kernel.EntryNotify(dir.id, name)
@@ -83,7 +83,7 @@ func (m *Mount) childrenOfOwn(dir *node) map[string]*node {
 	m.nodes.mu.Lock()
 	defer m.nodes.mu.Unlock()
 	all := map[string]*node{}
-	for _, v := range dir.own().shown {
+	for _, v := range dir.own().views {
 		maps.Copy(all, v.root.children)
 	}
 	maps.Copy(all, dir.children)
@@ -97,12 +97,12 @@ func (m *Mount) spareNumber(path string) (int, bool) {
 	return i, ok && err == nil && i >= 0 && i < len(m.spares)
 }
 
-// isFixed reports whether the directory at a path is one of Layout.Tops.
-func (m *Mount) isFixed(path string) bool { return slices.Contains(m.opt.Layout.Tops, path) }
+// isTop reports whether the directory at a path is one of Layout.Tops.
+func (m *Mount) isTop(path string) bool { return slices.Contains(m.opt.Layout.Tops, path) }
 
 // rootAt returns the root that a fixed directory shows now, or "".
 func (m *Mount) rootAt(path string) guard.RootName {
-	if m.isFixed(path) {
+	if m.isTop(path) {
 		return m.layout.entries("")[path].root
 	}
 	if i, ok := m.spareNumber(path); ok {
@@ -128,9 +128,9 @@ func (r *request) rootShownIn(n *node) (*node, error) {
 	if v == nil || v.fileRoot {
 		return nil, nil
 	}
-	if shown := v.rootIfAlias(n); shown != nil {
+	if rootNode := v.rootIfAlias(n); rootNode != nil {
 		r.join(v)
-		return shown, nil
+		return rootNode, nil
 	}
 	info, err := r.statRoot(v)
 	switch {
@@ -159,7 +159,7 @@ func (v *view) rootIfAlias(dir *node) *node {
 // node. The node then stays until the root ends.
 func (v *view) showIn(dir *node, info *vfs.Info) *node {
 	dev := v.m.devIndex(info.ID().Dev)
-	v.m.reached(publication, v.name)
+	v.m.reportStep(publication, v.name)
 	t := &v.m.nodes
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,7 +167,7 @@ func (v *view) showIn(dir *node, info *vfs.Info) *node {
 	if !slices.Contains(v.aliases, dir) {
 		v.aliases = append(v.aliases, dir)
 		own := dir.own()
-		own.shown = append(slices.DeleteFunc(own.shown, func(o *view) bool { return o.ended.Load() }), v)
+		own.views = append(slices.DeleteFunc(own.views, func(o *view) bool { return o.ended.Load() }), v)
 	}
 	return v.root
 }
@@ -202,16 +202,16 @@ func (r *request) lookupOwn(dir *node, name string, out *fuse.EntryOut) error {
 	if _, ok := r.m.spareNumber(path); ok {
 		return r.lookupOwnDir(dir, name, out)
 	}
-	return r.lookupPlace(dir, name, out)
+	return r.lookupLayout(dir, name, out)
 }
 
 // lookupOwnDir returns the directory of the mount's own under a name in another.
 func (r *request) lookupOwnDir(dir *node, name string, out *fuse.EntryOut) error {
 	d := r.m.publishOwn(dir, name, unix.S_IFDIR, "", out)
 	var attr fuse.AttrOut
-	shown, err := r.resolve(d.id)
+	n, err := r.resolve(d.id)
 	if err == nil {
-		err = r.getattr(shown, 0, &attr)
+		err = r.getattr(n, 0, &attr)
 	}
 	if err != nil {
 		r.m.fillOwn(d, &attr.Attr) // the next request reports why the root cannot be read
@@ -225,7 +225,7 @@ func (r *request) lookupOwnDir(dir *node, name string, out *fuse.EntryOut) error
 }
 
 // publishOwn returns the node of the mount's own file under a name in a directory, and
-// creates it if there is none. It counts one more answer with the node.
+// creates it if there is none. It counts one more answer that names the node.
 func (m *Mount) publishOwn(dir *node, name string, kind uint16, target string, out *fuse.EntryOut) *node {
 	m.nodes.mu.Lock()
 	defer m.nodes.mu.Unlock()
@@ -285,13 +285,13 @@ func (m *Mount) ownEntries(dir *node) []vfs.Entry {
 			add(strconv.Itoa(i), unix.S_IFDIR, rules.Identity{})
 		}
 	default:
-		for name, what := range m.layout.entries(path) {
+		for name, entry := range m.layout.entries(path) {
 			switch {
-			case !what.live:
-			case what.target != "":
-				add(name, unix.S_IFLNK, what.id)
+			case !entry.live:
+			case entry.target != "":
+				add(name, unix.S_IFLNK, entry.id)
 			default:
-				add(name, rootKind(what.file), what.id)
+				add(name, rootKind(entry.isFile), entry.id)
 			}
 		}
 		slices.SortFunc(list, func(a, b vfs.Entry) int { return strings.Compare(a.Name, b.Name) })
@@ -302,8 +302,8 @@ func (m *Mount) ownEntries(dir *node) []vfs.Entry {
 	return list
 }
 
-func rootKind(file bool) uint32 {
-	if file {
+func rootKind(isFile bool) uint32 {
+	if isFile {
 		return unix.S_IFREG
 	}
 	return unix.S_IFDIR

@@ -67,12 +67,12 @@ func TestTopRefusalsAreRecorded(t *testing.T) {
 			if got := ask(); got != fuse.EROFS {
 				t.Errorf("answered %v, want EROFS", got)
 			}
-			told := rec.All()[before:]
-			if len(told) != 1 || told[0].Detail != want+": of the mount, in none of its roots" || told[0].Kind != names.ReadOnly || told[0].Verdict != guard.Refused {
-				t.Errorf("on record: %+v", told)
+			added := rec.All()[before:]
+			if len(added) != 1 || added[0].Detail != want+": of the mount, in none of its roots" || added[0].Kind != names.ReadOnly || added[0].Verdict != guard.Refused {
+				t.Errorf("on record: %+v", added)
 			}
-			if len(told) == 1 && told[0].UID != top.Uid {
-				t.Error(fmt.Sprint("whose it was is not on record: ", told[0].UID))
+			if len(added) == 1 && added[0].UID != top.Uid {
+				t.Error(fmt.Sprint("the record names another user: ", added[0].UID))
 			}
 		})
 	}
@@ -82,8 +82,8 @@ func TestTopRefusalsAreRecorded(t *testing.T) {
 		if got := fs.Rename(a.cancel, in, "f", "k"); got != fuse.EXDEV && got != fuse.EROFS {
 			t.Errorf("answered %v", got)
 		}
-		if told := rec.All()[before:]; slices.ContainsFunc(told, func(r guard.Record) bool { return r.Verdict != guard.Refused }) {
-			t.Errorf("on record: %+v", told)
+		if added := rec.All()[before:]; slices.ContainsFunc(added, func(r guard.Record) bool { return r.Verdict != guard.Refused }) {
+			t.Errorf("on record: %+v", added)
 		}
 	})
 	if slices.ContainsFunc(rec.All(), func(r guard.Record) bool { return r.Path.Rel() != "" }) {

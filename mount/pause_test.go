@@ -35,9 +35,9 @@ func TestPauseTakesBackWhatIsMapped(t *testing.T) {
 		other, err := childfs.Open(host("r/other")) // a flush does not touch what is only read
 		testkit.Must(t, err)
 		defer other.Close()
-		onlyRead := mapped(t, other, 4, unix.PROT_READ)
+		onlyRead := mapFile(t, other, 4, unix.PROT_READ)
 		testkit.Must(t, onlyRead.load())
-		m := mapped(t, f, 4, unix.PROT_READ|unix.PROT_WRITE)
+		m := mapFile(t, f, 4, unix.PROT_READ|unix.PROT_WRITE)
 		testkit.Must(t, m.store("TEXT"))
 		testkit.Must(t, reg.Pause(context.Background(), guard.PausedByOwner, ""))
 		if got, err := os.ReadFile(file); err != nil || string(got) != "TEXT" {

@@ -61,7 +61,7 @@ func TestPatternsChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer b.Close()
-		if err := mapped(t, b, 4, unix.PROT_READ|unix.PROT_WRITE).store("mapp"); err != nil {
+		if err := mapFile(t, b, 4, unix.PROT_READ|unix.PROT_WRITE).store("mapp"); err != nil {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 4)
@@ -174,7 +174,7 @@ func TestOpenFileBecomesProtected(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		page := mapped(t, f, 4, unix.PROT_READ|unix.PROT_WRITE)
+		page := mapFile(t, f, 4, unix.PROT_READ|unix.PROT_WRITE)
 		if _, err := f.WriteAt([]byte("THE"), 0); err != nil {
 			t.Fatal(err)
 		}

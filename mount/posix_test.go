@@ -15,7 +15,7 @@ import (
 // process of its own.
 const posixDirEnv = "ROOTSFS_POSIXTEST_DIR"
 
-// go-fuse's posixtest, whole, at every cache level.
+// TestPosixtest runs the whole posixtest of go-fuse at every cache level.
 func TestPosixtest(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		for name := range posixtest.All {

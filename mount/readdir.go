@@ -20,12 +20,12 @@ type dirHandle struct {
 	list    []vfs.Entry // of a directory of the mount's own
 	watched bool
 
-	mu      sync.Mutex  // held while a request is answered; guards the fields below
-	entries []vfs.Entry // of the latest answer, followed by those that were read ahead
-	given   int         // how many of entries were in the latest answer
-	at      uint64      // the offset after the latest answer
-	next    uint64      // where reading goes on after entries
-	end     bool        // nothing comes after entries
+	mu       sync.Mutex  // held while a request is answered; guards the fields below
+	entries  []vfs.Entry // of the latest answer, followed by those that were read ahead
+	answered int         // how many of entries were in the latest answer
+	at       uint64      // the offset after the latest answer
+	next     uint64      // the offset at which reading continues after entries
+	end      bool        // nothing comes after entries
 }
 
 // OpenDir opens a directory for reading. The entries of a directory of the mount's own are
@@ -86,17 +86,17 @@ func (fs *fileSystem) readDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		looked, err := r.readEntries(h, in, plus)
+		lookups, err := r.readEntries(h, in, plus)
 		if err == nil {
-			r.fillEntries(h, looked, out, plus)
+			r.fillEntries(h, lookups, out, plus)
 		}
 		return err
 	})
 }
 
 // fillEntries puts as many entries into an answer as there is room for.
-func (r *request) fillEntries(h *dirHandle, looked map[string]vfs.Looked, out *fuse.DirEntryList, plus bool) {
-	h.given = 0
+func (r *request) fillEntries(h *dirHandle, lookups map[string]vfs.LookupResult, out *fuse.DirEntryList, plus bool) {
+	h.answered = 0
 	for i := range h.entries {
 		e := &h.entries[i]
 		entry := fuse.DirEntry{Name: e.Name, Mode: e.Type, Ino: e.Ino, Off: e.Off}
@@ -105,7 +105,7 @@ func (r *request) fillEntries(h *dirHandle, looked map[string]vfs.Looked, out *f
 			if child == nil {
 				break
 			}
-			r.lookupEntry(h, e, looked, child)
+			r.lookupEntry(h, e, lookups, child)
 			if child.NodeId != 0 {
 				out.FixMode(child.Mode) // the kind may have changed since the entry was read
 			}
@@ -113,30 +113,30 @@ func (r *request) fillEntries(h *dirHandle, looked map[string]vfs.Looked, out *f
 			break
 		}
 		e.Off = out.Offset
-		h.given = i + 1
+		h.answered = i + 1
 	}
 	h.at = out.Offset
 }
 
 // readEntries passes the gate for a request, and stores the entries for its answer in
-// h.entries. The kernel may go on after the latest answer, ask again for entries of it, or
-// seek. looked has the attributes of the entries' files, by name, for READDIRPLUS.
-func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked map[string]vfs.Looked, err error) {
+// h.entries. The kernel may continue after the latest answer, ask again for entries of it, or
+// seek. lookups has the results of looking up the entries, by name, for READDIRPLUS.
+func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (lookups map[string]vfs.LookupResult, err error) {
 	if h.dir == nil {
 		h.entries = h.list[min(in.Offset, uint64(len(h.list))):]
 		return nil, nil
 	}
 	r.join(h.node.view)
-	again := slices.IndexFunc(h.entries[:h.given], func(e vfs.Entry) bool { return e.Off == in.Offset })
+	last := slices.IndexFunc(h.entries[:h.answered], func(e vfs.Entry) bool { return e.Off == in.Offset })
 	at, ok := h.node.path()
 	if !ok {
 		at, h.end = vfs.At{Path: h.dir.Path()}, true
 	}
-	reading := vfs.Reading{At: at, Size: entrySize, Look: h.isLooked}
+	reading := vfs.Reading{At: at, Size: entrySize, Look: h.needsLookup}
 	switch {
-	case again >= 0:
-		reading.Known = h.entries[again+1:]
-	case h.given == 0 && in.Offset == h.at:
+	case last >= 0: // the kernel has used the entries up to last, and asks for the others again
+		reading.Known = h.entries[last+1:]
+	case h.answered == 0 && in.Offset == h.at:
 		reading.Known = h.entries
 	default:
 		h.next, h.end = in.Offset, !ok
@@ -149,30 +149,30 @@ func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked 
 	if err != nil {
 		return nil, err
 	}
-	h.entries, h.given, h.at = append(slices.Clone(reading.Known), got.Entries...), 0, in.Offset
+	h.entries, h.answered, h.at = append(slices.Clone(reading.Known), got.Entries...), 0, in.Offset
 	if reading.Names {
 		h.next, h.end = got.Next, len(got.Entries) == 0
 	}
-	return got.Looked, nil
+	return got.Lookups, nil
 }
 
 // entrySize returns how much of an answer to READDIRPLUS an entry takes (struct
 // fuse_direntplus of linux/fuse.h).
 func entrySize(e *vfs.Entry) int { return 128 + (24+len(e.Name)+7)&^7 }
 
-// isLooked reports whether the attributes of an entry are read for the answer. It uses up the
-// mark that a LOOKUP left on the entry's node (takeKept).
-func (h *dirHandle) isLooked(e *vfs.Entry) bool {
-	return e.Name != "." && e.Name != ".." && h.node.nestedRootAt(e.Name) == "" && !(h.watched && h.node.takeKept(e.Name))
+// needsLookup reports whether the attributes of an entry must be read for the answer. It clears
+// the mark that a LOOKUP left on the entry's node (takeAttrsCached).
+func (h *dirHandle) needsLookup(e *vfs.Entry) bool {
+	return e.Name != "." && e.Name != ".." && h.node.nestedRootAt(e.Name) == "" && !(h.watched && h.node.takeAttrsCached(e.Name))
 }
 
 // lookupEntry publishes the file of an entry and fills the answer. If it fills in nothing,
 // the kernel looks the name up when a program needs the file.
-func (r *request) lookupEntry(h *dirHandle, e *vfs.Entry, looked map[string]vfs.Looked, out *fuse.EntryOut) {
+func (r *request) lookupEntry(h *dirHandle, e *vfs.Entry, lookups map[string]vfs.LookupResult, out *fuse.EntryOut) {
 	if e.Name == "." || e.Name == ".." {
 		return
 	}
-	found, ok := looked[e.Name]
+	found, ok := lookups[e.Name]
 	switch {
 	case ok && found.Err == nil:
 		r.publishFound(h.node, strings.Clone(e.Name), &found.Info, h.watched, out) // e.Name alone would keep the whole read buffer in memory

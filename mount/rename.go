@@ -83,10 +83,10 @@ func (r *request) rename(in *fuse.RenameIn, name, newName string) error {
 	}
 	dir.move(name, to, newName, exchange)
 	if n := to.child(newName); n != nil {
-		n.placed(to)
+		n.rewatchIn(to)
 	}
 	if n := dir.child(name); n != nil {
-		n.placed(dir) // of an exchange
+		n.rewatchIn(dir) // after an exchange
 	}
 	return nil
 }

@@ -56,8 +56,8 @@ type request struct {
 	from   fuse.Caller     // as the kernel says
 	cancel <-chan struct{} // closed by an INTERRUPT
 	caller guard.Caller    // as the gate is told
-	// isTruncation is set by a SETATTR of the size: open(2) with O_TRUNC goes on with one, and
-	// the kernel does not name the handle.
+	// isTruncation is set for a SETATTR of the size. open(2) with O_TRUNC makes one after the
+	// OPEN, and the kernel does not name the handle in it.
 	isTruncation bool
 	// alias is the fixed directory that the request is about, if that shows a root.
 	alias *node
@@ -78,12 +78,12 @@ func (fs *fileSystem) begin(cancel <-chan struct{}, header *fuse.InHeader) *requ
 	if incoming.Observe != nil {
 		incoming.Observe(header)
 	}
-	return fs.beginUnseen(cancel, header)
+	return fs.beginUnobserved(cancel, header)
 }
 
-// beginUnseen begins a request that incoming.Observe does not see, such as a write-back of the
-// kernel's cache: any thread may cause one.
-func (fs *fileSystem) beginUnseen(cancel <-chan struct{}, header *fuse.InHeader) *request {
+// beginUnobserved begins a request that incoming.Observe does not see, such as a write-back of
+// the kernel's cache: any thread may cause one.
+func (fs *fileSystem) beginUnobserved(cancel <-chan struct{}, header *fuse.InHeader) *request {
 	r := &request{fs: fs, m: fs.m, cancel: cancel, from: header.Caller}
 	r.views = r.room[:0]
 	r.caller = fs.m.callerOf(&r.from)
@@ -137,8 +137,9 @@ func (fs *fileSystem) changeDir(cancel <-chan struct{}, header *fuse.InHeader, o
 	})
 }
 
-// pathOf is path. Its result also has a reference that a look-up of the thread has found (see
-// retries), or an open file of the node if the thread has it open itself.
+// pathOf is node.path. Held of its result is the reference that a look-up of the thread has found
+// (see retries), or any descriptor of the node if the thread names the node by a descriptor, or
+// nil.
 func (r *request) pathOf(n *node) (vfs.At, bool) {
 	at, ok := n.path()
 	if ok {
@@ -153,7 +154,7 @@ func (r *request) pathOf(n *node) (vfs.At, bool) {
 // join counts the request as one about a root. Callers call it before the gate, so that a
 // revocation finds every request that has passed the gate.
 func (r *request) join(v *view) {
-	v.m.reached(viewEntry, v.name)
+	v.m.reportStep(viewEntry, v.name)
 	r.mu.Lock()
 	r.view = v
 	if !slices.Contains(r.views, v) {
@@ -260,8 +261,8 @@ const (
 	publication             // the request has passed the gate; the node is not in the table yet
 )
 
-// reached reports a step of a request to Options.atStep, where a test may hold the request.
-func (m *Mount) reached(s step, root guard.RootName) {
+// reportStep reports a step of a request to Options.atStep, where a test may hold the request.
+func (m *Mount) reportStep(s step, root guard.RootName) {
 	if m.opt.atStep != nil {
 		m.opt.atStep(s, root)
 	}

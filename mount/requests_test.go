@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/incoming"
 )
 
-// uncounted lists the methods that are no request of a caller, that release something, or that
-// touch no file. A revocation does not wait for them.
-var uncounted = []string{"String", "SetDebug", "Init", "OnUnmount", "Forget", "Release", "ReleaseDir", "Ioctl"}
+// uncountedMethods are the methods that are no request of a caller, that release something, or
+// that touch no file. A revocation does not wait for them.
+var uncountedMethods = []string{"String", "SetDebug", "Init", "OnUnmount", "Forget", "Release", "ReleaseDir", "Ioctl"}
 
 // R070: a revocation waits for each request of the kernel, so no method may answer without
 // being counted.
@@ -32,7 +32,7 @@ func TestEveryRequestIsCounted(t *testing.T) {
 	}
 	for i := range methods.NumMethod() {
 		name := methods.Method(i).Name
-		if slices.Contains(uncounted, name) {
+		if slices.Contains(uncountedMethods, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -68,8 +68,8 @@ func argument(of reflect.Type, node uint64) reflect.Value {
 }
 
 // A node that was given to the kernel is known until the kernel forgets it, even if the last
-// FORGET for an earlier answer comes while a later look-up is answered. No node stays that the
-// kernel has forgotten.
+// FORGET for an earlier answer comes while a later look-up is answered. A node that the kernel
+// has forgotten is removed.
 func TestForgetAgainstLookups(t *testing.T) {
 	u := newUnmounted(t, Layout{})
 	root, dir := u.walk("code"), u.walk("code/d")
@@ -138,7 +138,7 @@ func TestShowLeavesNoNodes(t *testing.T) {
 		if n := len(view.all()); n != 0 {
 			t.Fatalf("%d nodes are known after the end of lifetime %d", n, lifetime)
 		}
-		u.grantIt()
+		u.grantCode()
 	}
 }
 

@@ -11,24 +11,24 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// After ESTALE the kernel walks a path once more, and looks every name on the way up
+// After ESTALE the kernel walks the path once more, and sends a LOOKUP for every name in it
 // (LOOKUP_REVAL in fs/namei.c). It does so once: a second ESTALE reaches the program. A host
 // that saves a file or exchanges directories may be faster than the second walk, too. So from
 // the first ESTALE on, the look-ups of a thread take references to the files that they find. If
-// the path leads elsewhere by then, the request works on the reference. A walk on a local file
-// system holds its files in the same way.
+// the path leads elsewhere when the request follows, the request works on the reference. A walk
+// on a local file system holds its files in the same way.
 //
-// If a thread asks for a file again, right after ESTALE and without a look-up, it uses a
-// descriptor and no name (/proc/self/fd). The directory of the first look-up after ESTALE also
-// comes from a descriptor (openat(2)).
+// A thread that asks for a file again right after ESTALE, without a look-up, names the file by a
+// descriptor (/proc/self/fd). The directory of the first look-up after ESTALE also comes from a
+// descriptor (openat(2)).
 
 const (
 	// maxRetries bounds the threads, and the references with them.
 	maxRetries = 64
-	// maxFound is how many references a thread has. The kernel looks a name up again to see
-	// whether it still knows the file (d_revalidate), then once more to get the new one, and
-	// then a name in it.
-	maxFound = 4
+	// maxWalkRefs is how many references a thread has at most. The kernel looks a name up again
+	// to see whether it still leads to the file that the kernel knows (d_revalidate). If it does
+	// not, the kernel looks the name up once more to get the new file, and then a name in it.
+	maxWalkRefs = 4
 	// retryFor is how long a walk may take. The mount does not learn when a system call ends
 	// that only makes look-ups.
 	retryFor = time.Second
@@ -44,15 +44,19 @@ type retries struct {
 
 // retry is one thread.
 type retry struct {
-	since time.Time
-	// stale is the node for which the thread got ESTALE, and opened the one that it has
-	// opened then; 0: it has looked a name up since. base is the directory of the first look-up.
-	stale, opened, base uint64
-	found               []found // the latest last
+	since time.Time // of the latest ESTALE
+
+	// The next three fields are node IDs, or 0.
+
+	stale  uint64 // for which the thread got ESTALE; until the next look-up
+	opened uint64 // that the thread has opened after ESTALE; until the next look-up or ESTALE
+	base   uint64 // the directory of the first look-up after ESTALE
+
+	refs []walkRef // the latest last
 }
 
-// found is the result of a look-up.
-type found struct {
+// walkRef is a reference to a file that a look-up has found.
+type walkRef struct {
 	node *node
 	ref  *vfs.File
 }
@@ -62,18 +66,18 @@ func (t *retries) note(header *fuse.InHeader, errno fuse.Status) {
 	if errno != fuse.Status(syscall.ESTALE) && t.active.Load() == 0 {
 		return
 	}
-	var drop []found
+	var drop []walkRef
 	t.mu.Lock()
 	switch {
 	case errno == fuse.Status(syscall.ESTALE):
-		drop = t.tellLocked(header.Pid, header.NodeId)
+		drop = t.noteStaleLocked(header.Pid, header.NodeId)
 	case header.Opcode == opOpen && errno.Ok():
-		drop = t.openedLocked(header.Pid, header.NodeId)
+		drop = t.noteOpenLocked(header.Pid, header.NodeId)
 	case !isOfWalk(header.Opcode):
-		drop = t.endLocked(header.Pid) // the system call has got where it was going
+		drop = t.endLocked(header.Pid) // the walk has reached its end
 	}
 	t.mu.Unlock()
-	closeFound(drop)
+	closeRefs(drop)
 }
 
 // isOfWalk reports whether a path walk makes requests of this kind.
@@ -95,7 +99,9 @@ const (
 	opAccess   = 34
 )
 
-func (t *retries) tellLocked(tid uint32, id uint64) (drop []found) {
+// noteStaleLocked notes that the thread gets ESTALE for a node. It returns the references to
+// close.
+func (t *retries) noteStaleLocked(tid uint32, id uint64) (drop []walkRef) {
 	w := t.threads[tid]
 	if w == nil {
 		if len(t.threads) >= maxRetries {
@@ -112,44 +118,45 @@ func (t *retries) tellLocked(tid uint32, id uint64) (drop []found) {
 		t.active.Store(int32(len(t.threads)))
 	}
 	w.since, w.stale, w.opened, w.base = time.Now(), id, 0, 0
-	return append(drop, w.remove(func(f found) bool { return f.node.id == id })...)
+	return append(drop, w.remove(func(f walkRef) bool { return f.node.id == id })...)
 }
 
-// openedLocked ends the walk, except for the truncation that follows an open(2) with O_TRUNC.
-func (t *retries) openedLocked(tid uint32, id uint64) []found {
+// noteOpenLocked ends the walk of a thread that has opened a node, and returns the references to
+// close. It keeps the node's ID for the truncation that follows an open(2) with O_TRUNC.
+func (t *retries) noteOpenLocked(tid uint32, id uint64) []walkRef {
 	w := t.threads[tid]
 	if w == nil {
 		return nil
 	}
 	w.stale, w.opened, w.base = 0, id, 0
-	return w.remove(func(found) bool { return true })
+	return w.remove(func(walkRef) bool { return true })
 }
 
 // remove removes and returns the references that match.
-func (w *retry) remove(match func(found) bool) (removed []found) {
-	var kept []found
-	for _, f := range w.found {
+func (w *retry) remove(match func(walkRef) bool) (removed []walkRef) {
+	var kept []walkRef
+	for _, f := range w.refs {
 		if match(f) {
 			removed = append(removed, f)
 		} else {
 			kept = append(kept, f)
 		}
 	}
-	w.found = kept
+	w.refs = kept
 	return removed
 }
 
-func (t *retries) endLocked(tid uint32) []found {
+func (t *retries) endLocked(tid uint32) []walkRef {
 	w := t.threads[tid]
 	if w == nil {
 		return nil
 	}
 	delete(t.threads, tid)
 	t.active.Store(int32(len(t.threads)))
-	return w.found
+	return w.refs
 }
 
-func (t *retries) endOldestLocked() []found {
+func (t *retries) endOldestLocked() []walkRef {
 	var oldest uint32
 	since := time.Now()
 	for tid, w := range t.threads {
@@ -163,7 +170,7 @@ func (t *retries) endOldestLocked() []found {
 // expire ends the retries that are older than retryFor. If others are left, it runs again
 // later.
 func (t *retries) expire() {
-	var drop []found
+	var drop []walkRef
 	t.mu.Lock()
 	for tid, w := range t.threads {
 		if time.Since(w.since) >= retryFor {
@@ -174,29 +181,30 @@ func (t *retries) expire() {
 		time.AfterFunc(retryFor, t.expire)
 	}
 	t.mu.Unlock()
-	closeFound(drop)
+	closeRefs(drop)
 }
 
 // closeView closes the references to files of an ended root.
 func (t *retries) closeView(v *view) {
-	var drop []found
+	var drop []walkRef
 	t.mu.Lock()
 	for _, w := range t.threads {
-		drop = append(drop, w.remove(func(f found) bool { return f.node.view == v })...)
+		drop = append(drop, w.remove(func(f walkRef) bool { return f.node.view == v })...)
 	}
 	t.mu.Unlock()
-	closeFound(drop)
+	closeRefs(drop)
 }
 
-func closeFound(list []found) {
+func closeRefs(list []walkRef) {
 	for _, f := range list {
 		f.ref.Close()
 	}
 }
 
-// beginLookup reports whether a look-up of the thread in a directory should take a reference.
+// beginLookup notes a look-up of the thread in a directory. It reports whether the look-up should
+// take a reference.
 func (t *retries) beginLookup(tid uint32, dir *node) bool {
-	return t.is(tid, func(w *retry) bool {
+	return t.matches(tid, func(w *retry) bool {
 		if w.stale != 0 {
 			w.base = dir.id
 		}
@@ -205,19 +213,19 @@ func (t *retries) beginLookup(tid uint32, dir *node) bool {
 	})
 }
 
-// add notes what a look-up of the thread has found.
+// add notes the reference to the file that a look-up of the thread has found.
 func (t *retries) add(tid uint32, n *node, ref *vfs.File) {
-	drop := []found{{n, ref}}
+	drop := []walkRef{{n, ref}}
 	t.mu.Lock()
 	if w := t.threads[tid]; w != nil {
-		w.found, drop = append(w.found, found{n, ref}), nil
-		if over := len(w.found) - maxFound; over > 0 {
-			drop = append(drop, w.found[:over]...)
-			w.found = w.found[over:]
+		w.refs, drop = append(w.refs, walkRef{n, ref}), nil
+		if over := len(w.refs) - maxWalkRefs; over > 0 {
+			drop = append(drop, w.refs[:over]...)
+			w.refs = w.refs[over:]
 		}
 	}
 	t.mu.Unlock()
-	closeFound(drop)
+	closeRefs(drop)
 }
 
 // find returns a reference to a node that a look-up of the thread has found, or nil.
@@ -228,7 +236,7 @@ func (t *retries) find(tid uint32, n *node) *vfs.File {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if w := t.threads[tid]; w != nil {
-		for _, f := range w.found {
+		for _, f := range w.refs {
 			if f.node == n {
 				return f.ref
 			}
@@ -240,21 +248,23 @@ func (t *retries) find(tid uint32, n *node) *vfs.File {
 // hasOpened reports whether the thread got ESTALE in a system call that has opened the node
 // since, and may be continuing with this request.
 func (t *retries) hasOpened(tid uint32, n *node) bool {
-	return t.is(tid, func(w *retry) bool { return w.opened == n.id })
+	return t.matches(tid, func(w *retry) bool { return w.opened == n.id })
 }
 
-// hasDescriptor reports whether the thread got ESTALE about a node and asks for it again, which
-// it does only for a descriptor.
+// hasDescriptor reports whether the thread has a descriptor of the node: it got ESTALE for the
+// node and asks for it again without a look-up, or its walk after ESTALE began in the node.
 func (t *retries) hasDescriptor(tid uint32, n *node) bool {
-	return t.is(tid, func(w *retry) bool { return w.stale == n.id || w.base == n.id })
+	return t.matches(tid, func(w *retry) bool { return w.stale == n.id || w.base == n.id })
 }
 
-func (t *retries) is(tid uint32, so func(w *retry) bool) bool {
+// matches reports whether the thread was answered ESTALE lately and match returns true for it.
+// match may change the retry.
+func (t *retries) matches(tid uint32, match func(w *retry) bool) bool {
 	if t.active.Load() == 0 {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w := t.threads[tid]
-	return w != nil && so(w)
+	return w != nil && match(w)
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// told answers a request of a thread with ESTALE.
-func (a *asker) told(tid uint32, node uint64, opcode uint32) {
+// answerStale answers a request of a thread with ESTALE.
+func (a *asker) answerStale(tid uint32, node uint64, opcode uint32) {
 	in := a.in(node)
 	in.Pid, in.Opcode = tid, opcode
 	a.m.retries.note(in, fuse.Status(syscall.ESTALE))
 }
 
-// lookedUp looks the name f up for a thread, and reports whether the mount has kept a
-// reference to it.
-func (a *asker) lookedUp(tid uint32) bool {
+// lookupTakesRef looks the name f up for a thread, and reports whether the mount has kept a
+// reference to the file.
+func (a *asker) lookupTakesRef(tid uint32) bool {
 	a.Helper()
 	in := a.head
 	in.Pid, in.Opcode = tid, opLookup
@@ -30,18 +30,18 @@ func (a *asker) lookedUp(tid uint32) bool {
 	return a.m.retries.find(tid, a.m.nodes.find(out.NodeId)) != nil
 }
 
-// The results of a path walk are kept only for the thread that got ESTALE, until its system
+// The references of a path walk are kept only for the thread that got ESTALE, until its system
 // call has reached its target, and never beyond the end of the root.
-func TestWhatAWalkHasFound(t *testing.T) {
+func TestReferencesOfAWalk(t *testing.T) {
 	a := newAsker(t, Audit)
 	testkit.Must(t, childfs.WriteFile(a.m.src+"/f", nil, 0o644))
 	f := a.node("f")
-	if a.lookedUp(1) {
-		t.Error("a reference for a thread that was told nothing")
+	if a.lookupTakesRef(1) {
+		t.Error("a thread that got no ESTALE has a reference")
 	}
-	a.told(1, f.NodeId, opOpen)
-	if a.lookedUp(2) || !a.lookedUp(1) {
-		t.Error("the thread that was told ESTALE has no reference, or another has")
+	a.answerStale(1, f.NodeId, opOpen)
+	if a.lookupTakesRef(2) || !a.lookupTakesRef(1) {
+		t.Error("the thread that got ESTALE has no reference, or another has")
 	}
 	end := a.in(f.NodeId)
 	end.Pid, end.Opcode = 1, opOpen
@@ -51,24 +51,24 @@ func TestWhatAWalkHasFound(t *testing.T) {
 	}
 
 	for tid := range uint32(2 * maxRetries) {
-		a.told(tid, f.NodeId, opOpen)
+		a.answerStale(tid, f.NodeId, opOpen)
 		for range 3 {
-			a.lookedUp(tid)
+			a.lookupTakesRef(tid)
 		}
 	}
 	all := 0
 	for _, w := range a.m.retries.threads {
-		all += len(w.found)
+		all += len(w.refs)
 	}
-	if n := len(a.m.retries.threads); n != maxRetries || all > maxRetries*maxFound {
-		t.Errorf("%d threads and %d references, want %d and at most %d", n, all, maxRetries, maxRetries*maxFound)
+	if n := len(a.m.retries.threads); n != maxRetries || all > maxRetries*maxWalkRefs {
+		t.Errorf("%d threads and %d references, want %d and at most %d", n, all, maxRetries, maxRetries*maxWalkRefs)
 	}
 
 	_, err := a.m.reg.Revoke(t.Context(), "code")
 	testkit.Must(t, err)
 	a.m.retries.mu.Lock()
 	for tid, w := range a.m.retries.threads {
-		if len(w.found) > 0 {
+		if len(w.refs) > 0 {
 			t.Errorf("thread %d has a reference to a file of the root that has ended", tid)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 func (v *view) flush(ctx context.Context) error {
 	var dirty []*node
 	for _, n := range v.all() {
-		if n.openForWriting() {
+		if n.isOpenForWriting() {
 			dirty = append(dirty, n)
 		}
 	}
@@ -31,11 +31,11 @@ func (v *view) flush(ctx context.Context) error {
 // The root's own name comes first. With it the kernel drops every name below that no
 // program uses, and their inodes (fs/dcache.c d_invalidate), for which it sends FORGET. The
 // remaining nodes are in use. The kernel is notified of each: first to drop its pages and
-// attributes, then to drop its names. Then pages and attributes are dropped once more, those
-// of nodes that the kernel did not know yet, and those of directories, whose pages hold their
-// listings. This is because the kernel may still be processing an answer to a look-up or a
-// readdir. It holds the directory's lock meanwhile, and dropping a name waits for that lock.
-// For pages of files the folio lock has this effect, for attributes attr_version.
+// attributes, then to drop its names. Then it drops pages and attributes once more: of the nodes
+// that it did not know at the first notification, and of directories, whose pages hold their
+// listings. This second round is needed because the kernel may still be processing an answer to
+// a look-up or a readdir. It holds the directory's lock meanwhile, and dropping a name waits for
+// that lock. For pages of files the folio lock has this effect, for attributes attr_version.
 //
 // A program can hold a directory's lock for as long as it likes, by reading the directory
 // into memory that is never filled (userfaultfd, a FUSE file of its own). So there is a limit
@@ -58,15 +58,15 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	ctx = context.WithoutCancel(ctx)
 	all := v.all()
 	var again secondRound
-	stuck := notifyAll(ctx, all, again.dropContent)
-	if stuck != nil {
-		stuck = errors.Join(stuck, v.m.abort())
+	contentErr := notifyAll(ctx, all, again.dropContent)
+	if contentErr != nil {
+		contentErr = errors.Join(contentErr, v.m.abort())
 	} else {
 		if notifyAll(ctx, all, (*node).dropNames) != nil || !waitFor(dropped, stuckAfter) {
 			v.m.log.Warn("the kernel keeps names of a revoked root, because a program's readdir does not end; the names give no access",
 				"root", v.name)
 		}
-		stuck = notifyAll(ctx, again.nodes, (*node).dropContent)
+		contentErr = notifyAll(ctx, again.nodes, (*node).dropContent)
 	}
 	if kind == guard.ChangeEnded {
 		v.closeHeldFiles()
@@ -74,7 +74,7 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 			v.m.nodes.removeUnused(root) // its aliases have kept it
 		}
 	}
-	return errors.Join(err, stuck)
+	return errors.Join(err, contentErr)
 }
 
 // secondRound has the nodes whose pages and attributes must be dropped once more: those that
@@ -177,7 +177,7 @@ func (m *Mount) abort() error {
 // root is writable again, so Writev refuses pages of orphans.
 func (v *view) orphanWritable(all []*node) {
 	for _, n := range all {
-		if n.openForWriting() {
+		if n.isOpenForWriting() {
 			v.orphan(n)
 		}
 	}

@@ -85,7 +85,7 @@ func TestSocketsInARoot(t *testing.T) {
 		second := guard.Grant{Root: "second", Dir: names.Foreign(filepath.Join(m.src, "d")), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
 		_, err := m.reg.Grant(context.Background(), second)
 		testkit.Must(t, err)
-		keep := func(fd int, err error) int { // until the mount, which it keeps, is closed
+		keep := func(fd int, err error) int { // closed before the mount, which it would keep busy
 			t.Helper()
 			testkit.Must(t, err)
 			t.Cleanup(func() { _ = childfs.SysClose(fd) })

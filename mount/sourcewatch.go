@@ -24,7 +24,7 @@ type dirWatch struct {
 	mu      sync.Mutex   // guards the fields below
 	wd      int32
 	retryAt time.Time
-	expect  map[expectation]expected
+	expect  map[expectation]expectedEvents
 }
 
 const (
@@ -50,8 +50,8 @@ func (w *dirWatch) isActive() bool {
 	return w != nil && w.state.Load() == watchActive && !w.stuck.Load()
 }
 
-// ensureWatched begins to watch directory n if it is not watched yet. It reports whether the kernel
-// will be told of changes in n.
+// ensureWatched begins to watch directory n if it is not watched yet. It reports whether the
+// kernel will be told of changes in n.
 func (n *node) ensureWatched() bool {
 	m := n.view.m
 	if m.opt.Level == Strict || n.view.remote {
@@ -80,7 +80,7 @@ func (n *node) beginWatch(w *dirWatch) bool {
 		}
 	}
 	at, ok := n.path()
-	if !ok || n.isForgotten() || n.view.staged && !n.isParentWatched() {
+	if !ok || n.isForgotten() || n.view.staged && !n.ensureParentWatched() {
 		return false
 	}
 	m := n.view.m
@@ -100,10 +100,10 @@ func (n *node) beginWatch(w *dirWatch) bool {
 	return true
 }
 
-// isParentWatched reports whether the directory that n lies in is watched, and begins to watch
-// it. In a staged root n's watch needs this: the owner may make, replace or remove the directory
-// of the source that belongs to n, and only the watch above reports that.
-func (n *node) isParentWatched() bool {
+// ensureParentWatched is ensureWatched for the directory that n lies in. In a staged root n's
+// watch needs this: the owner may make, replace or remove the directory of the source that
+// belongs to n, and only the watch of the directory above reports that.
+func (n *node) ensureParentWatched() bool {
 	if n == n.view.rootNode() {
 		return true
 	}
@@ -111,24 +111,25 @@ func (n *node) isParentWatched() bool {
 	return dir != nil && dir.ensureWatched()
 }
 
-// watchAnew ends the watches of directory n and of those below it, and has the kernel drop what
-// it has cached of them. The next look-up in each begins another watch.
-func (n *node) watchAnew(seen map[*node]bool) {
+// resetWatches ends the watches of directory n and of those below it, and has the kernel drop
+// what it has cached of them. The next look-up in each directory begins another watch.
+func (n *node) resetWatches(seen map[*node]bool) {
 	seen[n] = true
 	for _, child := range n.childNodes() {
 		if child.isDir() && child.view == n.view && !seen[child] {
-			child.watchAnew(seen)
+			child.resetWatches(seen)
 		}
 	}
 	n.unwatch()
 	n.view.m.delivery.enqueueAll(n)
 }
 
-// placed is called when directory n has come to a directory of a staged root. If that is not
-// watched, n must not be, either.
-func (n *node) placed(dir *node) {
+// rewatchIn is called when the kernel learns that n lies in the directory dir. A directory of a
+// staged root must not be watched while the directory around it is not (ensureParentWatched), so
+// rewatchIn resets the watch of n if dir is not watched.
+func (n *node) rewatchIn(dir *node) {
 	if n.view.staged && n.isDir() && n.dirWatch().isActive() && !dir.dirWatch().isActive() {
-		n.watchAnew(map[*node]bool{})
+		n.resetWatches(map[*node]bool{})
 	}
 }
 
@@ -146,8 +147,9 @@ func (n *node) unwatch() {
 	}
 }
 
-// parentWatched reports whether the kernel will be told of changes of n itself.
-func (n *node) parentWatched() bool {
+// hasWatchedParent reports whether the kernel will be told of changes of n itself: the directory
+// that n lies in is watched. The directory of a root is watched itself instead.
+func (n *node) hasWatchedParent() bool {
 	if n == n.view.rootNode() {
 		return !n.view.fileRoot && n.ensureWatched()
 	}
@@ -166,7 +168,7 @@ func (m *Mount) sourceChanged(ev watch.SourceEvent) {
 			go func() { _ = m.reg.Recheck(context.Background(), name) }()
 		}
 	case ev.Stale:
-		n.unwatch() // with those below it, which have such an event, too
+		n.unwatch() // each watched directory below n gets such an event of its own
 		m.delivery.enqueueAll(n)
 	case (ev.Created || ev.Deleted) && ev.Name != "" && w != nil && w.takeExpected(ev.Name, ev.Created):
 	default:
@@ -200,8 +202,8 @@ func (m *Mount) sourceLost() {
 	}
 }
 
-// Settle waits until programs see the changes of the sources and stages that were made before,
-// until ctx ends.
+// Settle waits until programs see all earlier changes of the sources and stages, or until ctx
+// ends.
 func (m *Mount) Settle(ctx context.Context) {
 	if m.watcher != nil {
 		m.watcher.Settle(ctx)

@@ -70,7 +70,7 @@ func TestStagedChangesBecomeVisible(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		before func(m stagedMount) error // by programs
-		looked []string                  // what programs look at before the change
+		lookAt []string                  // what programs look at before the change
 		change func(m stagedMount) error
 		want   map[string]string
 	}{
@@ -199,7 +199,7 @@ func TestStagedChangesBecomeVisible(t *testing.T) {
 				m.must(c.before(m))
 			}
 			m.settle()
-			for _, name := range c.looked {
+			for _, name := range c.lookAt {
 				m.read(name)
 			}
 			m.must(c.change(m))
@@ -224,7 +224,7 @@ func (m stagedMount) settle() {
 func TestStagedHardLinksPart(t *testing.T) {
 	m := newStagedMount(t)
 	m.must(os.WriteFile(m.host("f"), []byte("one"), 0o644))
-	m.read("f") // the name is kept: the file has no other yet
+	m.read("f") // the kernel caches the name for long: the file has no other name yet
 	m.must(os.Link(m.host("f"), m.host("g")))
 	m.reads("g", "one")
 	m.settle()
@@ -239,20 +239,20 @@ func TestStagedIsCached(t *testing.T) {
 	m := newStagedMount(t)
 	m.must(os.Mkdir(m.host("d"), 0o755))
 	m.must(os.WriteFile(m.host("d/f"), []byte("one"), 0o644))
-	for _, raised := range []bool{false, true} {
-		if raised {
+	for _, isChanged := range []bool{false, true} { // whether programs have changed the directory
+		if isChanged {
 			m.must(childfs.WriteFile(m.seen("d/mine"), nil, 0o644))
 		}
 		m.settle()
 		m.reads("d/f", "one")
-		m.reads("d/f", "one") // the kernel asks once for the time of access after the first
-		absent := fmt.Sprintf("d/new %v", raised)
+		m.reads("d/f", "one") // after the first read the kernel asks once for the access time
+		absent := fmt.Sprintf("d/new %v", isChanged)
 		m.read(absent)
-		m.unnotified(func() {
+		m.withoutNotifications(func() {
 			m.must(os.WriteFile(m.host("d/f"), []byte("two"), 0o644))
 			m.must(os.WriteFile(m.host(absent), nil, 0o644))
 			if got := m.read("d/f") + ", " + m.read(absent); got != "one, no "+filepath.Base(absent) {
-				t.Errorf("raised %v: %q was read anew", raised, got)
+				t.Errorf("directory changed %v: %q was read anew", isChanged, got)
 			}
 		})
 		m.reads("d/f", "two")
@@ -294,9 +294,9 @@ func stormStep(rnd *rand.Rand, top string, text string) {
 	}
 }
 
-// behind makes a random change without the mount: as the owner in the source, as another front,
-// or with the owner's commands.
-func (m stagedMount) behind(rnd *rand.Rand, text string) {
+// changeBehind makes a random change without the mount: as the owner in the source, as another
+// front, or with the owner's commands.
+func (m stagedMount) changeBehind(rnd *rand.Rand, text string) {
 	ctx := context.Background()
 	at := m.at(stormPath(rnd))
 	switch rnd.IntN(8) {
@@ -391,7 +391,7 @@ func TestStagedStorm(t *testing.T) {
 					if rnd.IntN(2) > 0 {
 						stormStep(rnd, m.root, text)
 					} else {
-						m.behind(rnd, text)
+						m.changeBehind(rnd, text)
 					}
 					m.inKernel(stormPath(rnd))
 				}

@@ -28,8 +28,8 @@ func (fs *fileSystem) StatFs(cancel <-chan struct{}, header *fuse.InHeader, out 
 }
 
 // statRoots adds up the sizes of the file systems of the live roots, each file system once.
-// It leaves out roots whose source may hang, and those for which an operation matters: it
-// would wait for the speed limit, or keep an unused root from ending.
+// It leaves out roots whose source may hang, and roots with a speed limit or an idle time: the
+// operation would wait for the limit, or keep an unused root from ending.
 func (r *request) statRoots(out *fuse.StatfsOut) {
 	const block = 4096
 	out.Bsize, out.Frsize, out.NameLen = block, block, names.NameMax

@@ -17,8 +17,8 @@ import (
 )
 
 // R004, R006, R008, R127: one registry has two mounts for two subjects, of one directory with
-// two policies. Each mount shows only its subject's root. What one subject writes the other
-// reads, and the records name the subject. Revoking one root does not affect the other.
+// two policies. Each mount shows only its subject's root. One subject reads what the other
+// writes, and the records name the subject. Revoking one root does not affect the other.
 func TestTwoMountsOfOneDirectory(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {
 		t.Run(level.String(), func(t *testing.T) {

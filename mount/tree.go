@@ -91,14 +91,14 @@ func (n *node) namesLocked() []location {
 // unlink notes that a name has gone from dir.
 func (dir *node) unlink(name string) {
 	t := &dir.view.m.nodes
-	t.removing(func() []*node { return t.removeUnusedLocked(dir.unlinkLocked(name), dir) })
+	t.updateAndRelease(func() []*node { return t.removeUnusedLocked(dir.unlinkLocked(name), dir) })
 }
 
-// move notes that name in dir was renamed to newName in to. The file that was there has lost
-// that name or, with exchange, has got name in dir.
+// move notes that name in dir was renamed to newName in to. A file that had newName in to has
+// lost it or, if exchange is set, has got name in dir.
 func (dir *node) move(name string, to *node, newName string, exchange bool) {
 	t := &dir.view.m.nodes
-	t.removing(func() []*node {
+	t.updateAndRelease(func() []*node {
 		n, replaced := dir.unlinkLocked(name), to.unlinkLocked(newName)
 		if n == replaced { // two names of one file
 			replaced = nil

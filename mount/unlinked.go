@@ -93,7 +93,7 @@ func (n *node) takeRef() *vfs.File {
 type refCloser struct {
 	mu      sync.Mutex // guards the fields below
 	waiting []removedRef
-	busy    *removedRef   // that is being closed; nil: none
+	busy    *removedRef   // the reference that is being closed; nil: none
 	closed  chan struct{} // closed when busy has been closed; nil: no RMDIR waits for it
 	rmdirs  []*node       // the directories that are being removed
 }
@@ -108,8 +108,8 @@ type removedRef struct {
 // RMDIR.
 const pauseLimit = guard.EndDeadline / 10
 
-// add closes a reference: now, unless another is being closed, or after the RMDIR of its
-// directory.
+// add makes the closer close a reference: at once, or after the reference that is being closed,
+// or after the RMDIR of the reference's directory.
 func (c *refCloser) add(ref removedRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,8 +117,8 @@ func (c *refCloser) add(ref removedRef) {
 	c.closeWaitingLocked()
 }
 
-// closeWaitingLocked closes the references that wait, unless another call of it does. It
-// releases the lock meanwhile.
+// closeWaitingLocked closes the waiting references, unless another call is doing so. It releases
+// the lock meanwhile.
 func (c *refCloser) closeWaitingLocked() {
 	for c.busy == nil {
 		i := slices.IndexFunc(c.waiting, func(ref removedRef) bool { return !slices.Contains(c.rmdirs, ref.dir) })
@@ -186,9 +186,8 @@ func (c *refCloser) endRmdir(dir *node) {
 	}
 }
 
-// errnoWithoutPath returns the error of an operation that needs the path of a node without
-// path. A
-// directory that was removed through the mount holds nothing (ENOENT); for everything else
+// errnoWithoutPath returns the error of an operation that needs a path, for a node that has none.
+// A directory that was removed through the mount holds nothing (ENOENT). For everything else
 // ESTALE makes the kernel look the path up again.
 func (n *node) errnoWithoutPath() syscall.Errno {
 	if e := n.ext.Load(); e != nil && e.ref.Load() != nil {

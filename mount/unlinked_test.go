@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// An RMDIR waits for the reference to a file of its directory that is being closed, and no other
-// such reference is closed until it has ended: the kernel's rmdir(2) would wait in a loop for the
-// file to be freed. References to other files are closed meanwhile.
+// If a reference to a file of a directory is being closed, an RMDIR of the directory waits for
+// that. Until the RMDIR has ended, no other reference to a file of the directory is closed: the
+// kernel's rmdir(2) would wait in a loop for the file to be freed. References to other files are
+// closed meanwhile.
 func TestNoReferenceIsClosedDuringRmdir(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c refCloser

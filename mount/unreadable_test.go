@@ -66,8 +66,8 @@ func TestUnreadableWithoutOpen(t *testing.T) {
 	expectRefused(t, f, reads)
 }
 
-// The same holds for a file that was open when the root lost the right, and when the root has
-// the right again.
+// A read of an open file is refused in the same way after the root has lost the right to read. The
+// read succeeds when the root has the right again.
 func TestUnreadableAfterOpen(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} { // at level Max rights do not change
 		t.Run(level.String(), func(t *testing.T) { unreadableAfterOpen(t, level) })

@@ -7,21 +7,21 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// A directory has one place in the kernel's tree. When a look-up finds one that the
-// kernel knows elsewhere, because the host or another front has moved it, the kernel
-// moves its entry. It cannot while a program renames between two directories
-// (__d_unalias in fs/dcache.c only tries for the locks), least of all when the look-up
-// is the rename's own: then the rename ends with ESTALE, however often it is tried.
-// So the mount makes the kernel drop the old name before it answers with the new one.
-// A directory that a program holds (it is open, or a working directory, or a file
-// below it is) keeps its old name in the kernel until a look-up outside of a rename.
+// A directory has one location in the kernel's tree. When the host or another front has moved a
+// directory that the kernel knows, and a look-up finds it at the new location, the kernel moves
+// its entry. The kernel cannot do so while a program renames between two directories
+// (__d_unalias in fs/dcache.c only tries for the locks), and never if the look-up belongs to the
+// rename: then the rename ends with ESTALE, however often it is tried. So the mount makes the
+// kernel drop the old name before it answers with the new one. A directory that a program holds
+// (it is open, or a working directory, or a file below it is) keeps its old name in the kernel
+// until a look-up outside of a rename.
 
-// movedWait bounds how long a look-up waits until the kernel has dropped an old name. The
+// withdrawWait bounds how long a look-up waits until the kernel has dropped an old name. The
 // wait must be bounded: dropping takes the lock of the old name's directory, and the rename
 // that waits for the look-up may hold this lock. Such a rename gets ESTALE, releases its
 // locks and tries once more. First it looks up the directories on the way, and these look-ups
 // wait for the withdrawals in the directory.
-const movedWait = 100 * time.Millisecond
+const withdrawWait = 100 * time.Millisecond
 
 // noteLocation is called after a look-up has found n at a location; before is where n was
 // found last. If n is a directory that has moved, noteLocation has the kernel drop the old
@@ -35,19 +35,19 @@ func (n *node) noteLocation(before, at location) {
 // nameWithdrawal is an old name of a directory that the kernel is being made to drop.
 type nameWithdrawal struct {
 	done     <-chan struct{} // closed when the kernel was notified
-	deadline time.Time       // of all waiting: a program may keep the kernel from dropping the name
+	deadline time.Time       // of every wait: a program may keep the kernel from dropping the name
 }
 
 // withdrawOldName has the kernel drop an old name of n. It uses the delivery, which bounds
 // the goroutines that wait for a directory whose lock a program holds.
 func (n *node) withdrawOldName(dir *node, name string) {
 	done := n.view.m.delivery.enqueueNotify(dir, watch.SourceEvent{Dir: dir, Name: name, Deleted: true, IsDir: true})
-	x := &nameWithdrawal{done, time.Now().Add(10 * movedWait)}
+	x := &nameWithdrawal{done, time.Now().Add(10 * withdrawWait)}
 	n.extra().withdrawal.Store(x)
 	dir.extra().withdrawal.Store(x)
 }
 
-// awaitWithdrawal waits, at the longest for movedWait, until the latest withdrawal of an old
+// awaitWithdrawal waits, at the longest for withdrawWait, until the latest withdrawal of an old
 // name of n, or of an old name in directory n, is done.
 func (n *node) awaitWithdrawal() {
 	e := n.ext.Load()
@@ -58,15 +58,15 @@ func (n *node) awaitWithdrawal() {
 	if x == nil {
 		return
 	}
-	if left := time.Until(x.deadline); left <= 0 || waitFor(x.done, min(left, movedWait)) {
+	if left := time.Until(x.deadline); left <= 0 || waitFor(x.done, min(left, withdrawWait)) {
 		e.withdrawal.CompareAndSwap(x, nil)
 	}
 }
 
 // Only the kernel knows which absent names it has cached: the mount has no node for an
-// absent name. When events of the source were lost, the kernel can be made to forget them
-// only with the name of the directory itself. But a directory that a program holds open, or
-// works in, goes on without a name after that, until a program walks to it again. So the
+// absent name. When events of the source were lost, the kernel forgets these absences only
+// together with the name of the directory itself. But a directory that a program has open, or
+// works in, stays in use without a name after that, until a program walks to it again. So the
 // kernel may not cache absences in a directory without a name.
 
 // withdrawName calls f, which makes the kernel drop the name of directory n.

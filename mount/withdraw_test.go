@@ -13,11 +13,11 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// The host (or another front) moves a directory, and the kernel first meets it at its new place
-// while it holds the lock of a rename between directories. The directory is renamed like any
-// other. (The answer was always ESTALE, because the kernel cannot move a known directory while
-// the lock is held.) The same holds if the directory moves back to where it came from, whose
-// lock the kernel then holds, and if it came from the top of the root.
+// The host (or another front) moves a directory, and the kernel first finds it at the new location
+// while it holds the lock of a rename between directories. The rename succeeds, although the
+// kernel cannot move the entry of a known directory while the lock is held. It also succeeds if it
+// moves the directory back to where it came from, whose lock the kernel then holds, and if the
+// directory came from the top of the root.
 func TestRenameOfADirectoryMovedElsewhere(t *testing.T) {
 	const rounds = 10
 	levels(t, func(t *testing.T, level Level) {
@@ -40,8 +40,8 @@ func TestRenameOfADirectoryMovedElsewhere(t *testing.T) {
 	})
 }
 
-// renameMoved moves a directory on the host and then through the mount. It reports
-// whether that needed another try.
+// renameMoved moves a directory on the host and then through the mount. It reports whether the
+// rename through the mount was refused at first.
 func renameMoved(t *testing.T, m *testMount, id, from, to string) (refused bool) {
 	t.Helper()
 	host := func(name string) string { return filepath.Join(m.src, name) }

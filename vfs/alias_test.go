@@ -63,15 +63,16 @@ func TestNestedRootGrantedThroughBindMount(t *testing.T) {
 	}
 }
 
-// A directory is one root, under whichever path it is granted.
+// A directory cannot be granted a second time under another path.
 func TestSameDirectoryThroughBindMountIsRefused(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	_, err := b.reg.Grant(bg, guard.Grant{Root: "again", Dir: names.Foreign(b.alias("")), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
 	b.wantKind(err, names.Exist)
 }
 
-// The owner's own directories are not part of a root under another path either.
-func TestKeptPlaceThroughBindMountIsRefused(t *testing.T) {
+// A root cannot contain, or lie in, one of the owner's own directories, such as the audit log,
+// under another path either.
+func TestOwnersDirectoryThroughBindMountIsRefused(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadOnly})
 	b.must(os.MkdirAll(b.host("state/audit/deep"), 0o755))
 	b.reg.Keep(rules.Keep{Path: b.host("state/audit"), What: "the audit log"},

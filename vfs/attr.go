@@ -26,7 +26,7 @@ type Attrs struct {
 }
 
 // Setattr changes attributes and returns the new ones. It changes the open file f, which may
-// have no name any more, or, if f is nil, the file at a place. A root with the right to create,
+// have no name any more, or, if f is nil, the file at a path. A root with the right to create,
 // but not to write, allows it for files that were made in the same lifetime of the root, see
 // guard.Lease.MayChange.
 func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a Attrs) (Info, error) {
@@ -86,12 +86,12 @@ func nameless(info *Info) error {
 	return nil
 }
 
-// node is the file of an operation on a place or on an open file.
+// node is the file of an operation on a path or on an open file.
 type node struct {
 	fd   int
 	info Info
-	f    *File        // nil: the operation is on a place
-	d    *beneath.Dir // the file at the place
+	f    *File        // nil: the operation is on a path
+	d    *beneath.Dir // the file at the path
 }
 
 // change allows the node to be changed.
@@ -107,7 +107,7 @@ func (n *node) change(l *guard.Lease) (w beneath.Changeable, err error) {
 	return w, err
 }
 
-// onNode runs an operation on the descriptor of a place, or of an open file.
+// onNode runs an operation on the descriptor of the file at a path, or of an open file.
 func onNode[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *File,
 	g func(l *guard.Lease, n *node) (T, error),
 ) (T, error) {
@@ -146,9 +146,8 @@ func onNodeUnless[T any](ctx context.Context, t *Tree, req guard.Request, at At,
 	})
 }
 
-// setattr changes attributes. It applies owner before mode, because a change of owner clears the
-// set-id bits that the mode may set, and times last, because everything else
-// changes them.
+// setattr changes attributes. It sets the owner before the mode, because a change of owner clears
+// the set-id bits that the mode may set. It sets times last, because everything else changes them.
 func (n *node) setattr(l *guard.Lease, a Attrs) (Info, error) {
 	w, err := n.change(l)
 	if err != nil {

@@ -131,7 +131,7 @@ func TestReadChunkOfChangingFile(t *testing.T) {
 
 // R073: a file that grows after its size was read is read to its end. If the read returned only
 // the beginning, with the etag of the whole file, an edit (edit_file) would delete the rest.
-func TestReadChunkReadsWhatItsETagIsOf(t *testing.T) {
+func TestReadChunkOfGrowingFile(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		text := strings.Repeat("x", 5000)
 		b.put("f", text)
@@ -383,9 +383,9 @@ func (j blockingJournal) Begin(guard.Path) func() {
 }
 
 // If a write is refused after its file was made, the file is removed again. It is not removed
-// if somebody else has written to it meanwhile, and another file that has the name by then is
-// not removed.
-func TestWriteRangeTakesBackOnlyItsOwn(t *testing.T) {
+// if somebody else has written to it meanwhile. If another file has the name by then, that file
+// is not removed.
+func TestWriteRangeRemovesOnlyItsOwnFile(t *testing.T) {
 	refuse := &guard.Error{Kind: names.Quota}
 	for name, c := range map[string]struct {
 		meanwhile func(b *bed)

@@ -13,7 +13,7 @@ import (
 // The operations on whole files and paths are a second front end of the suite: they follow
 // links themselves, and have the same verdicts. Contents are written in every possible way.
 // R063, R064, R065, R066, R067.
-func TestWholeConformance(t *testing.T) {
+func TestConformanceOfPaths(t *testing.T) {
 	for name, put := range map[string]func(f *wholeFront, p guard.Path, data []byte) error{
 		"range": func(f *wholeFront, p guard.Path, data []byte) error {
 			_, _, err := f.t.WriteRange(bg, f.who, p, data, vfs.WriteOptions{Create: true, Truncate: true, Mode: 0o644})
@@ -47,8 +47,8 @@ func TestWholeConformance(t *testing.T) {
 	}
 }
 
-// wholeFront is a treeFront that uses the tree's operations on whole files and paths where
-// there are any.
+// wholeFront is a treeFront that uses the tree's operations on whole files and on paths, where the
+// tree has them.
 type wholeFront struct {
 	treeFront
 	put func(f *wholeFront, p guard.Path, data []byte) error
@@ -112,8 +112,8 @@ func (f *wholeFront) Rename(s, s2 string) error {
 	return f.t.RenamePath(bg, f.who, p, q, true, "")
 }
 
-// place uses the tree's walk instead of the test's own.
-func (f *wholeFront) place(s string, last bool) (vfs.At, error) {
+// resolve uses the tree's walk instead of the test's own.
+func (f *wholeFront) resolve(s string, last bool) (vfs.At, error) {
 	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return vfs.At{}, err
@@ -123,7 +123,7 @@ func (f *wholeFront) place(s string, last bool) (vfs.At, error) {
 }
 
 func (f *wholeFront) Stat(s string) (guardtest.Info, error) {
-	at, err := f.place(s, false)
+	at, err := f.resolve(s, false)
 	if err != nil {
 		return guardtest.Info{}, err
 	}
@@ -132,7 +132,7 @@ func (f *wholeFront) Stat(s string) (guardtest.Info, error) {
 }
 
 func (f *wholeFront) Readlink(s string) (string, error) {
-	at, err := f.place(s, false)
+	at, err := f.resolve(s, false)
 	if err != nil {
 		return "", err
 	}
@@ -140,7 +140,7 @@ func (f *wholeFront) Readlink(s string) (string, error) {
 }
 
 func (f *wholeFront) setattr(s string, a vfs.Attrs) error {
-	at, err := f.place(s, true)
+	at, err := f.resolve(s, true)
 	if err == nil {
 		_, err = f.t.Setattr(bg, f.who, at, nil, a)
 	}
@@ -151,7 +151,7 @@ func (f *wholeFront) Chmod(s string, mode uint32) error { return f.setattr(s, vf
 func (f *wholeFront) Truncate(s string, n int64) error  { return f.setattr(s, vfs.Attrs{Size: &n}) }
 
 func (f *wholeFront) Symlink(target, s string) error {
-	at, err := f.place(s, false)
+	at, err := f.resolve(s, false)
 	if err != nil {
 		return err
 	}

@@ -78,8 +78,9 @@ var (
 	who = guard.Caller{Via: guard.ViaFiles}
 )
 
-// place resolves the links of a path; those of the last element only if follow.
-func (f *treeFront) place(s string, follow bool) (vfs.At, error) {
+// resolve follows the links of a path. It follows a link that is the last element only if follow
+// is set.
+func (f *treeFront) resolve(s string, follow bool) (vfs.At, error) {
 	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return vfs.At{}, err
@@ -134,19 +135,19 @@ func (f *treeFront) place(s string, follow bool) (vfs.At, error) {
 	return vfs.At{Path: at}, nil
 }
 
-// name resolves the directory of a path's last element.
-func (f *treeFront) name(s string) (vfs.At, string, error) {
+// resolveDir resolves the directory of a path's last element, and returns it with that element.
+func (f *treeFront) resolveDir(s string) (vfs.At, string, error) {
 	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return vfs.At{}, "", err
 	}
 	dir, base := p.Split()
-	at, err := f.place(dir.String(), true)
+	at, err := f.resolve(dir.String(), true)
 	return at, base, err
 }
 
 func (f *treeFront) open(s string, flags int, create bool) (*vfs.File, error) {
-	at, err := f.place(s, true)
+	at, err := f.resolve(s, true)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +193,7 @@ func (f *treeFront) WriteFile(p string, data []byte) error { return f.put(p, uni
 func (f *treeFront) Append(p string, data []byte) error    { return f.put(p, unix.O_APPEND, data) }
 
 func (f *treeFront) Mkdir(p string) error {
-	dir, base, err := f.name(p)
+	dir, base, err := f.resolveDir(p)
 	if err == nil {
 		_, err = f.t.Mkdir(bg, f.who, dir, base, 0o755)
 	}
@@ -200,7 +201,7 @@ func (f *treeFront) Mkdir(p string) error {
 }
 
 func (f *treeFront) Remove(p string) error {
-	dir, base, err := f.name(p)
+	dir, base, err := f.resolveDir(p)
 	if err != nil {
 		return err
 	}
@@ -211,11 +212,11 @@ func (f *treeFront) Remove(p string) error {
 }
 
 func (f *treeFront) Rename(p, q string) error {
-	from, oldName, err := f.name(p)
+	from, oldName, err := f.resolveDir(p)
 	if err != nil {
 		return err
 	}
-	to, newName, err := f.name(q)
+	to, newName, err := f.resolveDir(q)
 	if err != nil {
 		return err
 	}
@@ -223,11 +224,11 @@ func (f *treeFront) Rename(p, q string) error {
 }
 
 func (f *treeFront) Link(p, q string) error {
-	old, err := f.place(p, false)
+	old, err := f.resolve(p, false)
 	if err != nil {
 		return err
 	}
-	dir, base, err := f.name(q)
+	dir, base, err := f.resolveDir(q)
 	if err == nil {
 		_, err = f.t.Link(bg, f.who, old, nil, dir, base)
 	}
@@ -235,7 +236,7 @@ func (f *treeFront) Link(p, q string) error {
 }
 
 func (f *treeFront) Symlink(target, p string) error {
-	dir, base, err := f.name(p)
+	dir, base, err := f.resolveDir(p)
 	if err == nil {
 		_, err = f.t.Symlink(bg, f.who, target, dir, base)
 	}
@@ -243,7 +244,7 @@ func (f *treeFront) Symlink(target, p string) error {
 }
 
 func (f *treeFront) Readlink(p string) (string, error) {
-	at, err := f.place(p, false)
+	at, err := f.resolve(p, false)
 	if err != nil {
 		return "", err
 	}
@@ -251,7 +252,7 @@ func (f *treeFront) Readlink(p string) (string, error) {
 }
 
 func (f *treeFront) Stat(p string) (guardtest.Info, error) {
-	at, err := f.place(p, false)
+	at, err := f.resolve(p, false)
 	if err != nil {
 		return guardtest.Info{}, err
 	}
@@ -260,7 +261,7 @@ func (f *treeFront) Stat(p string) (guardtest.Info, error) {
 }
 
 func (f *treeFront) List(p string) ([]string, error) {
-	at, err := f.place(p, true)
+	at, err := f.resolve(p, true)
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +289,7 @@ func (f *treeFront) List(p string) ([]string, error) {
 }
 
 func (f *treeFront) setattr(p string, a vfs.Attrs) error {
-	at, err := f.place(p, true)
+	at, err := f.resolve(p, true)
 	if err == nil {
 		_, err = f.t.Setattr(bg, f.who, at, nil, a)
 	}
@@ -299,7 +300,7 @@ func (f *treeFront) Chmod(p string, mode uint32) error { return f.setattr(p, vfs
 func (f *treeFront) Truncate(p string, n int64) error  { return f.setattr(p, vfs.Attrs{Size: &n}) }
 
 func (f *treeFront) Setxattr(p, name string, value []byte) error {
-	at, err := f.place(p, false)
+	at, err := f.resolve(p, false)
 	if err == nil {
 		err = f.t.Setxattr(bg, f.who, at, nil, name, value, 0)
 	}
@@ -307,7 +308,7 @@ func (f *treeFront) Setxattr(p, name string, value []byte) error {
 }
 
 func (f *treeFront) Getxattr(p, name string) ([]byte, error) {
-	at, err := f.place(p, false)
+	at, err := f.resolve(p, false)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 
 // CopyOptions says how CopyFile copies.
 type CopyOptions struct {
-	Overwrite bool   // take the place of a file
+	Overwrite bool   // replace an existing file
 	ETag      string // the state that the source has to be in until the end; "": any
 	// Charge, unless nil, is called before n bytes are written to the copy, which then has
 	// size bytes. A negative n gives back bytes that were charged and not written. Charge
@@ -28,11 +28,11 @@ type CopyOptions struct {
 }
 
 // CopyFile copies a regular file. The copy appears complete, in one step. With Overwrite it
-// takes the place of a file as Replace does, unless that file is locked (Locked). With
+// replaces a file as Replace does, unless that file is locked (Locked). With
 // Overwrite, a link in the last element of to is followed, too. A new file has the mode and the
 // holes of the old one, but not its attributes. If the source changes meanwhile, the copy can
-// be a mixture of both states; with an ETag, that is an error. An error's Path is the path of
-// the two that the error is about.
+// be a mixture of both states; with an ETag, that is an error. An error's Path is that of the
+// two paths which the error is about.
 //
 // Within one root the copy passes the gate once. Between two roots, and in a root with nested
 // roots, the reading and the writing pass the gate separately, each with its own rights.
@@ -60,7 +60,7 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 			res, err := followed(ctx, l, to, how.Overwrite, func(q2 guard.Path) (placed, error) {
 				p := &replacement{t: t, ctx: ctx, l: l, c: c, path: q2, cond: cond, price: how.Charge}
 				p.cond.Mode = in.Info.Mode & 0o777
-				return p.run(func(old *Info) error { return in.mayReplace(p.d, old) }, func() error { return p.copyAll(&in, how.Progress) })
+				return p.run(func(old *Info) error { return in.checkReplace(p.d, old) }, func() error { return p.copyAll(&in, how.Progress) })
 			})
 			return res, withPath(to, err)
 		})
@@ -81,11 +81,11 @@ func (p *replacement) copyAll(in *source, tell func(int64)) error {
 	if err := p.Copy(&in.Source, 0, tell); err != nil {
 		return err
 	}
-	return in.unchanged(p.l)
+	return in.checkUnchanged(p.l)
 }
 
-// unchanged reports whether the file is as its etag says, if one was asked for.
-func (in *source) unchanged(l *guard.Lease) error {
+// checkUnchanged returns an error if the file is not in the state of the etag that was asked for.
+func (in *source) checkUnchanged(l *guard.Lease) error {
 	if in.etag == "" {
 		return nil
 	}
@@ -96,9 +96,9 @@ func (in *source) unchanged(l *guard.Lease) error {
 	return withPath(in.path, err)
 }
 
-// mayReplace returns an error if the copy may not get a name in d, or may not replace old (nil:
+// checkReplace returns an error if the copy may not get a name in d, or may not replace old (nil:
 // there is no such file).
-func (in *source) mayReplace(d beneath.Dir, old *Info) error {
+func (in *source) checkReplace(d beneath.Dir, old *Info) error {
 	switch {
 	case d.Domain != in.domain:
 		return unix.EXDEV // a root was nested there just now
@@ -167,11 +167,11 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 		if err := p.Fill(&wholefile.SparseReader{ReadAt: r.read, NextData: r.nextData, Size: r.size, Tell: how.Progress}); err != nil {
 			return err
 		}
-		return r.unchanged()
+		return r.checkUnchanged()
 	})
 	if err != nil && ctx.Err() == nil {
-		if broken := r.failure(); broken != nil {
-			return made, broken // the error of the writing only repeats this one
+		if readErr := r.failure(); readErr != nil {
+			return made, readErr // the error of the writing only repeats this one
 		}
 	}
 	return made, err
@@ -202,25 +202,25 @@ type gateReader struct {
 	path guard.Path // as it was asked for
 	etag string     // of the state that the file has to stay in; "": any
 
-	mu     sync.Mutex // guards the field below
-	failed error      // the first
+	mu       sync.Mutex // guards the field below
+	firstErr error
 }
 
-// failure returns why the reading failed. It returns nil if it did not fail, or was told to
-// end.
+// failure returns why the reading failed. It returns nil if the reading did not fail, or if ctx
+// has ended.
 func (r *gateReader) failure() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ctx.Err() != nil {
 		return nil
 	}
-	return r.failed
+	return r.firstErr
 }
 
 func (r *gateReader) noteFailure(err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.failed = cmp.Or(r.failed, err)
+	r.firstErr = cmp.Or(r.firstErr, err)
 	return err
 }
 
@@ -229,8 +229,8 @@ func (r *gateReader) read(buf []byte, off int64) (int, error) {
 	return n, r.noteFailure(err)
 }
 
-// unchanged reports whether the file is as its etag says, if one was asked for.
-func (r *gateReader) unchanged() error {
+// checkUnchanged returns an error if the file is not in the state of the etag that was asked for.
+func (r *gateReader) checkUnchanged() error {
 	if r.etag == "" {
 		return nil
 	}

@@ -42,11 +42,11 @@ func umasked(c guard.Caller, d beneath.Dir, mode uint32) uint32 {
 	return mode &^ c.Umask
 }
 
-// making makes a name in an open directory.
-type making func(l *guard.Lease, d beneath.Dir, name string) (Info, error)
+// maker makes a name in an open directory.
+type maker func(l *guard.Lease, d beneath.Dir, name string) (Info, error)
 
 // make runs one operation that makes a name.
-func (t *Tree) make(ctx context.Context, c guard.Caller, op guard.Op, dir At, name string, f making) (Info, error) {
+func (t *Tree) make(ctx context.Context, c guard.Caller, op guard.Op, dir At, name string, f maker) (Info, error) {
 	p, err := t.child(op, dir, name)
 	if err != nil {
 		return Info{}, err
@@ -70,7 +70,7 @@ func whileMaking[T any](ctx context.Context, t *Tree, req guard.Request, f func(
 }
 
 // makePath is make at the end of a path, on which links are followed.
-func (t *Tree) makePath(ctx context.Context, c guard.Caller, op guard.Op, p guard.Path, f making) (Info, error) {
+func (t *Tree) makePath(ctx context.Context, c guard.Caller, op guard.Op, p guard.Path, f maker) (Info, error) {
 	req := guard.Request{Caller: c, Op: op, Path: p, Names: 1}
 	return whileMaking(ctx, t, req, func(l *guard.Lease) (Info, error) {
 		return followed(ctx, l, p, false, func(q guard.Path) (Info, error) {
@@ -85,7 +85,7 @@ func (t *Tree) makePath(ctx context.Context, c guard.Caller, op guard.Op, p guar
 
 // makeIn resolves a directory and makes a name in it. The caller has called Lease.Making, so
 // the directory is not moved meanwhile.
-func makeIn(l *guard.Lease, dir At, name string, f making) (Info, error) {
+func makeIn(l *guard.Lease, dir At, name string, f maker) (Info, error) {
 	d, err := parentAt(l, dir, name, l.Judge().Access())
 	if err != nil {
 		return Info{}, err
@@ -107,9 +107,9 @@ func makeName(l *guard.Lease, dir, name string, f func() (Info, error)) (Info, e
 }
 
 // bornSince reports whether the file that was found under a new name is the one that was
-// created: another may have been renamed to it in between. Local file systems take birth
-// times from this machine's clock, which may lag by a tick. For remote ones, and those
-// without birth times, bornSince reports true.
+// created: another file may have been renamed to this name in between. Local file systems take
+// birth times from this machine's clock, which may lag by a tick. For remote file systems, and
+// those without birth times, bornSince reports true.
 func bornSince(l *guard.Lease, info *Info, start time.Time) bool {
 	birth := info.ID().Birth
 	return birth == 0 || l.Source().Remote() || birth > start.Add(-time.Second).UnixNano()
@@ -165,18 +165,19 @@ func (t *Tree) MkdirPath(ctx context.Context, c guard.Caller, p guard.Path, mode
 	})
 }
 
-type madeDir struct {
+// mkdirResult is the result of MkdirAll.
+type mkdirResult struct {
 	info Info
 	made bool
 }
 
-// MkdirAll makes a directory, and those above it that are missing. made is false if it was
-// there already. The error is Exist if something else has its name, and NotDir if something
-// else has the name of a directory above it. After an error, directories already made stay,
-// as with mkdir -p. Directories that are missing in the target of a link are not made.
+// MkdirAll makes a directory, and those above it that are missing. made is false if the
+// directory was there already. The error is Exist if something else has its name, and NotDir if
+// something else has the name of a directory above it. After an error, directories already made
+// stay, as with mkdir -p. Directories that are missing in the target of a link are not made.
 func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (info Info, made bool, err error) {
 	req := guard.Request{Caller: c, Op: names.OpMkdir, Path: p, Names: 1}
-	d, err := whileMaking(ctx, t, req, func(l *guard.Lease) (madeDir, error) {
+	d, err := whileMaking(ctx, t, req, func(l *guard.Lease) (mkdirResult, error) {
 		d, err := mkdirAll(ctx, l, c, p, mode&07777)
 		if err == nil && !d.made {
 			l.Notes().Existing()
@@ -186,7 +187,7 @@ func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode 
 	return d.info, d.made, err
 }
 
-func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path, mode uint32) (madeDir, error) {
+func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path, mode uint32) (mkdirResult, error) {
 	w := follower{ctx: ctx, l: l}
 	defer func() { w.d.Close() }()
 	err := w.walk(p, true)
@@ -195,53 +196,53 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 	}
 	switch {
 	case err == nil && l.Source().File() != "":
-		return madeDir{}, unix.EEXIST
+		return mkdirResult{}, unix.EEXIST
 	case err == nil && len(w.todo) == 0:
 		if err := l.Judge().Dir(w.rel()); err != nil {
 			if !w.linked {
 				err = rules.AsCreateRefusal(err)
 			}
-			return madeDir{}, err
+			return mkdirResult{}, err
 		}
 		info, err := w.d.Stat(l)
-		return madeDir{info: info}, err
+		return mkdirResult{info: info}, err
 	case err == nil:
 		access := rules.ToMake
 		if w.linked {
 			access = rules.ToLook
 		}
 		if err := beneath.Judge(l, w.d, w.rel(), w.todo[0].name, access); err != nil {
-			return madeDir{}, err
+			return mkdirResult{}, err
 		}
 		_, err := beneath.StatIn(w.d, w.todo[0].name)
 		if err == nil {
 			err = unix.EEXIST // also if it is hidden: the name is taken
 		}
 		if err != unix.ENOENT { //nolint:errorlint // bare errno
-			return madeDir{}, err
+			return mkdirResult{}, err
 		}
 	case err != unix.ENOENT: //nolint:errorlint // bare errno
-		return madeDir{}, err
+		return mkdirResult{}, err
 	}
 	for _, s := range w.todo {
 		if s.link {
-			return madeDir{}, unix.ENOENT
+			return mkdirResult{}, unix.ENOENT
 		}
 	}
 	if more := len(w.todo) - 1; more > 0 {
 		if err := l.Charges().Add(0, 0, int64(more)); err != nil {
-			return madeDir{}, err
+			return mkdirResult{}, err
 		}
 	}
 	return w.mkdirs(c, mode)
 }
 
 // mkdirs makes the missing directories, from the end of the walk on.
-func (w *follower) mkdirs(c guard.Caller, mode uint32) (res madeDir, err error) {
+func (w *follower) mkdirs(c guard.Caller, mode uint32) (res mkdirResult, err error) {
 	for len(w.todo) > 0 {
 		name := w.todo[len(w.todo)-1].name
 		if res.made, res.info, err = w.mkdir(c, mode); err != nil {
-			return madeDir{}, err
+			return mkdirResult{}, err
 		}
 		w.at = append(w.at, name)
 		w.pop()
@@ -255,7 +256,7 @@ func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err
 		return false, Info{}, err
 	}
 	name := w.todo[len(w.todo)-1].name
-	if err := w.l.Judge().Name(w.rel(), name); err != nil { // nothing is there by another spelling
+	if err := w.l.Judge().Name(w.rel(), name); err != nil { // the name is missing, so it has no other spelling to judge
 		return false, Info{}, err
 	}
 	if len(w.todo) > 1 {
@@ -348,12 +349,12 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 	if err != nil {
 		w.Close()
 		if err == unix.ESTALE { //nolint:errorlint // bare errno
-			err = unix.EEXIST // made, and replaced already: Create opens the other file
+			err = unix.EEXIST // the new file was replaced already: Create opens the file that has replaced it
 		}
 		return opened{}, err
 	}
-	// Before madeFile makes the hold: its verdict depends on who made the repository that
-	// the file belongs to.
+	// The name is noted before madeFile judges it for the file's hold: the verdict depends on who
+	// made the repository that the file belongs to.
 	l.Notes().Name(d.Rel(dir.Path.Rel()), name, info.ID(), false)
 	o := madeFile(t, l, w, At{Path: p, ID: info.ID()}, c, flags, info, room)
 	o.f.isWriter = writes
@@ -379,8 +380,8 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 		o := madeFile(t, l, w, At{Path: dir.Path, ID: info.ID()}, c, flags, info, room)
 		o.f.hold.Store(l.HoldNameless()) // the verdict on the directory does not apply to the file
 		if o.f.isWriter = o.f.Writable(); o.f.isWriter {
-			// It may get a name later. Without one it cannot be replaced, so this does not
-			// wait.
+			// The file may get a name later. Without a name it cannot be replaced, so
+			// BeginWriting does not wait.
 			if err := t.claims.BeginWriting(ctx, l, info.ID()); err != nil {
 				o.f.isWriter = false
 				dropOpened(o)

@@ -24,6 +24,8 @@ import (
 //
 // A position is one byte 0 if it equals the one before, else a byte 1 and eight bytes. In a
 // deep and narrow tree most positions are equal: the end of the directory.
+
+// seal is the context of a cursor. It makes a cursor (close) and checks one (open).
 type seal struct {
 	caller guard.Caller
 	path   guard.Path

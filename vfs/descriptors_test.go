@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// holds lists the ways in which a caller makes a Tree keep a descriptor; i is the number of the
+// openings are the ways in which a caller makes a Tree keep a descriptor; i is the number of the
 // call.
-var holds = map[string]func(b *bed, c guard.Caller, i int) (closer interface{ Close() }, err error){
+var openings = map[string]func(b *bed, c guard.Caller, i int) (closer interface{ Close() }, err error){
 	"open": func(b *bed, c guard.Caller, _ int) (interface{ Close() }, error) {
 		f, _, err := b.t.Open(bg, c, b.at("f"), unix.O_RDONLY)
 		return f, err
@@ -65,16 +65,16 @@ func fewDescriptors(t *testing.T, limit uint64) bool {
 	return true
 }
 
-// In a mount that several users may enter, no user can take all descriptors of the daemon. A
-// user who opens as many files as possible is refused (EMFILE) while the next user still opens
-// files, and the one after that. Closed files make room again. A refused operation has made no
+// In a mount that several users may enter, no user can take all descriptors of the daemon. When a
+// user who opens as many files as possible is refused (EMFILE), a second user can still open
+// files, and after that a third. Closed files make room again. A refused operation has made no
 // file and keeps no room.
 func TestDescriptorsAreShared(t *testing.T) {
 	const limit = 256
 	if !fewDescriptors(t, limit) {
 		return
 	}
-	for kind, hold := range holds {
+	for kind, hold := range openings {
 		t.Run(kind, func(t *testing.T) {
 			b := newBed(t, false, guard.Policy{})
 			b.t.ShareAmongUsers()
@@ -138,7 +138,7 @@ func TestHeldFilesLeaveDescriptorsForTheOwner(t *testing.T) {
 	if !fewDescriptors(t, limit) {
 		return
 	}
-	for kind, hold := range holds {
+	for kind, hold := range openings {
 		t.Run(kind, func(t *testing.T) {
 			b := newBed(t, false, guard.Policy{})
 			b.put("f", "x")
@@ -181,8 +181,7 @@ func TestHeldFilesLeaveDescriptorsForTheOwner(t *testing.T) {
 }
 
 // If the audit log rejects the record of an open, the open fails and leaves no descriptor. (On
-// a full disk every open cost a descriptor until there were none left, even when there was room
-// again.)
+// a full disk, leaks would use up all descriptors.)
 func TestUnrecordedLeavesNothingOpen(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("f", "text")

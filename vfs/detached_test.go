@@ -24,8 +24,8 @@ type hangingSource struct{ guard.Source }
 
 func (hangingSource) Remote() bool { return true }
 
-// hanging is a tree on a source that can hang, and a request on it.
-func hanging(t *testing.T, timeout time.Duration) (*Tree, guard.Request) {
+// newHanging returns a tree on a source that can hang, and a request on it.
+func newHanging(t *testing.T, timeout time.Duration) (*Tree, guard.Request) {
 	t.Helper()
 	reg := guard.NewRegistry(guard.Config{Opener: hangingOpener{Opener()}})
 	_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(t.TempDir()), Origin: "test",
@@ -54,7 +54,7 @@ func TestHangingOperation(t *testing.T) {
 		"timed out": {time.Millisecond, func(*Tree, func()) {}, names.Timeout},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr, req := hanging(t, c.timeout)
+			tr, req := newHanging(t, c.timeout)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			started, release, dropped := make(chan struct{}), make(chan struct{}), make(chan int, 2)
@@ -95,7 +95,7 @@ func TestHangingOperation(t *testing.T) {
 // A panic in a detached operation is an error of that operation, and the next
 // one works.
 func TestPanicInDetachedOperation(t *testing.T) {
-	tr, req := hanging(t, 0)
+	tr, req := newHanging(t, 0)
 	_, err := gate.Do(context.Background(), tr.reg, req, nil, func(*guard.Lease) (int, int64, error) { panic("a bug") })
 	if !errors.Is(err, names.Internal) || !strings.Contains(err.Error(), "a bug") {
 		t.Errorf("%v", err)
@@ -134,7 +134,7 @@ func TestPanicSettlesTheLease(t *testing.T) {
 // A write that was answered early is charged for all that it may write until it ends, and then
 // for what it wrote.
 func TestAbandonedWriteCounts(t *testing.T) {
-	tr, req := hanging(t, 0)
+	tr, req := newHanging(t, 0)
 	req.Op, req.Bytes = names.OpWrite, 10
 	ctx, cancel := context.WithCancel(t.Context())
 	release, settled := make(chan struct{}), make(chan struct{})

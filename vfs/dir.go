@@ -20,12 +20,12 @@ type Entry = beneath.Entry
 
 // Dir is an open directory. It is used by one reader at a time.
 type Dir struct {
-	f    *File  // the descriptor, the hold and the gate are those of a file
+	f    *File  // with the descriptor, the hold and the gate of the directory
 	next uint64 // the position of the descriptor, unless lost
-	lost bool
-	// reading excludes readings of the descriptor, which has one position, on
-	// sources that can hang: one may still run although it has been answered.
-	reading sync.Mutex
+	lost bool   // the position of the descriptor is not known
+	// readMu is held while the descriptor, which has one position, is read on a source that can
+	// hang: a read may still run there after it was answered.
+	readMu sync.Mutex
 }
 
 // direntBuf holds a few hundred entries; the kernel asks for less at a time.
@@ -48,7 +48,7 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 			dir.Close()
 			return opened{}, err
 		}
-		// The identity is needed when the place has to be judged anew.
+		// The identity is needed when the path has to be judged anew.
 		f := newFile(t, l, h, At{Path: at.Path, ID: info.ID(), Epoch: at.Epoch}, c, unix.O_RDONLY, room)
 		f.quiet, f.dir = true, &dir
 		return opened{f, info}, nil
@@ -89,7 +89,7 @@ func namesAtOnce(l *guard.Lease, at At) (beneath.Names, Info, error) {
 // Path returns the path at which the directory was opened.
 func (d *Dir) Path() guard.Path { return d.f.Path() }
 
-// File returns the open directory as a file, for its attributes and its place.
+// File returns the open directory as a file, for its attributes and its path.
 func (d *Dir) File() *File { return d.f }
 
 // Close ends the directory.
@@ -97,9 +97,9 @@ func (d *Dir) Close() { d.f.Close() }
 
 // Reading is one reading of a directory by a front end.
 type Reading struct {
-	// At is the present place of the directory, as far as the front end knows: it may have been
-	// renamed since it was opened. Before entries are read, the directory is looked up at this
-	// place and at the place of the descriptor, because a descriptor keeps serving a directory
+	// At is the present path of the directory, as far as the front end knows: the directory may
+	// have been renamed since it was opened. Before entries are read, the directory is looked up at
+	// this path and at the path of the descriptor, because a descriptor keeps serving a directory
 	// that was moved out of the root.
 	At At
 	// Names asks for entries: those after the entry with the offset Off, 0 for the beginning.
@@ -118,12 +118,12 @@ type Reading struct {
 // Read is the result of a Reading.
 type Read struct {
 	Entries []Entry // none at the end
-	Next    uint64  // the offset at which reading goes on
-	Looked  map[string]Looked
+	Next    uint64  // the offset at which the next reading continues
+	Lookups map[string]LookupResult
 }
 
-// Looked is the file that a name of a directory refers to.
-type Looked struct {
+// LookupResult is the result of looking up a name of a directory.
+type LookupResult struct {
 	Info Info
 	Err  error
 }
@@ -138,8 +138,8 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 		out.Next = r.Off
 		if r.Names {
 			if l.Source().Remote() {
-				d.reading.Lock()
-				defer d.reading.Unlock()
+				d.readMu.Lock()
+				defer d.readMu.Unlock()
 			}
 			r.At.ID, r.At.Held = d.f.at.ID, d.f
 			if out, err = readEntries(ctx, l, d.f, &r, seek || l.Source().Remote()); err != nil {
@@ -147,7 +147,7 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 			}
 		}
 		if r.Looks > 0 {
-			out.Looked = lookUp(l, d.f.dir.Dir, &r, out.Entries)
+			out.Lookups = lookUpEntries(l, d.f.dir.Dir, &r, out.Entries)
 		}
 		return out, 0, nil
 	})
@@ -195,21 +195,21 @@ func readEntries(ctx context.Context, l *guard.Lease, f *File, r *Reading, seek 
 	}
 }
 
-// lookUp looks up as many entries as there is room for.
-func lookUp(l *guard.Lease, d beneath.Dir, r *Reading, fresh []Entry) map[string]Looked {
-	rel, left, looked := r.At.Path.Rel(), r.Looks, map[string]Looked{}
+// lookUpEntries looks up as many entries of r.Known and fresh as there is room for.
+func lookUpEntries(l *guard.Lease, d beneath.Dir, r *Reading, fresh []Entry) map[string]LookupResult {
+	rel, left, results := r.At.Path.Rel(), r.Looks, map[string]LookupResult{}
 	for _, list := range [...][]Entry{r.Known, fresh} {
 		for i := range list {
 			if left -= r.Size(&list[i]); left < 0 {
-				return looked
+				return results
 			}
 			if r.Look(&list[i]) {
 				info, err := lookedUp(l, d, rel, list[i].Name)
-				looked[list[i].Name] = Looked{info, err}
+				results[list[i].Name] = LookupResult{info, err}
 			}
 		}
 	}
-	return looked
+	return results
 }
 
 func lookedUp(l *guard.Lease, d beneath.Dir, rel, name string) (Info, error) {

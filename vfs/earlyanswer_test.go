@@ -19,8 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// earlyScene is a root on a source that can hang. Its operations are answered early
-// when they come with a hurried context, mostly before they have begun.
+// earlyScene is a root on a source that can hang. Operations with the context cancelled() are
+// answered early, mostly before they have begun.
 type earlyScene struct {
 	t    *testing.T
 	tree *Tree
@@ -33,7 +33,7 @@ const (
 	pieces    = 3000
 )
 
-func newEarly(t *testing.T) *earlyScene {
+func newEarlyScene(t *testing.T) *earlyScene {
 	t.Helper()
 	dir := t.TempDir()
 	reg := guard.NewRegistry(guard.Config{Opener: hangingOpener{Opener()}})
@@ -58,15 +58,15 @@ func (s *earlyScene) path(name string) guard.Path {
 	return p
 }
 
-// hurried is the context of a caller that has gone before the operation begins.
-func hurried() context.Context {
+// cancelled is the context of a caller that has gone before the operation begins.
+func cancelled() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
 // settle waits until no operation is in system calls, including those that were answered early.
-// It does so by acquiring every place for operations.
+// It does so by acquiring every slot for operations (guard.MaxRunning).
 func (s *earlyScene) settle() {
 	s.t.Helper()
 	req := guard.Request{Caller: s.who, Op: names.OpGetattr, Path: s.path("")}
@@ -130,19 +130,19 @@ func TestEarlyAnswerWritesItsOwnBytes(t *testing.T) {
 			}
 			t.Cleanup(f.Close)
 			return func(buf []byte, n int) error {
-				_, err := f.WriteAt(hurried(), s.who, [][]byte{buf[:100], buf[100:]}, int64(n)*pieceSize, Writing{})
+				_, err := f.WriteAt(cancelled(), s.who, [][]byte{buf[:100], buf[100:]}, int64(n)*pieceSize, Writing{})
 				return err
 			}
 		},
 		"WriteRange": func(s *earlyScene) func([]byte, int) error {
 			return func(buf []byte, n int) error {
-				_, _, err := s.tree.WriteRange(hurried(), s.who, s.path("f"), buf, WriteOptions{Off: int64(n) * pieceSize})
+				_, _, err := s.tree.WriteRange(cancelled(), s.who, s.path("f"), buf, WriteOptions{Off: int64(n) * pieceSize})
 				return err
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newEarly(t)
+			s := newEarlyScene(t)
 			file := filepath.Join(s.dir, "f")
 			if err := os.WriteFile(file, nil, 0o600); err != nil {
 				t.Fatal(err)
@@ -172,7 +172,7 @@ func TestEarlyAnswerWritesItsOwnBytes(t *testing.T) {
 // A piece of an upload that is answered early writes its own bytes, and never
 // after the upload has ended: the descriptor may be another file's by then.
 func TestEarlyAnswerOfAnUpload(t *testing.T) {
-	ctx, s := context.Background(), newEarly(t)
+	ctx, s := context.Background(), newEarlyScene(t)
 	for _, sub := range []string{"up", "other"} {
 		if err := os.Mkdir(filepath.Join(s.dir, sub), 0o700); err != nil {
 			t.Fatal(err)
@@ -190,7 +190,7 @@ func TestEarlyAnswerOfAnUpload(t *testing.T) {
 	early, mixed, buf := 0, 0, make([]byte, pieceSize)
 	for i, up := range uploads {
 		fillPiece(buf, i)
-		if _, err := up.WriteAt(hurried(), s.who, buf, 0); err != nil {
+		if _, err := up.WriteAt(cancelled(), s.who, buf, 0); err != nil {
 			early++
 		}
 		recycle(buf)
@@ -241,10 +241,10 @@ func TestEarlyAnswerOfAnUpload(t *testing.T) {
 	}
 }
 
-// The same holds for the arguments of other calls: values of attributes, link targets and
-// names.
+// Other calls that are answered early use the arguments they were given, too: values of
+// attributes, link targets and names.
 func TestEarlyAnswerOfOtherCalls(t *testing.T) {
-	s := newEarly(t)
+	s := newEarlyScene(t)
 	if err := os.WriteFile(filepath.Join(s.dir, "f"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -254,9 +254,9 @@ func TestEarlyAnswerOfOtherCalls(t *testing.T) {
 	buf := make([]byte, 64)
 	for n := range 40 {
 		fillPiece(buf, n)
-		_ = s.tree.Setxattr(hurried(), s.who, At{Path: s.path("f")}, nil, fmt.Sprintf("user.n%d", n), buf, 0)
+		_ = s.tree.Setxattr(cancelled(), s.who, At{Path: s.path("f")}, nil, fmt.Sprintf("user.n%d", n), buf, 0)
 		recycle(buf)
-		_, _ = s.tree.Symlink(hurried(), s.who, "target"+strings.Repeat("t", n), At{Path: s.path("")}, fmt.Sprintf("l%d", n))
+		_, _ = s.tree.Symlink(cancelled(), s.who, "target"+strings.Repeat("t", n), At{Path: s.path("")}, fmt.Sprintf("l%d", n))
 	}
 	s.settle()
 	for n := range 40 {
@@ -275,12 +275,13 @@ func TestEarlyAnswerOfOtherCalls(t *testing.T) {
 // descriptor.
 type stallOpener struct {
 	guard.Opener
-	s *stalling
+	s *stall
 }
 
-type stalling struct {
-	entered chan struct{}
-	gate    atomic.Pointer[chan struct{}] // nil: they are not stalled
+// stall stalls the sources of a stallOpener.
+type stall struct {
+	entered chan struct{}                 // gets a token when a source blocks
+	gate    atomic.Pointer[chan struct{}] // nil: the sources are not stalled
 }
 
 func (o stallOpener) OpenRoot(path string) (guard.Source, error) {
@@ -290,7 +291,7 @@ func (o stallOpener) OpenRoot(path string) (guard.Source, error) {
 
 type stalledSource struct {
 	guard.Source
-	s *stalling
+	s *stall
 }
 
 func (s stalledSource) Remote() bool { return true }
@@ -303,20 +304,20 @@ func (s stalledSource) FD() int {
 	return s.Source.FD()
 }
 
-// newStalled is a scene whose source can be stalled.
-func newStalled(t *testing.T) (*earlyScene, *stalling) {
+// newStallScene returns a scene whose source can be stalled.
+func newStallScene(t *testing.T) (*earlyScene, *stall) {
 	t.Helper()
-	dir, stall := t.TempDir(), &stalling{entered: make(chan struct{}, 1)}
-	reg := guard.NewRegistry(guard.Config{Opener: stallOpener{Opener(), stall}})
+	dir, s := t.TempDir(), &stall{entered: make(chan struct{}, 1)}
+	reg := guard.NewRegistry(guard.Config{Opener: stallOpener{Opener(), s}})
 	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
 		t.Fatal(err)
 	}
-	return &earlyScene{t: t, tree: New(reg), dir: dir, who: guard.Caller{Via: guard.ViaFUSE}}, stall
+	return &earlyScene{t: t, tree: New(reg), dir: dir, who: guard.Caller{Via: guard.ViaFUSE}}, s
 }
 
-// early runs an operation until the source stalls, and ends its context. It returns a function
-// that lets the operation continue.
-func (s *stalling) early(t *testing.T, op func(ctx context.Context) error) (release func()) {
+// answerEarly runs an operation until the source stalls, and ends its context, so that it is
+// answered early. It returns a function that lets the operation continue.
+func (s *stall) answerEarly(t *testing.T, op func(ctx context.Context) error) (release func()) {
 	t.Helper()
 	gate := make(chan struct{})
 	s.gate.Store(&gate)
@@ -335,7 +336,7 @@ func (s *stalling) early(t *testing.T, op func(ctx context.Context) error) (rele
 // A read of a directory that was answered early loses no names: the next read begins where the
 // last full answer ended.
 func TestEarlyAnsweredReadDirLosesNothing(t *testing.T) {
-	s, stall := newStalled(t)
+	s, stall := newStallScene(t)
 	const files = 5
 	for i := range files {
 		if err := os.WriteFile(filepath.Join(s.dir, fmt.Sprint(i)), nil, 0o600); err != nil {
@@ -349,7 +350,7 @@ func TestEarlyAnsweredReadDirLosesNothing(t *testing.T) {
 	}
 	defer d.Close()
 
-	release := stall.early(t, func(ctx context.Context) error {
+	release := stall.answerEarly(t, func(ctx context.Context) error {
 		_, err := d.ReadDir(ctx, s.who, at)
 		return err
 	})
@@ -376,7 +377,7 @@ func TestEarlyAnsweredReadDirLosesNothing(t *testing.T) {
 // commit still runs, because the file may have its name by then.
 func TestNoPieceAfterAnEarlyAnsweredCommit(t *testing.T) {
 	ctx := context.Background()
-	s, stall := newStalled(t)
+	s, stall := newStallScene(t)
 	up, err := s.tree.BeginUpload(ctx, s.who, s.path("up"), IfMatch{})
 	if err != nil {
 		t.Fatal(err)
@@ -385,7 +386,7 @@ func TestNoPieceAfterAnEarlyAnsweredCommit(t *testing.T) {
 	if _, err := up.WriteAt(ctx, s.who, []byte("whole"), 0); err != nil {
 		t.Fatal(err)
 	}
-	release := stall.early(t, func(ctx context.Context) error {
+	release := stall.answerEarly(t, func(ctx context.Context) error {
 		_, err := up.Commit(ctx, s.who)
 		return err
 	})

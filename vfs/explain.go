@@ -25,7 +25,7 @@ import (
 //
 // The request has no Held files. For operations on open files, Explain returns the gate's
 // answer for a file that is opened at the path now. Without a Path2, a rename is judged for
-// another name in the same directory, to which no rule applies that does not apply to Path.
+// another name in the same directory, to which no rules apply but those that apply to Path.
 //
 // Explain knows only the decision of the gate: an allowed operation may still fail, for example
 // because a file exists already, is in use, or its permissions forbid the operation.
@@ -91,7 +91,7 @@ func (t *Tree) tryDry(ctx context.Context, l *guard.Lease, req *guard.Request) e
 	case names.OpReadlink:
 		return followTo(ctx, l, p, false, func(q guard.Path) error { return tryReadlink(ctx, l, q) })
 	case names.OpTrash, names.OpRestore, names.OpEmpty, names.OpStage, names.OpApply, names.OpDiscard, names.OpUndo:
-		return nil // the owner's, on the whole root
+		return nil // the owner's operations, on the whole root
 	}
 	last := req.Op != names.OpLookup && req.Op != names.OpStatfs
 	return followTo(ctx, l, p, last, func(q guard.Path) error {
@@ -123,7 +123,7 @@ func tryMaking(l *guard.Lease, q guard.Path) error {
 	return err
 }
 
-// tryLink judges another name for a file, which Path2 names.
+// tryLink judges another name, Path, for the file at Path2.
 func (t *Tree) tryLink(ctx context.Context, l *guard.Lease, req *guard.Request) error {
 	return followTo(ctx, l, req.Path, false, func(q guard.Path) error {
 		if err := tryMaking(l, q); err != nil || req.Path2.Root == "" || q.IsRoot() {
@@ -149,7 +149,7 @@ func tryWriting(l *guard.Lease, q guard.Path, req *guard.Request) error {
 	cond := IfMatch{Follow: true, MustExist: req.Need&guard.Write != 0 || req.Op == names.OpWrite && req.Names == 0}
 	need := guard.Write
 	if req.Op == names.OpWrite {
-		need = 0 // the gate has asked for it
+		need = 0 // the gate has checked the rights to write
 	}
 	d, base, err := beneath.Parent(l, q, cond.access())
 	if err != nil {

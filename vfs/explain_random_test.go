@@ -57,7 +57,7 @@ func TestExplainRandom(t *testing.T) {
 	}
 }
 
-// randomBed is a tree with some of everything that rules are about.
+// randomBed returns a tree with some of everything that rules are about.
 func randomBed(t *testing.T, rnd *rand.Rand) *bed {
 	b := &bed{TB: t, rec: &guardtest.Recorder{}, src: t.TempDir()}
 	guardtest.Tree(t, b.src, t.TempDir(), "a=x", "b.sql=x", ".env=x", "dir/a=x", "dir/.env=x", "dir/sub/b=x", "empty/", "p|",

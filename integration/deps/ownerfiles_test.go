@@ -39,11 +39,11 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/cli/run_git.go os.OpenFile":           {judged, "script trust"},
 	"mount/sandbox/bwrap.go exec.LookPath":                      {judged, "mount/sandbox/bwrap_test.go TestProjectsBwrap"},
 	// Only root can write to the file and to the directories above it.
-	"mount/mountpoint/fuse.go exec.LookPath":         {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
-	"mount/mountpoint/attach.go exec.LookPath":       {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
-	"mount/mountpoint/attach.go exec.Command":        {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
-	"mount/mountpoint/detach.go exec.LookPath":       {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
-	"mount/mountpoint/detach.go exec.CommandContext": {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
+	"mount/mountpoint/fuse.go exec.LookPath":         {systems, "mount/mountpoint/fuse_test.go TestHelperInAWritableDirectory"},
+	"mount/mountpoint/attach.go exec.LookPath":       {systems, "mount/mountpoint/fuse_test.go TestHelperInAWritableDirectory"},
+	"mount/mountpoint/attach.go exec.Command":        {systems, "mount/mountpoint/fuse_test.go TestHelperInAWritableDirectory"},
+	"mount/mountpoint/detach.go exec.LookPath":       {systems, "mount/mountpoint/fuse_test.go TestHelperInAWritableDirectory"},
+	"mount/mountpoint/detach.go exec.CommandContext": {systems, "mount/mountpoint/fuse_test.go TestHelperInAWritableDirectory"},
 	// These have constant paths, in /proc, /sys, /dev and /etc.
 	"cmd/rootsfs/internal/cli/doctor_confinement.go os.ReadFile": {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/cli/cmd_doctor.go unix.Openat2":        {noDecision, "integration/deps/ownerfiles_test.go TestOwnerFiles"},

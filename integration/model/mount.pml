@@ -434,7 +434,7 @@ inline invalidate(e) {
      dropped
   fi }
 
-/* code: mount.(*Mount).Flush, mount.(*view).flush, mount.(*node).openForWriting */
+/* code: mount.(*Mount).Flush, mount.(*view).flush, mount.(*node).isOpenForWriting */
 inline flush(e) {
   if :: views&BIT(e) && (table[e]&2) && oW[0]>0 -> invalX(0)
      :: views&BIT(e) && (table[e]&4) && oW[1]>0 -> invalX(1)

@@ -110,7 +110,7 @@ func TestSkips(t *testing.T) {
 // the test.
 func TestAllowedSkipsAreExplained(t *testing.T) {
 	for _, a := range allowedSkips {
-		if a.reason == "" || a.says == "" || a.where == nil || a.pkg == "" || a.test == "" {
+		if a.reason == "" || a.message == "" || a.where == nil || a.pkg == "" || a.test == "" {
 			t.Errorf("incomplete: %+v", a)
 		}
 	}

@@ -28,8 +28,8 @@ func (f failure) pattern() string {
 	return strings.Join(elements, "/")
 }
 
-// rerun runs the tests that failed once more, each by itself, after everything else has
-// ended, and marks those that pass as flaky. It runs none if more than tests failed (see
+// rerun runs each failed test a second time, by itself, after everything else has ended. It
+// marks the tests that now pass as flaky. It runs none if anything but a test failed (see
 // rerunnable).
 func rerun(o options, temp string, out *report, dog *watchdog) {
 	failures := out.rerunnable()
@@ -45,9 +45,9 @@ func rerun(o options, temp string, out *report, dog *watchdog) {
 	}
 }
 
-// removeScriptDirs removes the empty directories of testscript, which counts the scripts
-// that were not chosen, too, before it removes its own. A directory that is not empty is
-// reported as left.
+// removeScriptDirs removes the empty directories that testscript leaves. testscript removes its
+// directory after the last script of a package, and waits in vain for the scripts that -run did
+// not choose. A directory that is not empty stays, and scratch.left reports it.
 func removeScriptDirs(temp string) {
 	dirs, _ := filepath.Glob(filepath.Join(temp, "go-test-script*")) // the pattern is right
 	for _, dir := range dirs {
@@ -89,8 +89,8 @@ func (r *report) rerunnable() (failures []failure) {
 	return failures
 }
 
-// isCrash reports whether a line of a test's output says that more than an expectation
-// failed.
+// isCrash reports whether a line of a test's output comes from a data race, a panic or a fatal
+// error of the Go runtime.
 func isCrash(line string) bool {
 	return strings.Contains(line, "WARNING: DATA RACE") || strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
 }

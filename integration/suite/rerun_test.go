@@ -26,7 +26,7 @@ func output(pkg, test, text string) string {
 }
 
 // Tests are run again only if few tests failed and nothing else did: any other problem is a
-// fault even if it does not come twice.
+// fault even if it happens only once.
 func TestRerunnable(t *testing.T) {
 	scripts := end("p", "TestScripts/doctor", "fail") + end("p", "TestScripts/run", "pass") + end("p", "TestScripts", "fail") + end("p", "", "fail")
 	var five string
@@ -131,9 +131,9 @@ func TestScriptDirsOfReruns(t *testing.T) {
 	}
 	removeScriptDirs(temp)
 	if _, err := os.Stat(empty); !os.IsNotExist(err) {
-		t.Errorf("the empty one is there: %v", err)
+		t.Errorf("the empty directory is there: %v", err)
 	}
 	if _, err := os.Stat(full); err != nil {
-		t.Errorf("the other one is gone: %v", err)
+		t.Errorf("the directory with a file is gone: %v", err)
 	}
 }

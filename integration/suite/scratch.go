@@ -12,30 +12,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scratch is the tests' temporary directory. Where a file system can be mounted it is one
-// of its own: ext4, with a journal, in a file that has no name any more. On an ext4
-// without a journal, as virtual machines have it, the kernel looks for an inode that was
-// not removed within the last minute (recently_deleted in fs/ext4/ialloc.c). Tests remove
-// many: the search took a third of the processor time of a run.
+// scratch is the tests' temporary directory. If the suite can mount, the directory has a file
+// system of its own: ext4 with a journal, in a file whose name is removed. On an ext4 without a
+// journal, as virtual machines have it, the kernel looks for an inode that was not removed
+// within the last minute (recently_deleted in fs/ext4/ialloc.c). Tests remove many inodes: the
+// search took a third of the processor time of a run.
 //
-// It is mounted with nobarrier: nobody reads these files after a power failure, and a sync that
-// does not wait for the disk takes a tenth of the time (measured: 0.5 ms instead of 6 ms).
+// The file system is mounted with nobarrier: nobody reads these files after a power failure, and
+// a sync that does not wait for the disk takes a tenth of the time (0.5 ms instead of 6 ms).
 type scratch struct{ dir string }
 
 // scratchSize is the file's size, in bytes. The file is sparse: it takes only the written space
 // on the disk.
 const scratchSize = 8 << 30
 
-// newScratch makes the directory. why is the reason if root has no file system of its
-// own.
-func newScratch() (s *scratch, why, err error) {
+// newScratch creates the directory. mountErr says why the directory has no file system of its
+// own. It is nil for a user who is not root: then newScratch does not try to mount one.
+func newScratch() (s *scratch, mountErr, err error) {
 	dir, err := os.MkdirTemp(plainTemp(os.TempDir()), "rst-") // short: paths of sockets are
 	if err != nil {
 		return nil, nil, err
 	}
 	s = &scratch{dir: dir}
 	if os.Geteuid() == 0 {
-		why = s.mount()
+		mountErr = s.mount()
 	}
 	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil { // tests become other users
 		s.end()
@@ -48,7 +48,7 @@ func newScratch() (s *scratch, why, err error) {
 		s.end()
 		os.Exit(128 + int(sig.(unix.Signal)))
 	}()
-	return s, why, nil
+	return s, mountErr, nil
 }
 
 // maxTemp is the length of the longest directory that plainTemp returns. Questions and errors cut
@@ -67,12 +67,13 @@ func plainTemp(dir string) string {
 	return dir
 }
 
-// end may be called again.
+// end unmounts and removes the directory. It may be called again.
 func (s *scratch) end() {
 	_ = unix.Unmount(s.dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // fails where nothing is mounted
 	_ = os.Remove(s.dir)                                          // fails where something is left
 }
 
+// mount mounts a new ext4 in a sparse file at the directory.
 func (s *scratch) mount() error {
 	file, err := os.CreateTemp(filepath.Dir(s.dir), "rst-*.ext4")
 	if err != nil {
@@ -87,8 +88,8 @@ func (s *scratch) mount() error {
 		{"mkfs.ext4", "-q", "-m", "0", file.Name()},
 		{"mount", "-o", "loop,discard,nobarrier", file.Name(), s.dir},
 	} {
-		if said, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", args[0], err, strings.TrimSpace(string(said)))
+		if output, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", args[0], err, strings.TrimSpace(string(output)))
 		}
 	}
 	return os.Remove(filepath.Join(s.dir, "lost+found"))

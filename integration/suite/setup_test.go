@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// bareMachine returns a PATH with the programs of every system and with stubs, each a
+// bareMachine returns a PATH with the programs that every system has and with stubs, each a
 // line of shell.
 func bareMachine(t *testing.T, stubs map[string]string) (path string) {
 	t.Helper()
@@ -91,8 +91,8 @@ func TestSetup(t *testing.T) {
 	}
 }
 
-// Where the packages are missing, root's setup.sh installs them by one call of apt-get
-// after an update, and a Node.js that is too old is replaced by one of the npm registry.
+// As root, setup.sh installs the missing packages by one apt-get install after an apt-get
+// update. It replaces a Node.js that is too old by one from the npm registry.
 func TestSetupInstalls(t *testing.T) {
 	programs := "fusermount3 git cc spin setpriv nsenter ip bwrap getfacl setfattr rsync sqlite3 perl python3 chromium dbus-daemon tmux ssh-agent hg rg redis-cli curl wget psql pip3 strace gdb ps bash zsh fish rpm man openssl gh"
 	stubs := map[string]string{

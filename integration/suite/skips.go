@@ -15,11 +15,11 @@ type machine struct {
 
 // allowedSkip is a skip that does not count as a failure.
 type allowedSkip struct {
-	pkg    string // the package's path in the module; a pattern for path.Match
-	test   string // the test's name, of a sub-test the whole of it; a pattern likewise
-	says   string // a part of the test's text when it skips
-	where  func(machine) bool
-	reason string
+	pkg     string // the package's path in the module; a pattern for path.Match
+	test    string // the test's full name, with its parents if it is a subtest; a pattern likewise
+	message string // a part of the output of the test when it skips
+	where   func(machine) bool
+	reason  string
 }
 
 // Where a skip is allowed.
@@ -28,7 +28,7 @@ func notInCI(m machine) bool    { return !m.ci }
 func notForRoot(m machine) bool { return !m.root }
 
 // allowedSkips are all allowed skips. CI can mount, and has every program that setup.sh
-// installs. There a skip for want of these is a failure, whatever its text.
+// installs. In CI a skip because one of these is missing is a failure, whatever its text.
 var allowedSkips = []allowedSkip{
 	{"*", "*", "/dev/fuse", notInCI, "a laptop or a container without FUSE still runs the other tests"},
 	{"*", "*", "npm registry cannot be reached", notInCI, "a laptop without a network still runs the other tests"},
@@ -87,7 +87,7 @@ func allowed(s skip, m machine) bool {
 		rel = parts[3]
 	}
 	return slices.ContainsFunc(allowedSkips, func(a allowedSkip) bool {
-		return a.where(m) && matches(a.pkg, rel) && matches(a.test, s.Test) && strings.Contains(s.Output, a.says)
+		return a.where(m) && matches(a.pkg, rel) && matches(a.test, s.Test) && strings.Contains(s.Output, a.message)
 	})
 }
 
@@ -99,15 +99,15 @@ func matches(pattern, name string) bool {
 
 // reasonOf returns the output of a test without the lines that go test adds.
 func reasonOf(output string) string {
-	var said []string
+	var reasons []string
 	for line := range strings.Lines(output) {
 		line = strings.TrimSpace(line)
 		if line != "" && !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {
-			said = append(said, line)
+			reasons = append(reasons, line)
 		}
 	}
-	if len(said) == 0 {
+	if len(reasons) == 0 {
 		return "it says no reason"
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(reasons, "; ")
 }

@@ -28,9 +28,9 @@ type watchdog struct {
 	procs       *processes
 	stuck       time.Duration
 	log         io.Writer
-	connections string            // connectionsDir, or the same elsewhere
-	release     func()            // of connections
-	old         map[string]uint64 // connections from before, by number; see inode
+	connections string            // connectionsDir, or another mount of fusectl
+	release     func()            // unmounts connections, if the watchdog has mounted it
+	old         map[string]uint64 // the inodes of connections that are not the suite's, by number
 	done        chan struct{}
 	ended       chan struct{}
 
@@ -62,8 +62,8 @@ func newWatchdog(procs *processes, stuck time.Duration, log io.Writer) *watchdog
 	return d
 }
 
-// findConnections returns where the connections are shown. Where fusectl is not mounted,
-// as in containers, root mounts it in no place, reached by a descriptor.
+// findConnections returns the directory that shows the connections. If fusectl is not mounted,
+// as in containers, root mounts it at no path, and reaches it by a descriptor.
 func findConnections() (dir string, release func(), err error) {
 	const fuseCtlMagic = 0x65735543
 	var st unix.Statfs_t
@@ -142,7 +142,7 @@ func (d *watchdog) look(seen map[string]waiting) {
 		inode := d.inode(id)
 		text, err := os.ReadFile(filepath.Join(d.connections, id, "waiting"))
 		if err != nil || len(text) == 0 {
-			delete(seen, id) // it has ended, perhaps while it was being read, or it is another user's
+			delete(seen, id) // the connection has ended, perhaps just now, or is another user's
 			continue
 		}
 		requests := strings.TrimSpace(string(text))
@@ -152,11 +152,11 @@ func (d *watchdog) look(seen map[string]waiting) {
 			continue
 		}
 		if now.Sub(w.since) < d.stuck/4 {
-			continue // it is answered soon, most often
+			continue // most requests are answered soon
 		}
 		if readers := d.readers(id); w.readers == "" {
 			w.readers = readers
-		} else if readers != w.readers { // it is busy, and answers
+		} else if readers != w.readers { // the server is busy, and answers
 			w = waiting{inode: inode, requests: requests, since: now}
 		}
 		seen[id] = w
@@ -175,9 +175,8 @@ func (d *watchdog) look(seen map[string]waiting) {
 	}
 }
 
-// owner describes a connection if it is of one of the suite's processes: one that
-// serves it, or one that sees its mount. The number of a connection is the minor
-// number of its device.
+// owner describes a connection if it belongs to the suite: one of the suite's processes serves
+// it, or sees its mount. The number of a connection is the minor number of its device.
 func (d *watchdog) owner(id string) (description string, ours bool) {
 	for _, pid := range below(os.Getpid()) {
 		dir := filepath.Join("/proc", strconv.Itoa(pid))
@@ -195,7 +194,7 @@ func (d *watchdog) owner(id string) (description string, ours bool) {
 	return "", false
 }
 
-// servers are the suite's processes that have a connection's device open. Kernels
+// servers returns the suite's processes that have a connection's device open. Kernels
 // before 6.14 do not tell.
 func servers(id string) (pids []int) {
 	for _, pid := range below(os.Getpid()) {
@@ -211,9 +210,9 @@ func servers(id string) (pids []int) {
 	return pids
 }
 
-// readers tells whether the servers of a connection go on: it names their threads that
-// wait for the next request, and how often each has waited. It says the same as long as
-// no request is read. It is "unknown" where the servers cannot be found.
+// readers describes the progress of a connection's servers: the threads that wait for the next
+// request, and how often each has waited. The text stays the same as long as the servers read
+// no request. It is "unknown" if the servers cannot be found.
 func (d *watchdog) readers(id string) string {
 	var b strings.Builder
 	b.WriteString("unknown")
@@ -246,7 +245,7 @@ func (d *watchdog) abort(id, requests, owner string) {
 	d.problems = append(d.problems, problem)
 }
 
-// waiters names the threads of the suite's that wait for the kernel, uninterruptibly.
+// waiters describes the suite's threads that wait in the kernel: uninterruptibly, or for FUSE.
 func (d *watchdog) waiters() string {
 	var b strings.Builder
 	for _, pid := range below(os.Getpid()) {
@@ -264,8 +263,8 @@ func (d *watchdog) waiters() string {
 	return b.String()
 }
 
-// kill ends a job that has taken too long: its connections first, since a process
-// that waits for one cannot be killed.
+// kill ends a job that has taken too long. It aborts the FUSE connections first, because a
+// process that waits for an answer to a FUSE request cannot be killed.
 func (d *watchdog) kill(name string, pid int, limit time.Duration) {
 	d.mu.Lock()
 	d.problems = append(d.problems, fmt.Sprintf("the %s packages took longer than %v: killed", name, limit))

@@ -141,12 +141,12 @@ func TestWatchdogAborts(t *testing.T) {
 	if err := busier.Start(); err != nil {
 		t.Fatal(err)
 	}
-	hung, said := child(t, touchVar+"="+filepath.Join(stuck, "stuck"))
+	hung, stderr := child(t, touchVar+"="+filepath.Join(stuck, "stuck"))
 	if err := hung.Start(); err != nil {
 		t.Fatal(err)
 	}
 	_ = hung.Wait() // for ever, without the watchdog
-	if text := said.String(); !strings.Contains(text, "not connected") && !strings.Contains(text, "abort") {
+	if text := stderr.String(); !strings.Contains(text, "not connected") && !strings.Contains(text, "abort") {
 		t.Errorf("the process that waited says %q", text)
 	}
 	for name, cmd := range map[string]*exec.Cmd{"busy": busier, "old": waiter} {

@@ -59,8 +59,8 @@ func Until(t testing.TB, state string, reached func() bool) {
 // says more about a failure than Until can.
 func Eventually(reached func() bool) bool { return within(Patience, reached) }
 
-// within reports whether reached returns true before the limit has passed. It asks at least
-// once after that, so that a process which was stopped meanwhile does not fail the test.
+// within reports whether reached returns true before the limit has passed. It calls reached once
+// more after the limit, so that a process which was stopped meanwhile does not fail the test.
 func within(limit time.Duration, reached func() bool) bool {
 	end := time.Now().Add(limit)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {

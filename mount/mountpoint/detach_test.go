@@ -125,8 +125,8 @@ func TestDetachLazy(t *testing.T) {
 	}
 }
 
-// The same holds for an ordinary user, through fusermount3. The test has its own mount
-// namespace, so that users can open /dev/fuse there.
+// An ordinary user mounts and unmounts through fusermount3. The test has its own mount namespace,
+// so that users can open /dev/fuse there.
 func TestUserThroughHelper(t *testing.T) {
 	requireMounts(t)
 	if _, err := findHelper(exec.LookPath); err != nil {

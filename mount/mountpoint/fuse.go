@@ -69,10 +69,10 @@ func (c fuseCheck) run() error {
 }
 
 // helper finds fusermount3, and refuses one that is not set-user-id root: PATH may name
-// directories of a project (npx, virtual environments), whose programs must not be run. Nor
-// may the file be in a directory where another one can take its place before it is run: the
-// path is without links, and root alone can write its directories. The error proposes no
-// command that would give such a file rights.
+// directories of a project (npx, virtual environments), whose programs must not be run. It also
+// refuses a file that others could replace before it is run: the returned path has no links, and
+// only root can write the directories in it. The error proposes no command that would give such a
+// file rights.
 func (c fuseCheck) helper() (string, error) {
 	bin, err := findHelper(c.look)
 	if err != nil {
@@ -88,7 +88,7 @@ func (c fuseCheck) helper() (string, error) {
 	switch {
 	case (st.Mode&unix.S_ISUID == 0 || st.Uid != 0) && !hasFileCaps(bin):
 		return "", errorf(ErrNoFUSE, "%s is the first in PATH and not set-user-id root, so it cannot mount for users; %s, or take its directory out of PATH", names.ShellWord(bin), distro.Install("fuse3"))
-	case !isSystems(filepath.Dir(bin)):
+	case !onlyRootWrites(filepath.Dir(bin)):
 		return "", errorf(ErrNoFUSE, "%s lies in a directory that others than root can write; %s, or take its directory out of PATH", names.ShellWord(bin), distro.Install("fuse3"))
 	case c.noNewPrivs:
 		return "", errorf(ErrNoFUSE, "this process may not gain privileges (no_new_privs is set, as sandboxes and some services do), so %s cannot mount: start rootsfs outside", names.ShellWord(bin))
@@ -96,9 +96,9 @@ func (c fuseCheck) helper() (string, error) {
 	return bin, nil
 }
 
-// isSystems reports whether only root can replace files in a directory, whose path has no
-// links.
-func isSystems(dir string) bool {
+// onlyRootWrites reports whether only root can replace files in a directory and in those above
+// it. The path must have no links.
+func onlyRootWrites(dir string) bool {
 	for ; ; dir = filepath.Dir(dir) {
 		var st unix.Stat_t
 		if unix.Stat(dir, &st) != nil || st.Uid != 0 || st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {

@@ -15,7 +15,7 @@ import (
 
 func TestCheckFUSE(t *testing.T) {
 	dir := t.TempDir()
-	// A device that every user may open replaces it, because the test needs no FUSE.
+	// Instead of the FUSE device the test has one that every user may open, so it needs no FUSE.
 	const device = "/dev/null"
 	number := unix.Mkdev(1, 3)
 	file := filepath.Join(dir, "fuse")
@@ -128,7 +128,7 @@ func TestCheckAllowOther(t *testing.T) {
 
 // A helper with the bit must also lie where only root can replace it: between the check and
 // its start, a program could replace it by a link to another one.
-func TestHelperIsTheSystems(t *testing.T) {
+func TestHelperInAWritableDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make a set-user-id file")
 	}

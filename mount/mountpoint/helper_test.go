@@ -118,8 +118,8 @@ func requireMounts(t *testing.T) {
 	}
 }
 
-// tempPoint returns an empty directory that users can reach, with whatever is
-// mounted there taken off at the end.
+// tempPoint returns an empty directory that users can reach. At the end of the test it unmounts
+// whatever is mounted there.
 func tempPoint(t *testing.T, name string, uid int) string {
 	t.Helper()
 	base, err := os.MkdirTemp(guardtest.SharedTemp(), "rootsfs-mi")
@@ -154,7 +154,7 @@ func tempPoint(t *testing.T, name string, uid int) string {
 	return point
 }
 
-// serve mounts a child at point; it is killed at the end.
+// serve starts a child that serves a mount at point. The child is killed at the end of the test.
 func serve(t *testing.T, point, subtype string) *exec.Cmd {
 	t.Helper()
 	cmd, err := startChild("/proc/self/exe", point, subtype, 0)
@@ -165,8 +165,8 @@ func serve(t *testing.T, point, subtype string) *exec.Cmd {
 	return cmd
 }
 
-// mountDead makes a stale mount of a user. The mount call is fusermount3's, done here
-// because the machine's /dev/fuse may be closed to users.
+// mountDead makes a stale mount of a user. It makes the mount call as fusermount3 would, because
+// the machine's /dev/fuse may be closed to users.
 func mountDead(t *testing.T, point string, uid int) {
 	t.Helper()
 	fd, err := unix.Open(Device, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -187,8 +187,8 @@ func kill(cmd *exec.Cmd) {
 	cmd.Wait()
 }
 
-// publicCopy is this test binary where any user can execute it, which the
-// go command's build directory does not allow.
+// publicCopy copies this test binary to a directory in which any user can execute it, and returns
+// its path. The build directory of the go command is closed to other users.
 func publicCopy(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(guardtest.SharedTemp(), "rootsfs-mi")

@@ -17,14 +17,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bounds of the search for holders. The search only improves an error message, so it may
-// be incomplete. Counts bound it, and not a time in all or for each process, which a busy
-// machine would exceed.
+// Bounds of the search for holders. The search only improves an error message, so it may be
+// incomplete. It is bounded by counts: a busy machine would exceed a time limit for the whole
+// search or for a process.
 const (
 	maxHolders = 8      // named in the message
-	maxFDs     = 10_000 // looked at in one process
+	maxFDs     = 10_000 // examined in one process
 	maxSilent  = 4      // processes with a file that does not answer
-	mostTicks  = 50     // ticks without an answer; a process that gets no processor gets no ticks either
+	maxTicks   = 50     // ticks without an answer: while this process gets no processor time, it gets no ticks either
 )
 
 // Holders describes, best effort, the processes that keep a detached mount alive, such as
@@ -32,15 +32,16 @@ const (
 // with a file in /proc that takes longer than limit: a page or the working directory of that
 // process may be on a file system that does not answer.
 func Holders(in Info, limit time.Duration) []string {
-	return search(in, limit, keptBy)
+	return search(in, limit, useOfDetached)
 }
 
-// search is Holders; use calls looked after each file that it looks at. The search ends when
-// maxSilent processes were skipped, because a thread still waits for each of them.
-func search(in Info, limit time.Duration, use func(proc string, in Info, looked func()) string) []string {
+// search implements Holders. use returns how a process uses the mount, or "", and calls progress
+// after each file that it has examined. The search ends when maxSilent processes were skipped,
+// because a thread still waits for each of them.
+func search(in Info, limit time.Duration, use func(proc string, in Info, progress func()) string) []string {
 	silent := 0
 	bounded := func(proc string, in Info) string {
-		by, isSilent := within(limit, func(looked func()) string { return use(proc, in, looked) })
+		by, isSilent := within(limit, func(progress func()) string { return use(proc, in, progress) })
 		if isSilent {
 			silent++
 		}
@@ -66,21 +67,21 @@ func collect(each iter.Seq[string], done func() bool) (all []string) {
 	return all
 }
 
-// within returns the result of look. isSilent is true if look neither returned nor called looked
-// for as long as limit.
-func within(limit time.Duration, look func(looked func()) string) (by string, isSilent bool) {
-	var looks atomic.Int64
+// within returns the result of examine. isSilent is true if examine neither returned nor called
+// progress for as long as limit.
+func within(limit time.Duration, examine func(progress func()) string) (by string, isSilent bool) {
+	var calls atomic.Int64 // of progress
 	result := make(chan string, 1)
-	go func() { result <- look(func() { looks.Add(1) }) }()
-	ticker := time.NewTicker(limit / mostTicks)
+	go func() { result <- examine(func() { calls.Add(1) }) }()
+	ticker := time.NewTicker(limit / maxTicks)
 	defer ticker.Stop()
-	for ticks, seen := 0, int64(0); ticks < mostTicks; {
+	for ticks, seen := 0, int64(0); ticks < maxTicks; {
 		select {
 		case by := <-result:
 			return by, false
 		case <-ticker.C:
-			if ticks++; looks.Load() != seen {
-				ticks, seen = 0, looks.Load()
+			if ticks++; calls.Load() != seen {
+				ticks, seen = 0, calls.Load()
 			}
 		}
 	}
@@ -92,7 +93,7 @@ func within(limit time.Duration, look func(looked func()) string) (by string, is
 // open file in it. Ordinary users see only their own processes. holders sends no request to a
 // mount of rootsfs.
 func holders(in Info) []string {
-	return collect(eachHolder(in, useBy), func() bool { return false })
+	return collect(eachHolder(in, useOfAttached), func() bool { return false })
 }
 
 // eachHolder yields descriptions of the mounts inside a mount, and of each process: "" if use says
@@ -121,13 +122,13 @@ func eachHolder(in Info, use func(proc string, in Info) string) iter.Seq[string]
 	}
 }
 
-// uses has the links in a process's directory in /proc that lead to files that it uses.
+// uses are the links in a process's directory in /proc that lead to files that the process uses.
 var uses = map[string]string{"cwd": "working directory", "root": "root directory", "exe": "running program"}
 
-// useBy returns how a process uses a file at or below the mount's point, or "". proc is the process's
-// directory in /proc. useBy reads links and follows none: following one would ask the mount's
-// daemon.
-func useBy(proc string, in Info) string {
+// useOfAttached returns how a process uses a file at or below the mount's point, or "". proc is
+// the process's directory in /proc. useOfAttached reads links and follows none: following one
+// would ask the mount's daemon.
+func useOfAttached(proc string, in Info) string {
 	links := []string{"cwd", "root", "exe"}
 	if dir, err := os.Open(filepath.Join(proc, "fd")); err == nil {
 		fds, _ := dir.Readdirnames(maxFDs)
@@ -144,20 +145,20 @@ func useBy(proc string, in Info) string {
 	return ""
 }
 
-// keptBy returns how a process keeps a detached mount alive, or "". The texts of links no
-// longer show the mount. keptBy compares the mount's ID. For mapped files, and for copies of
-// the mount in another namespace, which have another ID, it compares the device. Opening a link
-// with O_PATH sends no request to a FUSE daemon.
-func keptBy(proc string, in Info, looked func()) string {
+// useOfDetached returns how a process keeps a detached mount alive, or "". The texts of links in
+// /proc do not name a detached mount, so useOfDetached compares the mount's ID. For mapped files,
+// and for copies of the mount in another namespace, which have another ID, it compares the device.
+// Opening a link with O_PATH sends no request to a FUSE daemon.
+func useOfDetached(proc string, in Info, progress func()) string {
 	fds, _ := filepath.Glob(proc + "/fdinfo/*")
 	for _, fd := range fds[:min(len(fds), maxFDs)] {
 		if mountOf(fd) == in.ID {
 			return "an open file"
 		}
-		looked()
+		progress()
 	}
 	for link, use := range uses {
-		looked()
+		progress()
 		if fd, err := unix.Open(filepath.Join(proc, link), unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
 			id := mountOf(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 			_ = unix.Close(fd)
@@ -167,9 +168,9 @@ func keptBy(proc string, in Info, looked func()) string {
 		}
 	}
 	switch {
-	case hasDevice(proc+"/maps", 3, 16, in.Dev, looked):
+	case hasDevice(proc+"/maps", 3, 16, in.Dev, progress):
 		return "a mapped file"
-	case hasDevice(proc+"/mountinfo", 2, 10, in.Dev, looked):
+	case hasDevice(proc+"/mountinfo", 2, 10, in.Dev, progress):
 		return "a copy of the mount"
 	}
 	return ""
@@ -188,16 +189,17 @@ func mountOf(fdinfo string) int {
 	return 0
 }
 
-// hasDevice reports whether a line of a file of /proc has the device dev in its field: maps
-// has the two numbers in base 16, mountinfo in base 10. It calls looked after each line.
-func hasDevice(file string, field, base int, dev string, looked func()) bool {
+// hasDevice reports whether a line of a file of /proc has the device dev in the field with this
+// index: maps has the two numbers in base 16, mountinfo in base 10. It calls progress for each
+// line.
+func hasDevice(file string, field, base int, dev string, progress func()) bool {
 	f, err := os.Open(file)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		looked()
+		progress()
 		if fields := strings.Fields(lines.Text()); len(fields) > field {
 			major, minor, _ := strings.Cut(fields[field], ":")
 			a, err1 := strconv.ParseUint(major, base, 32)

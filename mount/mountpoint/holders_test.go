@@ -85,20 +85,20 @@ func TestHoldersOfDetached(t *testing.T) {
 func TestHoldersOfSlowProcess(t *testing.T) {
 	const limit = time.Second
 	self := "/proc/" + strconv.Itoa(os.Getpid())
-	slow := func(proc string, _ Info, looked func()) string {
+	slow := func(proc string, _ Info, progress func()) string {
 		if proc != self {
 			return ""
 		}
 		for range 10 {
 			time.Sleep(limit / 5)
-			looked()
+			progress()
 		}
 		return "an open file"
 	}
 	if got := search(Info{}, limit, slow); len(got) != 1 {
 		t.Fatalf("search found %q, want this process", got)
 	}
-	hung := func(proc string, in Info, looked func()) string {
+	hung := func(proc string, in Info, progress func()) string {
 		if proc == self {
 			select {}
 		}
@@ -109,8 +109,8 @@ func TestHoldersOfSlowProcess(t *testing.T) {
 	}
 }
 
-// A process that cannot be examined does not hide later holders. This is a process that has a
-// page of a file system that does not answer: its maps cannot be read.
+// A process that cannot be examined does not hide later holders. Such a process has, for example,
+// a page of a file system that does not answer, so its maps cannot be read.
 func TestHoldersBehindASilentProcess(t *testing.T) {
 	silent := make(chan struct{})
 	defer close(silent)

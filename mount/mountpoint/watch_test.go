@@ -195,13 +195,13 @@ func TestWatchGoneCancel(t *testing.T) {
 	}
 }
 
-// watchResources counts the resources of watches: goroutines in goneWatch.run and descriptors
-// of mountinfo.
+// watchResources counts the resources of watches: goroutines of pollTable and descriptors of
+// mountinfo.
 func watchResources(t *testing.T) int {
 	t.Helper()
 	buf := make([]byte, 4<<20)
 	buf = buf[:runtime.Stack(buf, true)]
-	n := strings.Count(string(buf), "(*goneWatch).run(")
+	n := strings.Count(string(buf), "mountpoint.pollTable.func1(")
 	dir, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)

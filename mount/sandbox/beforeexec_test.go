@@ -45,8 +45,8 @@ func TestBeforeExec(t *testing.T) {
 	})
 }
 
-// If BeforeExec fails, or Tree is not an absolute path, nothing was started and nothing is
-// left. Start returns the error of BeforeExec.
+// If BeforeExec fails, or Tree is not an absolute path, nothing is started and nothing is left.
+// Start returns the error of BeforeExec.
 func TestNotReleased(t *testing.T) {
 	reason := errors.New("the session has failed")
 	atLevels(t, confining, func(t *testing.T, level Level) {

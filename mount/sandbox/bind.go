@@ -11,31 +11,31 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// The caller's side of roots that are granted while the command runs. Most appear by
-// themselves, because their directory was bound at the start. For the others the init binds a
-// part of the tree on request.
+// This file is the caller's side of roots that are granted while the command runs. Most of them
+// appear by themselves, because their directory was bound at the start. For the others the init
+// binds a part of the tree on request.
 
 // answerLimit is how long the init may take to answer. It makes only a few system calls, but
 // the machine may be busy.
 const answerLimit = 20 * time.Second
 
-// later is the caller's state for binding roots while the command runs.
-type later struct {
-	can    bool
-	single []string // roots bound one by one at the start
-	writes []string // where Landlock lets the command write
+// binder is the caller's state for binding roots while the command runs.
+type binder struct {
+	canBind  bool
+	single   []string // roots bound one by one at the start
+	writable []string // directories to which Landlock lets the command write
 
-	mu      sync.Mutex            // one question at a time; guards the field below
-	asked   int                   // questions so far
-	answers chan initproc.Message // from supervise
+	mu       sync.Mutex            // held during a request; guards the field below
+	requests int                   // so far
+	answers  chan initproc.Message // from supervise
 }
 
 // Follows reports whether a root that the tree shows at a path appears at that path
 // inside without Bind.
 func (p *Process) Follows(path string) bool { return follows(path, p.report.Follows) }
 
-// follows reports whether a path is one of the directories, or lies in one. A directory
-// in /tmp (tmpTops) does not become a root by itself.
+// follows reports whether a path is one of the directories, or lies in one. A directory right in
+// /tmp (tmpTops) counts only for the paths below it.
 func follows(path string, dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool {
 		return names.Under(path, dir) && (path != dir || filepath.Dir(dir) != "/tmp")
@@ -44,20 +44,21 @@ func follows(path string, dirs []string) bool {
 
 // Single returns the roots that Start has bound one by one. They do not follow the
 // tree: one that has ended stays as it was until Unbind, or Bind again.
-func (p *Process) Single() []string { return slices.Clone(p.later.single) }
+func (p *Process) Single() []string { return slices.Clone(p.binder.single) }
 
 // Writes reports whether Landlock lets the command write to a root that Bind shows at a
-// path, whatever its place in the tree.
-func (p *Process) Writes(at string) bool { return follows(filepath.Dir(at), p.later.writes) }
+// path, wherever the root lies in the tree.
+func (p *Process) Writes(at string) bool { return follows(filepath.Dir(at), p.binder.writable) }
 
 // CanBind reports whether Bind can work: at level Namespaces, with Options.Spare.
-func (p *Process) CanBind() bool { return p.later.can }
+func (p *Process) CanBind() bool { return p.binder.canBind }
 
 // Bind shows a file or directory of the tree, by its path there, at a path inside. It covers a
 // file or directory that is there. Missing parent directories are made if the command owns the
-// place. The command may write there if the tree permits it and from is one of Options.Spare,
-// or at lies in a directory where it may write anyway: Landlock's rules stay those of the
-// start. Bind returns when the command can see it.
+// directory around them. The command may write to what Bind shows if the tree permits it and
+// either from is one of Options.Spare, or at lies in a directory where the command may write
+// anyway: Landlock's rules do not change after the start. Bind returns when the command can see
+// the file or directory.
 func (p *Process) Bind(from, at string) error {
 	return p.ask(initproc.Message{Kind: initproc.KindBind, From: from, At: at})
 }
@@ -69,8 +70,8 @@ func (p *Process) Unbind(at string) error {
 
 // ask sends a message to the init, and waits for its answer.
 func (p *Process) ask(m initproc.Message) error {
-	l := &p.later
-	if !l.can {
+	l := &p.binder
+	if !l.canBind {
 		return cannot("nothing can be shown at %s while the command runs: its confinement was not made for it", m.At)
 	}
 	if !filepath.IsAbs(m.At) || filepath.Clean(m.At) != m.At || m.At == "/" || strings.IndexByte(m.At, 0) >= 0 {
@@ -78,9 +79,9 @@ func (p *Process) ask(m initproc.Message) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asked++
-	m.Code = l.asked
-	if err := p.tell(m); err != nil {
+	l.requests++
+	m.Code = l.requests
+	if err := p.send(m); err != nil {
 		return failed("ask for %s inside: %w", m.At, err)
 	}
 	limit := time.NewTimer(answerLimit)
@@ -103,8 +104,8 @@ func (p *Process) ask(m initproc.Message) error {
 	}
 }
 
-// answered passes the init's answer on; it never waits.
-func (l *later) answered(m initproc.Message) {
+// deliver passes the init's answer to ask. It never waits.
+func (l *binder) deliver(m initproc.Message) {
 	select {
 	case l.answers <- m:
 	default: // the caller has given up

@@ -42,16 +42,16 @@ func startShell(t *testing.T, o Options) *inner {
 func (s *inner) do(format string, args ...any) string {
 	s.t.Helper()
 	fmt.Fprintf(s.p.Stdin(), "{ %s; } 2>&1; echo; echo '<end>'\n", fmt.Sprintf(format, args...))
-	var said strings.Builder
+	var output strings.Builder
 	for {
 		line, err := s.out.ReadString('\n')
 		if err != nil {
-			s.t.Fatalf("after %q: %v", said.String(), err)
+			s.t.Fatalf("after %q: %v", output.String(), err)
 		}
 		if line == "<end>\n" {
-			return strings.TrimSpace(said.String())
+			return strings.TrimSpace(output.String())
 		}
-		said.WriteString(line)
+		output.WriteString(line)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestBind(t *testing.T) {
 			s.want("new", "cd %s && echo new >made && cat made && rm made", at)
 			s.want("f", "ls -A %s", at)
 			s.want("nodev,nosuid", "sed -n 's,.* %s \\(.*\\) - .*,\\1,p' /proc/self/mountinfo | tail -1 | tr , '\\n' | grep -E '^no(dev|suid)' | sort | paste -sd,", at)
-			// Another one in its place.
+			// Another root at the same path.
 			if err := s.p.Bind("spare/1", at); err != nil {
 				t.Fatalf("%s again: %v", at, err)
 			}
@@ -178,8 +178,8 @@ func TestBindWhileNamesChange(t *testing.T) {
 	s.want("a note", "cat /etc/note")
 }
 
-// In a place that the command could not write to before, it can only write to binds of spare
-// directories, because Landlock's rules stay those of the start.
+// Below a directory that the command could not write to at the start, it can write only to binds
+// of spare directories, because Landlock's rules do not change after the start.
 func TestBindWhatIsNotSpare(t *testing.T) {
 	if abi, _, err := landlock.ABI(); err != nil || abi == 0 {
 		t.Skip("the kernel has no Landlock")

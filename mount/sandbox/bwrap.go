@@ -25,8 +25,8 @@ const initAt = "/.rootsfs-init"
 // findBwrap finds bwrap on PATH and refuses one that does not belong to the system. PATH may
 // name directories of a project (npx and virtual environments do this), and a project must not
 // supply the program that confines it. In a user namespace root's files seem to belong to
-// nobody. In a session of root every program can own files of root: check, unless nil, refuses
-// those.
+// nobody. In a session of root every program can create files that belong to root: check, unless
+// nil, refuses a file that a program may have written.
 func findBwrap(check func(path string) error) (string, error) {
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil {
@@ -45,9 +45,9 @@ func findBwrap(check func(path string) error) (string, error) {
 	return bwrap, nil
 }
 
-// bubblewrap prepares level Bubblewrap: bwrap makes the same root with its own
+// prepareBubblewrap prepares level Bubblewrap: bwrap makes the same root with its own
 // means and starts the init in it, as pid 1.
-func (l *launch) bubblewrap(where privatePlaces) error {
+func (l *launch) prepareBubblewrap(private privateDirs) error {
 	bwrap, err := findBwrap(l.o.CheckProgram)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (l *launch) bubblewrap(where privatePlaces) error {
 			return cannot("this program's own file is not run: %v", err)
 		}
 	}
-	lay, err := layout.New(l.layoutSpec(where))
+	lay, err := layout.New(l.layoutSpec(private))
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (l *launch) bwrapNamespaces() []string {
 	// directory. The init changes to the command's uid by itself.
 	l.conf.SetID, l.conf.UID, l.conf.GID = true, l.o.UID, l.o.GID
 	// Without a user namespace the limit counts all processes of that uid.
-	l.conf.Pids += processes(l.o.UID)
+	l.conf.Pids += countProcesses(l.o.UID)
 	return args
 }
 
@@ -169,8 +169,8 @@ func (l *launch) bwrapBinds(lay *layout.Layout, size string) (args []string, err
 		}
 		args = append(args, "--perms", "0444", "--ro-bind-data", strconv.Itoa(l.passFile(empty)), path)
 	}
-	for _, p := range lay.Places {
-		// bwrap cannot bind one of its own directories at a second place.
+	for _, p := range lay.PrivateBinds {
+		// bwrap cannot bind one of its own directories at a second path.
 		if p.To != "/dev/shm" {
 			args = append(args, "--perms", fmt.Sprintf("%04o", layout.PrivateModes[p.From]), "--size", size, "--tmpfs", p.To)
 		}
@@ -209,7 +209,7 @@ func bwrapProc() []string {
 	return args
 }
 
-// memFile is a file in memory, ready to be read.
+// memFile returns a file in memory with the data, which is read from its beginning.
 func memFile(name string, data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("rootsfs-sandbox", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -230,6 +230,6 @@ func (l *launch) bwrapError() string {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "it did not say why"
 	}
-	said, _, _ := strings.Cut(strings.TrimSpace(string(b[:n])), "\n")
-	return names.Escape(strings.TrimPrefix(said, "bwrap: "))
+	text, _, _ := strings.Cut(strings.TrimSpace(string(b[:n])), "\n")
+	return names.Escape(strings.TrimPrefix(text, "bwrap: "))
 }

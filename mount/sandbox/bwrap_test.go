@@ -54,7 +54,7 @@ func TestOwnFileThatProgramsWrite(t *testing.T) {
 		}
 		return nil
 	}}}
-	if err := l.bubblewrap(privatePlaces{}); !errors.Is(err, ErrCannot) || !strings.Contains(err.Error(), "own file is not run: it is a program's") {
+	if err := l.prepareBubblewrap(privateDirs{}); !errors.Is(err, ErrCannot) || !strings.Contains(err.Error(), "own file is not run: it is a program's") {
 		t.Errorf("bubblewrap: %v", err)
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// passedOn has the variables that a command always gets, if they are set: for finding programs,
-// for the language and the terminal. A name that ends in * stands for all names with this
-// beginning.
-var passedOn = []string{
+// harmlessVariables has the variables that a command always gets, if they are set: for finding
+// programs, for the language and the terminal. A name that ends in * stands for all names with
+// this beginning.
+var harmlessVariables = []string{
 	"PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE",
 }
 
@@ -36,14 +36,14 @@ var envName = sync.OnceValue(func() *regexp.Regexp {
 // An entry that is none of the three forms is an error of kind Invalid.
 func Environ(allow []string) ([]string, error) {
 	vars := map[string]string{}
-	for _, a := range append(slices.Clone(passedOn), allow...) {
-		name, value, given := strings.Cut(a, "=")
+	for _, a := range append(slices.Clone(harmlessVariables), allow...) {
+		name, value, hasValue := strings.Cut(a, "=")
 		prefix, star := strings.CutSuffix(name, "*")
-		if !envName().MatchString(prefix) || star && given || strings.IndexByte(value, 0) >= 0 {
+		if !envName().MatchString(prefix) || star && hasValue || strings.IndexByte(value, 0) >= 0 {
 			return nil, invalid("%s does not name a variable: write NAME, NAME=VALUE or PREFIX*", names.Quote(a))
 		}
 		switch {
-		case given:
+		case hasValue:
 			vars[name] = value
 		case star:
 			for _, e := range os.Environ() {
@@ -70,8 +70,8 @@ func Environ(allow []string) ([]string, error) {
 // of trying for minutes (npm), and use the packages that they have.
 var offline = []string{"npm_config_offline=true", "UV_OFFLINE=1", "PIP_RETRIES=0", "CARGO_NET_OFFLINE=true", "GOPROXY=off"}
 
-// without appends to env the variables of more whose names env lacks.
-func without(env, more []string) []string {
+// addMissing appends to env the variables of more whose names env lacks.
+func addMissing(env, more []string) []string {
 	for _, e := range more {
 		name, _, _ := strings.Cut(e, "=")
 		if !slices.ContainsFunc(env, func(o string) bool { return strings.HasPrefix(o, name+"=") }) {
@@ -81,16 +81,16 @@ func without(env, more []string) []string {
 	return env
 }
 
-// complete returns the command's environment at a level: Options.Env, the private places, the
-// user's name, and PATH. It removes directories from PATH that do not exist inside: their names
-// would reveal facts about the host.
-func complete(o *Options, level Level, where privatePlaces) []string {
+// completeEnv returns the command's environment at a level: Options.Env, the private directories,
+// the user's name, and PATH. It removes directories from PATH that do not exist inside: their
+// names would reveal facts about the host.
+func completeEnv(o *Options, level Level, private privateDirs) []string {
 	name := layout.UserName(o.UID)
-	env := without(slices.Clone(o.Env), where.environ())
+	env := addMissing(slices.Clone(o.Env), private.environ())
 	if !o.Net && (o.Network == nil || o.Network.Offline) && level != None {
-		env = without(env, offline)
+		env = addMissing(env, offline)
 	}
-	env = without(env, []string{"USER=" + name, "LOGNAME=" + name, "SHELL=" + layout.Shell(), "PATH=" + systemPath})
+	env = addMissing(env, []string{"USER=" + name, "LOGNAME=" + name, "SHELL=" + layout.Shell(), "PATH=" + systemPath})
 	for i, e := range env {
 		if path, ok := strings.CutPrefix(e, "PATH="); ok {
 			env[i] = "PATH=" + insidePath(o, path)
@@ -99,32 +99,31 @@ func complete(o *Options, level Level, where privatePlaces) []string {
 	return env
 }
 
-// insidePath keeps the directories of a PATH that are shown inside, wholly or in part. It
-// replaces a link that cannot be shown by the directory's own path. If PATH has no system
-// directory, it appends these: of a directory of links, only the files that the command needs
-// are shown.
+// insidePath returns a PATH without the directories of which nothing is shown inside. It replaces
+// a link that cannot be shown by the directory's own path. If no system directory is left in
+// PATH, it appends all of them: a directory of links shows only the files that the command needs.
 func insidePath(o *Options, path string) string {
-	var kept []string
+	var dirs []string
 	for _, dir := range filepath.SplitList(path) {
 		if !filepath.IsAbs(dir) {
 			continue
 		}
 		if o.shows(names.FollowLinks(o.Links, dir)) {
-			kept = append(kept, dir)
+			dirs = append(dirs, dir)
 			continue
 		}
-		if o.Map != Same || slices.Contains(kept, dir) {
+		if o.Map != Same || slices.Contains(dirs, dir) {
 			continue
 		}
 		if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir && o.shows(real) {
-			kept = append(kept, real)
+			dirs = append(dirs, real)
 		}
 	}
 	system := filepath.SplitList(systemPath)
-	if !slices.ContainsFunc(kept, func(dir string) bool { return slices.Contains(system, dir) }) {
-		kept = append(kept, system...)
+	if !slices.ContainsFunc(dirs, func(dir string) bool { return slices.Contains(system, dir) }) {
+		dirs = append(dirs, system...)
 	}
-	return strings.Join(kept, string(filepath.ListSeparator))
+	return strings.Join(dirs, string(filepath.ListSeparator))
 }
 
 // shows reports whether something of a directory, whose path passes no link, is shown inside.
@@ -155,33 +154,33 @@ func field(text, name string) string {
 	return ""
 }
 
-// privatePlaces are the directories that belong to one command alone, as paths inside.
-type privatePlaces struct {
+// privateDirs are the directories that belong to one command alone, as paths inside.
+type privateDirs struct {
 	Home    string // HOME; kept between runs with Options.Home
 	Tmp     string // TMPDIR
 	Runtime string // XDG_RUNTIME_DIR
 }
 
-// places returns where the private directories are at a level.
-func places(o *Options, level Level) privatePlaces {
+// privateDirsAt returns the private directories at a level.
+func privateDirsAt(o *Options, level Level) privateDirs {
 	if level == Landlock || level == None {
-		p := privatePlaces{Home: filepath.Join(o.Private, "home"), Tmp: filepath.Join(o.Private, "tmp"), Runtime: filepath.Join(o.Private, "runtime")}
+		p := privateDirs{Home: filepath.Join(o.Private, "home"), Tmp: filepath.Join(o.Private, "tmp"), Runtime: filepath.Join(o.Private, "runtime")}
 		if o.Home != "" {
 			p.Home = o.Home
 		}
 		return p
 	}
-	p := privatePlaces{Home: layout.Home, Tmp: "/tmp", Runtime: layout.Runtime}
+	p := privateDirs{Home: layout.Home, Tmp: "/tmp", Runtime: layout.Runtime}
 	if o.Map == Same && slices.Contains(o.Roots, "/tmp") {
 		p.Tmp = layout.Tmp
 	}
 	return p
 }
 
-// environ returns the variables that name the places. It sets XDG's directories and the caches
-// of npm, pip and Go one by one, because a system-wide configuration may set them to other
-// places.
-func (p privatePlaces) environ() []string {
+// environ returns the variables that name the directories. It sets XDG's directories and the
+// caches of npm, pip and Go one by one, because a system-wide configuration may set them to other
+// paths.
+func (p privateDirs) environ() []string {
 	home := func(elem ...string) string { return filepath.Join(append([]string{p.Home}, elem...)...) }
 	return []string{
 		"HOME=" + p.Home,

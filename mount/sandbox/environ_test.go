@@ -69,14 +69,14 @@ func TestEnvironRefuses(t *testing.T) {
 	}
 }
 
-// Every variable by which programs find a place to write leads to a private one.
+// Every variable by which programs find a directory to write to leads to a private directory.
 func TestEnvironPlaces(t *testing.T) {
 	setEnv(t, "HOME=/home/u", "XDG_CACHE_HOME=/home/u/.cache", "PATH=/usr/bin")
 	got, err := Environ([]string{"GOPATH=/mine"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got = complete(&Options{Env: got}, Namespaces, privatePlaces{Home: "/h", Tmp: "/t", Runtime: "/r"})
+	got = completeEnv(&Options{Env: got}, Namespaces, privateDirs{Home: "/h", Tmp: "/t", Runtime: "/r"})
 	for _, want := range []string{
 		"HOME=/h", "TMPDIR=/t", "TMP=/t", "TEMP=/t", "XDG_RUNTIME_DIR=/r", "XDG_CACHE_HOME=/h/.cache", "npm_config_cache=/h/.npm",
 		"PIP_CACHE_DIR=/h/.cache/pip", "GOPATH=/mine", "GOCACHE=/h/.cache/go-build",

@@ -36,12 +36,12 @@ var ErrNotConfined = errors.New("the command could not be confined")
 // sentence is an error with a text of its own. The error that it wraps is in its chain and
 // is not printed.
 type sentence struct {
-	text string
-	is   error
+	text    string
+	wrapped error
 }
 
 func (e *sentence) Error() string { return e.text }
-func (e *sentence) Unwrap() error { return e.is }
+func (e *sentence) Unwrap() error { return e.wrapped }
 
 // cannot makes the error for a machine that lacks a requirement.
 func cannot(format string, args ...any) error {
@@ -89,15 +89,15 @@ func failed(format string, args ...any) error {
 // unableError is the reason why a start could not confine its command, before judge classifies
 // it.
 type unableError struct {
-	text  string
-	errno unix.Errno // 0: not known
-	said  string     // the message of bwrap, which has no errno
-	is    error      // the error for the chain if the machine lacks the level; nil: ErrCannot
+	text     string
+	errno    unix.Errno // 0: not known
+	bwrapMsg string     // the message of bwrap, which has no errno
+	kind     error      // the error for the chain if the machine lacks the level; nil: ErrCannot
 }
 
 func (e *unableError) Error() string { return e.text }
 
-// unable makes an unableError; its errno is cause's.
+// unable makes an unableError with the errno of cause.
 func unable(cause error, format string, args ...any) error {
 	e := &unableError{text: fmt.Sprintf(format, args...)}
 	if !errors.As(cause, &e.errno) {
@@ -111,7 +111,7 @@ var bwrapUnsupported = []string{"No permissions to creat", "does not support use
 
 // isUnsupported reports whether the error of a probe means that the machine lacks the level.
 func (e *unableError) isUnsupported() bool {
-	has := func(text string) bool { return strings.Contains(e.said, text) }
+	has := func(text string) bool { return strings.Contains(e.bwrapMsg, text) }
 	byWords := slices.ContainsFunc(bwrapUnsupported, has) ||
 		slices.ContainsFunc(initproc.Unsupported, func(errno unix.Errno) bool { return has(": " + strerror(errno)) })
 	full := e.errno == unix.ENOSPC || e.errno == unix.EUSERS || has("ENOSPC")
@@ -145,11 +145,11 @@ func judge(ctx context.Context, o *Options, level Level, err error) error {
 	}
 	lacks := e.isUnsupported()
 	if lacks && !o.probe {
-		_, probed := try(ctx, level, o.CheckProgram)
-		lacks = errors.Is(probed, ErrCannot)
+		_, probeErr := try(ctx, level, o.CheckProgram)
+		lacks = errors.Is(probeErr, ErrCannot)
 	}
 	if lacks {
-		return &names.Error{Kind: names.Permission, Err: &sentence{e.text, cmp.Or(e.is, ErrCannot)}}
+		return &names.Error{Kind: names.Permission, Err: &sentence{e.text, cmp.Or(e.kind, ErrCannot)}}
 	}
 	text := e.text
 	if what := initproc.Exhausted(e.errno); what != "" {

@@ -8,7 +8,8 @@ import (
 )
 
 // Files of the private HOME and their directories belong to the command, and nobody else can
-// read them. A kept HOME gets none, and no file is placed outside of HOME.
+// read them. A HOME that is kept between runs gets no files, and no file is written outside of
+// HOME.
 func TestHomeFiles(t *testing.T) {
 	atLevels(t, rooted, func(t *testing.T, level Level) {
 		o := Options{

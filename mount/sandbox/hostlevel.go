@@ -16,12 +16,12 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/seccomp"
 )
 
-// onHost prepares levels Landlock and None, where the command sees the host's
-// own directories and the roots where the tree is mounted.
-func (l *launch) onHost(where privatePlaces) error {
+// prepareOnHost prepares levels Landlock and None. There the command sees the host's own
+// directories, and the roots below the path where the tree is mounted.
+func (l *launch) prepareOnHost(private privateDirs) error {
 	o := l.o
 	if !o.probe {
-		if err := o.hostDirs(where); err != nil {
+		if err := o.makeHostDirs(private); err != nil {
 			return err
 		}
 	}
@@ -36,7 +36,7 @@ func (l *launch) onHost(where privatePlaces) error {
 		if path, ok := strings.CutPrefix(e, "PATH="); ok {
 			dirs := filepath.SplitList(path)
 			for j := range dirs {
-				dirs[j] = o.searchedAt(names.FollowLinks(o.Links, dirs[j]))
+				dirs[j] = o.pathDirToHost(names.FollowLinks(o.Links, dirs[j]))
 			}
 			l.conf.Env[i] = "PATH=" + strings.Join(dirs, string(filepath.ListSeparator))
 		}
@@ -56,8 +56,8 @@ func (l *launch) onHost(where privatePlaces) error {
 		return cannot("%s", missing)
 	}
 	l.conf.Filter = seccomp.Wants{NoSockets: !o.Net, NoIPC: true, NoSetID: true}
-	l.conf.Rules = o.hostRules(where)
-	l.conf.Pids += processes(o.UID)
+	l.conf.Rules = o.hostRules(private)
+	l.conf.Pids += countProcesses(o.UID)
 	// If the init is killed, the command's other processes become children of this
 	// process, which ends them.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -80,23 +80,23 @@ func (o *Options) toHost(p string) string {
 	return p
 }
 
-// searchedAt does what toHost does for a directory of PATH, of which the tree may show
-// single files.
-func (o *Options) searchedAt(dir string) string {
+// pathDirToHost is toHost for a directory of PATH. The tree may show single files of such a
+// directory.
+func (o *Options) pathDirToHost(dir string) string {
 	if o.Map == Same && slices.ContainsFunc(o.Roots, func(r string) bool { return filepath.Dir(r) == dir }) {
 		return o.Tree + dir
 	}
 	return o.toHost(dir)
 }
 
-// hostDirs makes the command's private directories. It lets the command's group, which has no
+// makeHostDirs makes the command's private directories. It lets the command's group, which has no
 // other members, through the directories that contain them and the tree.
-func (o *Options) hostDirs(where privatePlaces) error {
+func (o *Options) makeHostDirs(private privateDirs) error {
 	if o.Private == "" {
 		return invalid("Private is empty: levels landlock and none need a directory for HOME and TMPDIR")
 	}
 	root := os.Geteuid() == 0
-	for _, dir := range []string{where.Home, where.Tmp, where.Runtime} {
+	for _, dir := range []string{private.Home, private.Tmp, private.Runtime} {
 		if dir == o.Home {
 			continue
 		}
@@ -122,18 +122,18 @@ func (o *Options) hostDirs(where privatePlaces) error {
 
 // hostRules returns the rules for a command in the host's own directories: it may open
 // the same system files that the minimal root would show.
-func (o *Options) hostRules(where privatePlaces) landlock.Rules {
+func (o *Options) hostRules(private privateDirs) landlock.Rules {
 	// All of /proc: a rule for /proc/self would be for the init's directory.
 	r := landlock.Rules{NoNet: !o.Net, Read: slices.Concat(layout.SystemDirs, layout.SysDirs, o.Interpreters, layout.EtcFiles(), layout.EtcDirs(), []string{"/proc"})}
-	// The rule is for the directory around the tree, because one for the
-	// mount itself ends when the mount is made anew (measured).
-	r.Write = append([]string{filepath.Dir(o.Tree), where.Home, where.Tmp, where.Runtime}, layout.Devices...)
+	// The rule is for the directory around the tree: a rule for the mount itself would end when
+	// the mount is made anew (measured).
+	r.Write = append([]string{filepath.Dir(o.Tree), private.Home, private.Tmp, private.Runtime}, layout.Devices...)
 	return r
 }
 
-// processes counts the processes and threads of a uid, as the kernel does for its limit
+// countProcesses counts the processes and threads of a uid, as the kernel does for its limit
 // where there is no user namespace.
-func processes(uid uint32) int {
+func countProcesses(uid uint32) int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return 0

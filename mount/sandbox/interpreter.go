@@ -67,8 +67,8 @@ func Interpreter(path string, isUntrusted func(place string) bool) ([]Needed, er
 	if found, err = filepath.Abs(found); err != nil {
 		return nil, failed("find the working directory: %v", err)
 	}
-	s := &search{isUntrusted: isUntrusted, seen: map[string]string{}, found: map[string]string{}, links: map[string]string{}}
-	s.file(found, "")
+	s := &search{isUntrusted: isUntrusted, seen: map[string]string{}, needed: map[string]string{}, links: map[string]string{}}
+	s.addFile(found, "")
 	return s.result(), nil
 }
 
@@ -90,13 +90,13 @@ func openRegular(path string) (*os.File, error) {
 // through which it was found, "" for none; files found through it inherit that place.
 type search struct {
 	isUntrusted func(place string) bool
-	seen        map[string]string // the untrusted place by path; "" wins
-	found       map[string]string // the same for needed paths
-	links       map[string]string // the links among them, with their targets
+	seen        map[string]string // the untrusted places of examined paths; "" wins
+	needed      map[string]string // the untrusted places of needed paths; "" wins
+	links       map[string]string // the links among needed, with their targets
 }
 
-// through returns the untrusted place of a path that was found through via.
-func (s *search) through(path, via string) string {
+// untrustedPlace returns the untrusted place of a path that was found through via.
+func (s *search) untrustedPlace(path, via string) string {
 	if via != "" || s.isUntrusted == nil {
 		return via
 	}
@@ -112,22 +112,22 @@ func (s *search) through(path, via string) string {
 	return ""
 }
 
-// linkOn is a link on a path.
-type linkOn struct {
+// pathLink is a link on a path.
+type pathLink struct {
 	at, target string
 	isLast     bool // it is the last element of the path
 }
 
 // walk returns the links on a path, including the links they lead to, and the end of the
 // path. Changing one of these places can change what the path means.
-func walk(path string) (links []linkOn, end string) {
+func walk(path string) (links []pathLink, end string) {
 	end, _ = names.WalkLinks(path, func(s names.LinkStep) (string, error) {
 		if len(links) == maxLinks {
 			return "", nil
 		}
 		target, err := os.Readlink(s.Path())
 		if err == nil {
-			links = append(links, linkOn{s.Path(), target, s.Last})
+			links = append(links, pathLink{s.Path(), target, s.Last})
 		}
 		return target, nil //nolint:nilerr // no link, or one that cannot be read: then the command cannot either
 	}, nil)
@@ -147,37 +147,37 @@ func LinksOn(path string) map[string]string {
 
 // need notes a needed path.
 func (s *search) need(path, via string) {
-	if had, ok := s.found[path]; !ok || had != "" {
-		s.found[path] = via
+	if had, ok := s.needed[path]; !ok || had != "" {
+		s.needed[path] = via
 	}
 }
 
-// maxLinks is where the kernel gives up (MAXSYMLINKS).
+// maxLinks is the number of links after which the kernel gives up (MAXSYMLINKS).
 const maxLinks = 40
 
-// file examines one file and the files to which it leads. It leaves out unreadable files:
-// without them the command will not run, and says so itself.
-func (s *search) file(path, via string) {
+// addFile adds one file and the files to which it leads. It leaves out unreadable files: without
+// them the command will not run, and says so itself.
+func (s *search) addFile(path, via string) {
 	if names.Under(path, "/proc") {
 		return // such a path is about this process: the command finds another file there
 	}
-	via = s.through(path, via)
+	via = s.untrustedPlace(path, via)
 	if had, ok := s.seen[path]; ok && (had == "" || via != "") {
 		return
 	}
 	s.seen[path] = via
 	links, end := walk(path)
 	for _, l := range links {
-		s.link(l, via)
+		s.addLink(l, via)
 	}
 	if venv := venvOf(end); venv != "" {
-		s.venv(venv, via)
+		s.addVenv(venv, via)
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return
 	}
-	s.add(real, via)
+	s.addInstallation(real, via)
 	f, err := openRegular(real)
 	if err != nil {
 		return
@@ -189,26 +189,26 @@ func (s *search) file(path, via string) {
 		return
 	}
 	if line, ok := bytes.CutPrefix(head[:n], []byte("#!")); ok {
-		s.shim(real, via)
-		s.script(string(line), via)
+		s.addShim(real, via)
+		s.addScript(string(line), via)
 		return
 	}
-	s.elf(f, real, via)
+	s.addELF(f, real, via)
 }
 
-// script follows a first line: "/usr/bin/env -S node --flag" leads to env and
-// to node. Every path on the line can decide which code runs, as a script or as an option's
-// directory (-I/path).
-func (s *search) script(line, via string) {
+// addScript adds the files to which a script's first line leads: "/usr/bin/env -S node --flag"
+// leads to env and to node. Every path on the line can decide which code runs, as a script or as
+// an option's directory (-I/path).
+func (s *search) addScript(line, via string) {
 	line, _, _ = strings.Cut(line, "\n")
 	words := strings.Fields(line)
 	if len(words) == 0 {
 		return
 	}
-	s.file(words[0], via)
+	s.addFile(words[0], via)
 	for _, part := range strings.FieldsFunc(strings.Join(words[1:], " "), func(c rune) bool { return strings.ContainsRune(" =:,;@\"'", c) }) {
 		if i := strings.IndexByte(part, '/'); i == 0 || i > 0 && part[0] == '-' {
-			s.through(filepath.Clean(part[i:]), via)
+			s.untrustedPlace(filepath.Clean(part[i:]), via)
 		}
 	}
 	if filepath.Base(words[0]) != "env" {
@@ -219,21 +219,21 @@ func (s *search) script(line, via string) {
 			continue
 		}
 		if p, err := exec.LookPath(w); err == nil && filepath.IsAbs(p) {
-			s.file(p, via)
+			s.addFile(p, via)
 		}
 		return
 	}
 }
 
-// link records a link by which a file is found: the program to which it leads may depend on the
+// addLink adds a link by which a file is found: the program to which it leads may depend on the
 // link's name. The installation that the link belongs to is needed, too.
-func (s *search) link(l linkOn, via string) {
+func (s *search) addLink(l pathLink, via string) {
 	if l.isLast {
 		if venv := venvOf(l.at); venv != "" {
-			s.venv(venv, via)
+			s.addVenv(venv, via)
 		}
-		s.shim(l.at, via)
-		s.add(l.at, via)
+		s.addShim(l.at, via)
+		s.addInstallation(l.at, via)
 	}
 	if !IsShown(l.at) {
 		s.links[l.at] = l.target
@@ -262,18 +262,18 @@ func CanShowLink(at string, roots []string) bool {
 	return !IsShown(at) && !IsPrivate(at) && filepath.Dir(at) != "/tmp"
 }
 
-// shim adds the version manager's directory for a shim: the directory above the one with the
+// addShim adds the version manager's directory for a shim: the directory above the one with the
 // shims.
-func (s *search) shim(path, via string) {
-	if shim, ok := ShimOf(path); ok && !wide(shim.Dir) {
+func (s *search) addShim(path, via string) {
+	if shim, ok := ShimOf(path); ok && !isShared(shim.Dir) {
 		s.need(shim.Dir, via)
 	}
 }
 
-// elf follows a program to its loader and to libraries in directories that it names itself.
+// addELF adds a program's loader, and its libraries in directories that the program names itself.
 // Such a directory can decide which code runs, even if it has no library yet: the libraries of
 // the libraries are looked for there, too.
-func (s *search) elf(r io.ReaderAt, path, via string) {
+func (s *search) addELF(r io.ReaderAt, path, via string) {
 	f, err := elf.NewFile(r)
 	if err != nil {
 		return
@@ -284,7 +284,7 @@ func (s *search) elf(r io.ReaderAt, path, via string) {
 			continue
 		}
 		if b, err := io.ReadAll(io.LimitReader(p.Open(), 4096)); err == nil {
-			s.file(strings.TrimRight(string(b), "\x00"), via)
+			s.addFile(strings.TrimRight(string(b), "\x00"), via)
 		}
 	}
 	libs, err := f.ImportedLibraries()
@@ -293,7 +293,7 @@ func (s *search) elf(r io.ReaderAt, path, via string) {
 	}
 	for _, lib := range libs {
 		if strings.Contains(lib, "/") { // the loader looks nowhere else for it
-			s.file(filepath.Join("/", lib), via)
+			s.addFile(filepath.Join("/", lib), via)
 		}
 	}
 	var dirs []string
@@ -309,19 +309,19 @@ func (s *search) elf(r io.ReaderAt, path, via string) {
 			dir = strings.ReplaceAll(dir, origin, filepath.Dir(path))
 		}
 		if filepath.IsAbs(dir) {
-			s.through(filepath.Clean(dir), via)
+			s.untrustedPlace(filepath.Clean(dir), via)
 		}
 		for _, lib := range libs {
 			if p := filepath.Join(dir, lib); filepath.IsAbs(p) {
 				if _, err := os.Stat(p); err == nil {
-					s.file(p, via)
+					s.addFile(p, via)
 				}
 			}
 		}
 	}
 }
 
-// venvOf returns the virtual environment of a program's path.
+// venvOf returns the virtual environment of a program's path, or "".
 func venvOf(path string) string {
 	prefix := filepath.Dir(filepath.Dir(path))
 	if _, err := os.Stat(filepath.Join(prefix, "pyvenv.cfg")); err != nil {
@@ -330,10 +330,10 @@ func venvOf(path string) string {
 	return prefix
 }
 
-// venv adds a virtual environment and the Python it was made from.
-func (s *search) venv(dir, via string) {
+// addVenv adds a virtual environment and the Python it was made from.
+func (s *search) addVenv(dir, via string) {
 	conf := filepath.Join(dir, "pyvenv.cfg")
-	via = s.through(conf, via)
+	via = s.untrustedPlace(conf, via)
 	s.need(dir, via)
 	f, err := openRegular(conf)
 	if err != nil {
@@ -343,19 +343,19 @@ func (s *search) venv(dir, via string) {
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		key, value, ok := strings.Cut(lines.Text(), "=")
 		if ok && strings.TrimSpace(key) == "home" {
-			s.file(filepath.Join(strings.TrimSpace(value), "python3"), via)
+			s.addFile(filepath.Join(strings.TrimSpace(value), "python3"), via)
 		}
 	}
 }
 
-// add adds the installation that a file belongs to, or else the file alone.
-func (s *search) add(path, via string) {
+// addInstallation adds the installation that a file belongs to, or else the file alone.
+func (s *search) addInstallation(path, via string) {
 	if IsShown(path) {
 		return
 	}
-	dir, because := installation(path)
-	if because != "" {
-		via = s.through(because, via)
+	dir, marker := installation(path)
+	if marker != "" {
+		via = s.untrustedPlace(marker, via)
 	}
 	s.need(dir, via)
 }
@@ -363,14 +363,14 @@ func (s *search) add(path, via string) {
 // markers are names beside bin that make a directory one installation.
 var markers = []string{"lib/node_modules", "include/node", "lib/python3*", "conda-meta", "pkg/tool", "lib/modules", "lib/ruby", "lib/perl5", "lib/rustlib"}
 
-// installation returns the directory that holds PREFIX/bin/program and its libraries, if
-// it holds nothing else, and the marker file that shows this. Otherwise it returns the
-// file itself.
-func installation(path string) (dir, because string) {
+// installation returns the directory that holds PREFIX/bin/program and its libraries, if it holds
+// nothing else, and the file that marks it as an installation. Otherwise it returns the program
+// itself and no marker.
+func installation(path string) (dir, marker string) {
 	dir = filepath.Dir(path)
 	for range 4 { // PREFIX/lib/node_modules/npm/bin/npx-cli.js is four below
 		prefix := filepath.Dir(dir)
-		if wide(prefix) {
+		if isShared(prefix) {
 			break
 		}
 		for _, m := range markers {
@@ -381,7 +381,7 @@ func installation(path string) (dir, because string) {
 		dir = prefix
 	}
 	// A Node package that is not in an installation: add its whole directory.
-	for dir := filepath.Dir(path); !wide(dir); dir = filepath.Dir(dir) {
+	for dir := filepath.Dir(path); !isShared(dir); dir = filepath.Dir(dir) {
 		if filepath.Base(dir) == "node_modules" {
 			return dir, ""
 		}
@@ -393,9 +393,9 @@ func installation(path string) (dir, because string) {
 	return path, ""
 }
 
-// wide reports whether a directory may hold more than one program's installation: a home
-// directory, the directories above it, its hidden collections, and the top of the tree.
-func wide(dir string) bool {
+// isShared reports whether a directory may hold more than one program's installation: a home
+// directory, the directories above it, its hidden collections, and the directories in /.
+func isShared(dir string) bool {
 	if filepath.Dir(dir) == "/" {
 		return true
 	}
@@ -409,12 +409,12 @@ func wide(dir string) bool {
 	return names.Under(home, dir) || slices.Contains([]string{".local", ".config", ".cache"}, filepath.Base(dir)) && filepath.Dir(dir) == home
 }
 
-// result returns the paths found, without those that lie in another found path.
+// result returns the needed paths, without those that lie in another needed path.
 func (s *search) result() []Needed {
 	var out []Needed
-	for _, p := range slices.Sorted(maps.Keys(s.found)) {
+	for _, p := range slices.Sorted(maps.Keys(s.needed)) {
 		if !slices.ContainsFunc(out, func(o Needed) bool { return names.Under(p, o.Path) }) {
-			out = append(out, Needed{p, s.links[p], s.found[p]})
+			out = append(out, Needed{p, s.links[p], s.needed[p]})
 		}
 	}
 	return out

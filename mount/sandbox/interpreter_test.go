@@ -336,8 +336,8 @@ func TestInterpreterNotExecutable(t *testing.T) {
 	}
 }
 
-// A pipe in the command's place, which an earlier run may have left, is not waited for. A
-// script whose interpreter is /proc/self/exe does not make rootsfs itself a needed file.
+// Interpreter does not wait for a pipe at the command's path, which an earlier run may have left.
+// A script whose interpreter is /proc/self/exe does not make rootsfs itself a needed file.
 func TestInterpreterPlanted(t *testing.T) {
 	dir := t.TempDir()
 	pipe, script, env := filepath.Join(dir, "pipe"), filepath.Join(dir, "script"), filepath.Join(dir, "venv")

@@ -20,11 +20,11 @@ import (
 // ended.
 func (p *Process) controlJob() {
 	signals := make(chan os.Signal, 4)
-	stop := []os.Signal{unix.SIGCONT}
+	caught := []os.Signal{unix.SIGCONT}
 	if !signal.Ignored(unix.SIGTSTP) {
-		stop = append(stop, unix.SIGTSTP)
+		caught = append(caught, unix.SIGTSTP)
 	}
-	signal.Notify(signals, stop...)
+	signal.Notify(signals, caught...)
 	go func() {
 		defer signal.Stop(signals)
 		for {
@@ -63,17 +63,17 @@ func (p *Process) goOn() {
 }
 
 // stopSelf stops this process, or its whole group, as SIGTSTP does in a program that does not
-// catch it, and returns when it goes on. The kernel ignores that signal where no shell would
-// continue the group: then stopSelf returns at once.
+// catch it. It returns when this process is continued. The kernel ignores that signal where no
+// shell would continue the group: then stopSelf returns at once.
 func stopSelf(group bool) {
-	runtime.LockOSThread() // a signal to this thread is dealt with before the call returns
+	runtime.LockOSThread() // a signal to this thread takes effect before the call returns
 	defer runtime.UnlockOSThread()
 	// Handle the signal that continues this process now: later the command may have been
 	// stopped again.
 	cont := setAction(unix.SIGCONT, sigaction{handler: ignore})
 	stop := setAction(unix.SIGTSTP, sigaction{handler: ignore})
 	if group {
-		_ = unix.Kill(0, unix.SIGTSTP) // for the others
+		_ = unix.Kill(0, unix.SIGTSTP) // for the other processes of the group
 	}
 	// The Go runtime does not restore the default action of a signal that was caught.
 	setAction(unix.SIGTSTP, sigaction{})
@@ -96,9 +96,9 @@ func setAction(sig unix.Signal, action sigaction) (old sigaction) {
 	return old
 }
 
-// backgroundLook is the time, in milliseconds, between two checks whether this process is in
+// backgroundPoll is the time, in milliseconds, between two checks whether this process is in
 // the foreground. A shell sends a signal only to jobs that were stopped.
-const backgroundLook = 200
+const backgroundPoll = 200
 
 // inBackground reports whether a file is the terminal of this process's session and another job
 // has it.
@@ -109,8 +109,8 @@ func inBackground(fd int) bool {
 
 // setRaw sets the caller's terminal to raw mode, unless it belongs to another job.
 func (r *relay) setRaw() error {
-	r.mode.Lock()
-	defer r.mode.Unlock()
+	r.modeMu.Lock()
+	defer r.modeMu.Unlock()
 	fd := int(r.stdin.Fd())
 	if r.ended || inBackground(fd) {
 		return nil
@@ -123,10 +123,10 @@ func (r *relay) setRaw() error {
 }
 
 // setCooked restores the mode that the caller's terminal had before raw mode, unless it
-// belongs to another job. ended restores it for good.
+// belongs to another job. If ended is set, the terminal never gets raw mode again.
 func (r *relay) setCooked(ended bool) {
-	r.mode.Lock()
-	defer r.mode.Unlock()
+	r.modeMu.Lock()
+	defer r.modeMu.Unlock()
 	r.ended = r.ended || ended
 	if !r.isRaw {
 		return

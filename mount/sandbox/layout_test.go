@@ -58,17 +58,17 @@ func TestFlat(t *testing.T) {
 	})
 }
 
-// A home directory is kept between runs, one in memory is not.
+// The home directory of Options.Home is kept between runs.
 func TestHome(t *testing.T) {
 	atLevels(t, confining, func(t *testing.T, level Level) {
-		kept := private(t)
+		keptHome := private(t)
 		if os.Geteuid() == 0 {
 			uid, gid := DefaultID()
-			if err := os.Lchown(kept, int(uid), int(gid)); err != nil {
+			if err := os.Lchown(keptHome, int(uid), int(gid)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		o := Options{Level: level, Home: kept, Private: private(t)}
+		o := Options{Level: level, Home: keptHome, Private: private(t)}
 		if _, exit := output(t, o, `echo remembered > ~/note`); exit.Code != 0 {
 			t.Errorf("exit %+v", exit)
 		}
@@ -83,21 +83,21 @@ func TestHome(t *testing.T) {
 // anyway.
 func TestHomeHasNoSetID(t *testing.T) {
 	atLevels(t, confining, func(t *testing.T, level Level) {
-		kept := private(t)
+		keptHome := private(t)
 		if os.Geteuid() == 0 {
 			uid, gid := DefaultID()
-			if err := os.Lchown(kept, int(uid), int(gid)); err != nil {
+			if err := os.Lchown(keptHome, int(uid), int(gid)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		o := Options{Level: level, Home: kept, Private: private(t)}
+		o := Options{Level: level, Home: keptHome, Private: private(t)}
 		out, _ := output(t, o, `cd ~; exec 2>/dev/null; cp /bin/true a && chmod 755 a && echo made
 			chmod 4755 a; chmod u+s a; chmod g+s a; install -m 4755 /bin/true b; cp a c; mknod -m 4755 d p; mkdir -m 2755 e
 			perl -e 'umask 0; sysopen(F, "f", 0101, 04755); chmod 04755, *F'; find . -perm /6000`)
 		if out != "made" {
 			t.Errorf("inside: %q", out)
 		}
-		err := filepath.WalkDir(kept, func(path string, d os.DirEntry, err error) error {
+		err := filepath.WalkDir(keptHome, func(path string, d os.DirEntry, err error) error {
 			if err != nil {
 				return err
 			}
@@ -121,8 +121,7 @@ func TestTmpSize(t *testing.T) {
 	}
 }
 
-// Wait reports the true end of a command: its exit code, or its signal. A signal reaches the
-// command and its group.
+// Wait reports how a command ended: its exit code, or its signal.
 func TestExit(t *testing.T) {
 	atLevels(t, append(confining, None), func(t *testing.T, level Level) {
 		for script, want := range map[string]Exit{

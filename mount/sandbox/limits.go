@@ -17,9 +17,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// The memory of a command and of its descendants is bounded together by a control group.
-// The group is a directory made inside the caller's group, or beside it, because a
-// version 2 group that has processes cannot have groups below it with controllers. Root can
+// A control group bounds the memory of a command and all its descendants together. The group is
+// a directory made inside the caller's group. In version 2 it may also be beside the caller's
+// group, because a group that has processes cannot have groups below it with controllers. Root can
 // usually make a group, and an ordinary user if systemd has delegated the groups. Version 1 is
 // used on machines that mount the controllers in that way.
 
@@ -45,29 +45,29 @@ var groupFiles = map[bool][]struct{ name, value string }{
 // newMemGroup makes a group with a name and a limit in bytes.
 func newMemGroup(name string, limit int64) (*memGroup, error) {
 	err := errors.New("no memory controller is mounted")
-	for _, place := range groupPlaces(ownProc) {
+	for _, parent := range groupParents(ownProc) {
 		var g *memGroup
-		if g, err = place.make(name, limit); err == nil {
+		if g, err = parent.create(name, limit); err == nil {
 			return g, nil
 		}
 	}
 	return nil, err
 }
 
-// groupPlace is a directory in which a group could be made.
-type groupPlace struct {
+// groupParent is a directory in which a group could be made.
+type groupParent struct {
 	dir  string
 	isV2 bool
 }
 
-// groupPlaces returns the places for the process that a directory of /proc describes, the
-// best first.
-func groupPlaces(proc string) []groupPlace {
+// groupParents returns the directories in which a group could be made for the process that a
+// directory of /proc describes, the best first.
+func groupParents(proc string) []groupParent {
 	groups, err := os.ReadFile(filepath.Join(proc, "cgroup"))
 	if err != nil {
 		return nil
 	}
-	var places []groupPlace
+	var parents []groupParent
 	for line := range strings.Lines(string(groups)) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(f) != 3 || f[0] != "0" && f[1] != "memory" {
@@ -79,12 +79,12 @@ func groupPlaces(proc string) []groupPlace {
 			continue
 		}
 		own := filepath.Join(point, f[2])
-		places = append(places, groupPlace{own, isV2})
+		parents = append(parents, groupParent{own, isV2})
 		if isV2 && own != point {
-			places = append(places, groupPlace{filepath.Dir(own), isV2})
+			parents = append(parents, groupParent{filepath.Dir(own), isV2})
 		}
 	}
-	return places
+	return parents
 }
 
 // groupMount returns the mountpoint of the groups, "" if they are not mounted.
@@ -104,8 +104,8 @@ func groupMount(proc string, isV2 bool) string {
 	return found[0].Mountpoint
 }
 
-// make makes a group there, and removes it again if it cannot limit memory.
-func (p groupPlace) make(name string, limit int64) (*memGroup, error) {
+// create makes a group in the directory, and removes it again if it cannot limit memory.
+func (p groupParent) create(name string, limit int64) (*memGroup, error) {
 	dir := filepath.Join(p.dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
@@ -194,11 +194,11 @@ func (g *memGroup) remove() {
 	removeGroup(g.dir)
 }
 
-// goneAfter is how long the kernel may take to release ended processes.
-const goneAfter = 5 * time.Second
+// releaseLimit is how long the kernel may take to release ended processes.
+const releaseLimit = 5 * time.Second
 
 func removeGroup(dir string) {
-	for end := time.Now().Add(goneAfter); ; time.Sleep(initproc.Nap) {
+	for end := time.Now().Add(releaseLimit); ; time.Sleep(initproc.Nap) {
 		err := os.Remove(dir)
 		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
 			return // a group that is left is empty
@@ -209,7 +209,7 @@ func removeGroup(dir string) {
 // ForgetMemory removes the control group that Options.Group named, for a caller of
 // Start that was killed. It is called by a process of the same group.
 func ForgetMemory(group string) {
-	for _, p := range groupPlaces(ownProc) {
+	for _, p := range groupParents(ownProc) {
 		removeGroup(filepath.Join(p.dir, group))
 	}
 }
@@ -217,7 +217,7 @@ func ForgetMemory(group string) {
 // ForgetOldMemory removes control groups with a prefix that have no processes and are older
 // than age.
 func ForgetOldMemory(prefix string, age time.Duration) {
-	for _, p := range groupPlaces(ownProc) {
+	for _, p := range groupParents(ownProc) {
 		list, err := os.ReadDir(p.dir)
 		if err != nil {
 			continue
@@ -279,7 +279,7 @@ func allowCore() {
 	}
 }
 
-// settleCore turns the layer off if core dumps are not forbidden but have no effect.
+// settleCore reports the layer of core dumps as off if they are not forbidden but have no effect.
 func settleCore(layers []Layer) {
 	for i, l := range layers {
 		if l.Name == initproc.CoreLayer && coreHole() == "" {

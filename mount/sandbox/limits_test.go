@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Other processes of the command's uid do not count towards its limit. (Two commands of root
-// have the same uid, and failed to start at level Bubblewrap.)
+// Other processes of the command's uid do not count towards its limit: two commands of root have
+// the same uid, and both must start.
 func TestLimitBesideOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("another uid's processes need root")
@@ -27,12 +27,12 @@ func TestLimitBesideOthers(t *testing.T) {
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	}
 	atLevels(t, confining, func(t *testing.T, level Level) {
-		p, out, exit := started(t, Options{Level: level, PidsMax: MinPids, Private: private(t), UID: uid, GID: gid}, "echo $(echo a | cat)")
+		p, out, exit := runScript(t, Options{Level: level, PidsMax: MinPids, Private: private(t), UID: uid, GID: gid}, "echo $(echo a | cat)")
 		if out != "a" || exit != (Exit{}) {
 			t.Errorf("%q, %+v", out, exit)
 		}
-		if told := strings.Contains(strings.Join(p.Report().Holes, " "), "counts all of that uid's"); told != (level != Namespaces) {
-			t.Errorf("%v told that the limit is shared: %v", level, told)
+		if isReported := strings.Contains(strings.Join(p.Report().Holes, " "), "counts all of that uid's"); isReported != (level != Namespaces) {
+			t.Errorf("%v reports that the limit is shared: %v", level, isReported)
 		}
 	})
 }

@@ -26,7 +26,7 @@ func TestMemoryMax(t *testing.T) {
 	const limit = 128 << 20
 	run := func(t *testing.T, level Level, want State) {
 		o := Options{Level: level, Private: private(t), MemoryMax: limit, Group: fmt.Sprintf("rootsfs-test-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))}
-		layer, holes, out, kills := limited(t, o)
+		layer, holes, out, kills := runHungry(t, o)
 		if (kills > 0) != (want == On) {
 			t.Errorf("the kernel ended %d processes", kills)
 		}
@@ -37,7 +37,7 @@ func TestMemoryMax(t *testing.T) {
 		if layer.State != want || hole != (want == NotAvailable) {
 			t.Errorf("the layer is %+v, want %s; holes %q", layer, want, holes)
 		}
-		for _, p := range groupPlaces("/proc/self") {
+		for _, p := range groupParents("/proc/self") {
 			if _, err := os.Stat(filepath.Join(p.dir, o.Group)); err == nil {
 				t.Errorf("%s is left in %s", o.Group, p.dir)
 			}
@@ -55,11 +55,12 @@ func TestMemoryMax(t *testing.T) {
 	run(t, Namespaces, NotAvailable)
 }
 
-// limited runs hungry and returns its output and the report.
-func limited(t *testing.T, o Options) (limit Layer, holes []string, out string, kills int) {
+// runHungry runs hungry. It returns the report's layer of the memory limit and its holes, the
+// output, and how many processes the kernel has killed.
+func runHungry(t *testing.T, o Options) (limit Layer, holes []string, out string, kills int) {
 	t.Helper()
 	o.Tree = tree(t)
-	p, out, exit := started(t, o, hungry)
+	p, out, exit := runScript(t, o, hungry)
 	for _, l := range p.Report().Layers {
 		if l.Name == MemoryLimit {
 			limit = l
@@ -114,37 +115,37 @@ func TestForgetOldMemory(t *testing.T) {
 	}
 }
 
-func TestGroupPlaces(t *testing.T) {
+func TestGroupParents(t *testing.T) {
 	const (
 		two = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
 		one = "31 23 0:27 / /sys/fs/cgroup/memory rw,nosuid shared:10 - cgroup cgroup rw,memory\n32 23 0:28 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n"
 	)
 	for _, c := range []struct {
 		name, groups, mounts string
-		want                 []groupPlace
+		want                 []groupParent
 	}{
-		{"a scope of a user", "0::/user.slice/app.slice/x.scope\n", two, []groupPlace{
+		{"a scope of a user", "0::/user.slice/app.slice/x.scope\n", two, []groupParent{
 			{"/sys/fs/cgroup/user.slice/app.slice/x.scope", true},
 			{"/sys/fs/cgroup/user.slice/app.slice", true},
 		}},
-		{"the root group", "0::/\n", two, []groupPlace{{"/sys/fs/cgroup", true}}},
-		{"version 1", "8:pids:/\n4:memory:/a:b\n", one, []groupPlace{{"/sys/fs/cgroup/memory/a:b", false}}},
+		{"the root group", "0::/\n", two, []groupParent{{"/sys/fs/cgroup", true}}},
+		{"version 1", "8:pids:/\n4:memory:/a:b\n", one, []groupParent{{"/sys/fs/cgroup/memory/a:b", false}}},
 		{"not mounted", "0::/\n4:memory:/\n", "", nil},
 		{"nothing", "", two + one, nil},
 	} {
 		dir := t.TempDir()
 		put(t, filepath.Join(dir, "cgroup"), c.groups)
 		put(t, filepath.Join(dir, "mountinfo"), c.mounts)
-		if got := groupPlaces(dir); !slices.Equal(got, c.want) {
+		if got := groupParents(dir); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
-	if got := groupPlaces(t.TempDir()); got != nil {
+	if got := groupParents(t.TempDir()); got != nil {
 		t.Errorf("without a /proc: %+v", got)
 	}
 	// A directory that is not that of a control group is left unchanged.
 	dir := t.TempDir()
-	if g, err := (groupPlace{dir, true}).make("x", MinMemory); err == nil {
+	if g, err := (groupParent{dir, true}).create("x", MinMemory); err == nil {
 		t.Errorf("%s became a group: %+v", dir, g)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {

@@ -42,11 +42,11 @@ func (o *Options) initAttr() *syscall.SysProcAttr {
 
 // layoutSpec returns the Spec of the layout, for levels with a root directory of their
 // own.
-func (l *launch) layoutSpec(where privatePlaces) *layout.Spec {
+func (l *launch) layoutSpec(private privateDirs) *layout.Spec {
 	o := l.o
 	s := &layout.Spec{
 		Tree: o.Tree, Roots: o.Roots, Links: slices.Collect(maps.Keys(o.Links)), Spare: o.Spare, Interpreters: o.Interpreters,
-		KeptHome: o.Home, HomeAt: where.Home, UID: o.UID, GID: o.GID, Net: o.Net, TmpSize: o.TmpSize, Trust: o.trust,
+		KeptHome: o.Home, HomeAt: private.Home, UID: o.UID, GID: o.GID, Net: o.Net, TmpSize: o.TmpSize, Trust: o.trust,
 	}
 	if o.Map == Flat {
 		s.FlatAt = o.FlatAt
@@ -55,21 +55,21 @@ func (l *launch) layoutSpec(where privatePlaces) *layout.Spec {
 		s.ResolvConf = append([]byte{}, o.Network.ResolvConf...) // not nil
 	}
 	if l.group != nil {
-		s.Group, s.GroupOne = l.group.dir, l.group.fd == nil
+		s.Group, s.GroupIsV1 = l.group.dir, l.group.fd == nil
 	}
 	return s
 }
 
-// namespaces prepares level Namespaces: the init is started in new namespaces
+// prepareNamespaces prepares level Namespaces: the init is started in new namespaces
 // with the capabilities over them that it needs to build the root.
-func (l *launch) namespaces(where privatePlaces) error {
+func (l *launch) prepareNamespaces(private privateDirs) error {
 	// This call changes nothing. Only the answer ENOSYS matters.
 	if err := unix.MountSetattr(-1, "", 0, &unix.MountAttr{}); errors.Is(err, unix.ENOSYS) {
 		return oldKernel("mount_setattr(2)", NamespacesKernel)
 	}
 	o := l.o
 	l.cmd.SysProcAttr = o.initAttr()
-	lay, err := layout.New(l.layoutSpec(where))
+	lay, err := layout.New(l.layoutSpec(private))
 	if err != nil {
 		return err
 	}
@@ -95,14 +95,14 @@ func (l *launch) namespaces(where privatePlaces) error {
 	return nil
 }
 
-// maxInConfig bounds the files in the init's configuration, which is JSON: that takes milliseconds
-// for the machine's authorities.
-const maxInConfig = 16 << 10
+// maxFileInConfig bounds a file in the init's configuration. The configuration is JSON: encoding
+// the machine's authorities in it would take milliseconds.
+const maxFileInConfig = 16 << 10
 
 // passLargeFiles replaces the data of large files by descriptors.
 func (l *launch) passLargeFiles(files []layout.File) error {
 	for i, f := range files {
-		if len(f.Data) <= maxInConfig {
+		if len(f.Data) <= maxFileInConfig {
 			continue
 		}
 		m, err := memFile(f.At, f.Data)

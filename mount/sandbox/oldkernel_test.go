@@ -26,12 +26,12 @@ func inherit(t *testing.T) {
 	t.Cleanup(func() { unix.Close(number) })
 }
 
-// runsWithoutNamespaces runs a command as on an old kernel: level bubblewrap is taken, the
-// reason against level namespaces names the version of the kernel that it needs, and the
-// command inherits nothing.
-func runsWithoutNamespaces(t *testing.T) {
+// checkWithoutNamespaces runs a command as on an old kernel. It checks that Start takes level
+// Bubblewrap, that the error of level Namespaces names the version of the kernel that the level
+// needs, and that the command inherits nothing.
+func checkWithoutNamespaces(t *testing.T) {
 	inherit(t)
-	p, out, exit := started(t, Options{}, `ls /proc/self/fd | tr '\n' ' '`)
+	p, out, exit := runScript(t, Options{}, `ls /proc/self/fd | tr '\n' ' '`)
 	if p.Report().Level != Bubblewrap || exit != (Exit{}) || out != "0 1 2 3" { // 3 is the directory
 		t.Errorf("level %s, %+v, with the descriptors %s; want bubblewrap with 0 1 2 3", p.Report().Level, exit, out)
 	}
@@ -44,13 +44,13 @@ func runsWithoutNamespaces(t *testing.T) {
 // Linux 5.10 has no close_range(2) that marks descriptors.
 func TestLinux510(t *testing.T) {
 	if oldkernel.Enter(t, oldkernel.CloseRangeOnExec, oldkernel.MountSetattr, oldkernel.Landlock) {
-		runsWithoutNamespaces(t)
+		checkWithoutNamespaces(t)
 	}
 }
 
 // Linux 5.6 has no close_range(2) at all.
 func TestLinux56(t *testing.T) {
 	if oldkernel.Enter(t, oldkernel.CloseRange, oldkernel.MountSetattr, oldkernel.Landlock) {
-		runsWithoutNamespaces(t)
+		checkWithoutNamespaces(t)
 	}
 }

@@ -58,10 +58,9 @@ func (l Level) Shows(path string) bool {
 }
 
 // TopDirs returns the names of the host's top-level directories that the minimal
-// root does not use, sorted. Start binds the tree's directory of each name over the place
-// of that name. So the layout of a Same mount always shows all of them, and a root that
-// is granted later below one appears at once. Directories that are made in / after the
-// start are not among them.
+// root does not use, sorted. Start binds the tree's directory of each name at /NAME inside. So
+// the layout of a Same mount always shows all of them, and a root that is granted later below one
+// appears at once. Directories that are made in / after the start are not among them.
 func TopDirs() []string { return layout.TopDirs() }
 
 // Map is where the roots appear inside.
@@ -172,14 +171,14 @@ type Options struct {
 	// stream that was closed when a Go program started looks like /dev/null, which the Go
 	// runtime has opened in its place. A nil stream is a pipe that Process exposes.
 	Stdin, Stdout, Stderr *os.File
-	// TTY gives the command a terminal of its own in place of those of the
-	// streams above that are terminals.
+	// TTY gives the command a terminal of its own in place of each stream
+	// above that is a terminal.
 	TTY bool
 	// JobControl makes this process stop and continue together with the command, as a job
 	// of the shell that started it. It is for a program that runs one command and nothing
-	// else. With TTY, its process group is stopped when the command is, and the terminal is
-	// as it was; SIGTSTP is passed on to the command. While this process is stopped, it does
-	// not serve Tree.
+	// else. With TTY, when the command is stopped, the terminal gets its former mode, and the
+	// process group of this process is stopped; SIGTSTP is passed on to the command. While
+	// this process is stopped, it does not serve Tree.
 	JobControl bool
 
 	// Umask is the command's; nil: the caller's own when Start is called.
@@ -270,7 +269,8 @@ func (o *Options) check() error {
 			return invalid("Args holds %s: an argument cannot contain a zero byte", names.Quote(a))
 		}
 	}
-	return o.checkIDs()
+	o.setIDs()
+	return nil
 }
 
 func (o *Options) checkPaths() error {
@@ -293,14 +293,14 @@ func (o *Options) checkPaths() error {
 	return nil
 }
 
-// checkIDs sets the ids with which the command runs.
-func (o *Options) checkIDs() error {
+// setIDs sets the ids with which the command runs.
+func (o *Options) setIDs() {
 	if os.Geteuid() != 0 {
 		o.UID, o.GID = uint32(os.Geteuid()), uint32(os.Getegid())
-		return nil
+		return
 	}
 	if o.Level == None && o.UID == 0 && o.GID == 0 {
-		return nil
+		return
 	}
 	uid, gid := DefaultID()
 	if o.UID == 0 {
@@ -309,7 +309,6 @@ func (o *Options) checkIDs() error {
 	if o.GID == 0 {
 		o.GID = gid
 	}
-	return nil
 }
 
 // Network is a network namespace of the command's own that the caller serves. A socket stays in
@@ -318,7 +317,7 @@ func (o *Options) checkIDs() error {
 type Network struct {
 	// Listeners is how many sockets Serve gets to listen on single ports.
 	Listeners int
-	// Optional lets levels without a network namespace go on without it.
+	// Optional lets Start take a level without a network namespace, where Serve is not called.
 	Optional bool
 	// Offline makes Start set variables that tell programs that they cannot download, as
 	// without a Network.

@@ -25,25 +25,25 @@ type Process struct {
 	report  Report
 	group   *memGroup
 	pid     int
-	later   later
+	binder  binder
 
 	sockets *Sockets
 
 	jobControl bool
 	stops      chan struct{} // takes a token when the command is stopped
 
-	relay    relay
-	relays   sync.Once     // starts relay
-	relaying chan struct{} // closed when that is done
-	ours     [3]*os.File   // the caller's ends of streams that were not given
-	theirs   [3]*os.File   // the command's ends, until it has them
-	ended    chan struct{} // closed when the command has ended
-	unread   chan struct{} // closed by Leave
-	leave    sync.Once
-	dead     chan struct{} // closed when the init has ended
-	done     chan struct{} // closed when exit and err are set, at the very end
-	exit     Exit
-	err      error
+	relay       relay
+	relays      sync.Once     // starts relay
+	relaying    chan struct{} // closed when relay was started, or could not be
+	callerEnds  [3]*os.File   // of the pipes of streams that Options does not give
+	commandEnds [3]*os.File   // of all pipes, until the command has them
+	ended       chan struct{} // closed when the command has ended
+	unread      chan struct{} // closed by Leave
+	leave       sync.Once
+	dead        chan struct{} // closed when the init has ended
+	done        chan struct{} // closed when exit and err are set, at the very end
+	exit        Exit
+	err         error
 
 	mu     sync.Mutex // guards closed
 	closed bool       // of control
@@ -54,7 +54,7 @@ type Exit struct {
 	Code   int
 	Signal unix.Signal // 0 if it ended by itself
 	// Kills is how many processes the kernel has ended because Options.MemoryMax was
-	// reached. The init may have been among them, and with it all.
+	// reached. If the init was among them, every process inside ended with it.
 	Kills int
 	// IsFull reports that the command left a private directory in memory (HOME, /tmp and
 	// the like) full, see Options.TmpSize.
@@ -81,21 +81,21 @@ func (p *Process) Report() Report { return p.report }
 // Stdin returns the pipe to the command's standard input, nil if Options gave a
 // stream; the caller closes it. Stdout and Stderr return the pipes from the command in the same
 // way; they end when the command and its descendants have ended.
-func (p *Process) Stdin() *os.File  { return p.ours[0] }
-func (p *Process) Stdout() *os.File { return p.ours[1] } //nolint:revive // see Stdin
-func (p *Process) Stderr() *os.File { return p.ours[2] } //nolint:revive // see Stdin
+func (p *Process) Stdin() *os.File  { return p.callerEnds[0] }
+func (p *Process) Stdout() *os.File { return p.callerEnds[1] } //nolint:revive // see Stdin
+func (p *Process) Stderr() *os.File { return p.callerEnds[2] } //nolint:revive // see Stdin
 
-// Signal sends a signal to the command. Those that a terminal or its shell sends (SIGINT,
-// SIGQUIT, SIGHUP, SIGTSTP, SIGCONT) go to its process group, as they would from there.
+// Signal sends a signal to the command. The signals that a terminal or its shell sends (SIGINT,
+// SIGQUIT, SIGHUP, SIGTSTP, SIGCONT) go to the command's process group, as from a terminal.
 // SIGHUP and SIGTERM reach also a command that is stopped.
 func (p *Process) Signal(sig unix.Signal) error {
 	group := slices.Contains([]unix.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTSTP, unix.SIGCONT}, sig)
-	return p.tell(initproc.Message{Kind: initproc.KindSignal, Signal: int(sig), Group: group})
+	return p.send(initproc.Message{Kind: initproc.KindSignal, Signal: int(sig), Group: group})
 }
 
-// tell sends the init a message, unless the command is known to have ended: the
-// descriptor's number may have been reused by then.
-func (p *Process) tell(m initproc.Message) error {
+// send sends the init a message, unless the control socket is closed: the descriptor's number may
+// have been reused by then.
+func (p *Process) send(m initproc.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -137,7 +137,7 @@ func (p *Process) Leave() { p.leave.Do(func() { close(p.unread) }) }
 // known how the command ended.
 func (p *Process) Wait() (Exit, error) {
 	p.relays.Do(func() {
-		p.relay.hungUp = func() { _ = p.Signal(unix.SIGHUP) } // it may have ended
+		p.relay.onHangUp = func() { _ = p.Signal(unix.SIGHUP) } // it may have ended
 		if p.err = p.relay.start(); p.err != nil {
 			_ = p.Kill() // it may have ended
 		} else if p.jobControl {
@@ -149,7 +149,9 @@ func (p *Process) Wait() (Exit, error) {
 	return p.exit, p.err
 }
 
-// supervise runs for as long as the command.
+// supervise receives the init's messages until the init has ended. Then it ends what is left of
+// the command, and sets the command's exit. It calls stop so that the end of Start's context
+// kills nothing any more.
 func (p *Process) supervise(stop func() bool) {
 	go func() {
 		<-p.dead
@@ -173,7 +175,7 @@ func (p *Process) supervise(stop func() bool) {
 				close(p.ended)
 			}
 		case initproc.KindDone:
-			p.later.answered(m)
+			p.binder.deliver(m)
 		}
 	}
 	<-p.dead
@@ -205,21 +207,21 @@ func (p *Process) supervise(stop func() bool) {
 	close(p.done)
 }
 
-// closeTheirs closes the command's ends of the streams.
-func (p *Process) closeTheirs() {
-	for i, f := range p.theirs {
+// closeCommandEnds closes the command's ends of the pipes.
+func (p *Process) closeCommandEnds() {
+	for i, f := range p.commandEnds {
 		if f != nil {
 			f.Close()
-			p.theirs[i] = nil
+			p.commandEnds[i] = nil
 		}
 	}
 }
 
 // abandon closes everything of a command that was not started.
 func (p *Process) abandon() {
-	p.closeTheirs()
+	p.closeCommandEnds()
 	p.relay.abandon()
-	for _, f := range p.ours {
+	for _, f := range p.callerEnds {
 		if f != nil {
 			f.Close()
 		}
@@ -227,8 +229,8 @@ func (p *Process) abandon() {
 	p.control.Close()
 }
 
-// findPID finds the command, which is the only child of the init so far. At level Bubblewrap
-// the init is the only child of bwrap.
+// findPID returns the pid of the command, which is the only child of the init so far. At level
+// Bubblewrap the init is the only child of bwrap. It returns the parent's pid if a child has ended.
 func (p *Process) findPID() int {
 	pid := p.cmd.Process.Pid
 	if p.level == Bubblewrap {
@@ -240,9 +242,9 @@ func (p *Process) findPID() int {
 // sweep ends the processes that a killed init at level Landlock has left. They are children of
 // this process now, and have one more filter than this process has.
 func sweep() {
-	own := filters(os.Getpid())
+	own := countFilters(os.Getpid())
 	initproc.End(func() []int {
-		return slices.DeleteFunc(initproc.Descendants(os.Getpid()), func(pid int) bool { return filters(pid) <= own })
+		return slices.DeleteFunc(initproc.Descendants(os.Getpid()), func(pid int) bool { return countFilters(pid) <= own })
 	})
 }
 
@@ -253,8 +255,8 @@ func onlyChild(parent int) (child int) {
 	return child
 }
 
-// filters returns how many seccomp filters a process has; 0 if it has ended.
-func filters(pid int) int {
+// countFilters returns how many seccomp filters a process has; 0 if it has ended.
+func countFilters(pid int) int {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	n, _ := strconv.Atoi(field(string(status), "Seccomp_filters:"))
 	return n

@@ -13,7 +13,7 @@ import (
 
 // After the end of a command, its control socket's number may belong to another command's
 // socket. A process that is closed sends nothing to it, and does not shut it down.
-func TestNothingIsToldToAnotherSocket(t *testing.T) {
+func TestNothingIsSentToAnotherSocket(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -22,7 +22,7 @@ func TestNothingIsToldToAnotherSocket(t *testing.T) {
 	defer unix.Close(pair[1])
 	p := &Process{sock: pair[0], closed: true}
 	p.hangUp()
-	p.later.can = true
+	p.binder.canBind = true
 	if err := p.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("a signal: %v", err)
 	}
@@ -30,7 +30,7 @@ func TestNothingIsToldToAnotherSocket(t *testing.T) {
 		t.Errorf("a bind: %v", err)
 	}
 	p.closed = false
-	if err := p.tell(initproc.Message{Kind: initproc.KindRelease}); err != nil {
+	if err := p.send(initproc.Message{Kind: initproc.KindRelease}); err != nil {
 		t.Error(err)
 	}
 	if m, _, err := initproc.Receive(pair[1]); err != nil || m.Kind != initproc.KindRelease {

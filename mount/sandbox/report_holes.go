@@ -108,9 +108,9 @@ func Hidden(level Level) []string {
 	return append(etc, system...)
 }
 
-// appears returns the directories inside in which roots appear by themselves, and those in
+// rootDirs returns the directories inside in which roots appear by themselves, and those in
 // which roots that are granted after the start do not appear.
-func (l *launch) appears() (follows, closed []string) {
+func (l *launch) rootDirs() (follows, closed []string) {
 	switch {
 	case l.layout == nil || l.o.Map == Flat:
 		return nil, nil

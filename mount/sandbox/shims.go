@@ -17,7 +17,7 @@ type Shim struct {
 	// Settings is the file or directory that the manager reads in HOME, relative to it; "":
 	// none, or it is in Dir.
 	Settings string
-	// IsTold: the shim itself knows Dir.
+	// IsTold reports whether the shim itself knows Dir, so that Variable need not name it.
 	IsTold bool
 }
 
@@ -53,7 +53,7 @@ func ShimOf(path string) (s Shim, ok bool) {
 	if isVolta {
 		own = "volta"
 	}
-	for _, name := range []string{own, filepath.Base(target), firstWords(path)} {
+	for _, name := range []string{own, filepath.Base(target), calledManager(path)} {
 		if s, ok = managerNamed(name); ok {
 			s.Dir = home
 			return s, true
@@ -74,8 +74,8 @@ func rustupShim(path, target string) (Shim, bool) {
 		return Shim{}, false
 	}
 	s := Shim{Manager: "rustup", Variable: "RUSTUP_HOME", Dir: filepath.Join(filepath.Dir(filepath.Dir(dir)), ".rustup"), IsTold: true}
-	if given := os.Getenv("RUSTUP_HOME"); filepath.IsAbs(given) {
-		s.Dir = given
+	if dir := os.Getenv("RUSTUP_HOME"); filepath.IsAbs(dir) {
+		s.Dir = dir
 	}
 	real, err := filepath.EvalSymlinks(s.Dir)
 	if err != nil {
@@ -97,8 +97,9 @@ func managerNamed(name string) (Shim, bool) {
 	return Shim{}, false
 }
 
-// firstWords returns the manager that a shim calls, if the shim is a script; "" for others.
-func firstWords(path string) string {
+// calledManager returns the program that a shim executes, if the shim is a script: the word M in
+// "exec M exec ..."; "" for others.
+func calledManager(path string) string {
 	f, err := openRegular(path)
 	if err != nil {
 		return ""

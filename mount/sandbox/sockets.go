@@ -58,8 +58,8 @@ type grant struct {
 	// listener is the socket inside; nil: there is none yet.
 	listener net.Listener
 	conns    map[net.Conn]bool
-	serving  sync.WaitGroup // every goroutine
-	carrying sync.WaitGroup // those that carry a connection
+	serving  sync.WaitGroup // all goroutines of the grant
+	carrying sync.WaitGroup // the goroutines that carry a connection
 }
 
 // Add grants a socket under a name. path is resolved. Add opens the socket now: another socket
@@ -172,7 +172,7 @@ func (s *Sockets) cutAll() {
 	}
 }
 
-// listen takes the descriptor of a socket inside.
+// listen accepts connections on a socket inside. It takes ownership of the socket's descriptor.
 func (s *Sockets) listen(name string, fd int) error {
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
@@ -246,8 +246,9 @@ func (s *Sockets) carry(one *grant, inside net.Conn) {
 	both.Wait()
 }
 
-// copyBytes copies what one connection receives into another. It hides the methods by which
-// io.Copy would let the kernel move descriptors, too.
+// copyBytes copies what one connection receives into another. It hides the connections' methods
+// ReadFrom and WriteTo: with them io.Copy would let the kernel move the data, and descriptors
+// with it.
 func copyBytes(to, from net.Conn) {
 	_, err := io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
 	if err != nil {

@@ -82,7 +82,7 @@ type launch struct {
 	files  []*os.File // passed to the init from initproc.FirstFD on
 	// network has the sockets of the command's network that are not served yet, by name.
 	network map[string][]*os.File
-	// bwrapStderr is the pipe from bwrap's standard error; nil: there is no bwrap.
+	// bwrapStderr is the file in memory with bwrap's standard error; nil: there is no bwrap.
 	bwrapStderr *os.File
 	group       *memGroup // nil: there is none
 	memory      Layer     // the layer that limits memory; without a name if there is no limit
@@ -105,17 +105,17 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	if o.Network != nil && !o.Network.Optional && level != Namespaces && level != Bubblewrap {
 		return nil, cannot("a network of approved hosts needs level namespaces or bubblewrap: leave --net and --secret out, or write --net for the whole network")
 	}
-	where := places(o, level)
+	private := privateDirsAt(o, level)
 	l := &launch{o: o, level: level, network: map[string][]*os.File{}}
 	l.conf = initproc.Config{
-		Bwrap: level == Bubblewrap, Unconfined: level == None, Args: o.Args, Program: o.Program, Env: complete(o, level, where), Dir: cmp.Or(o.Dir, where.Home),
+		Bwrap: level == Bubblewrap, Unconfined: level == None, Args: o.Args, Program: o.Program, Env: completeEnv(o, level, private), Dir: cmp.Or(o.Dir, private.Home),
 		Net: o.Net, Pids: o.PidsMax, Probe: o.probe, KeptHome: o.Home != "", NoCgroups: noneAllowed("cgroup"),
 		Listen: o.Listen, Sockets: o.Sockets.names(), Files: map[string]int{}, Umask: *o.Umask,
-		// Inside, the mount has no set-uid programs. But outside, the files of a kept HOME are
-		// ordinary files.
+		// Inside, set-id bits have no effect. But outside, the files of a kept HOME are ordinary
+		// files.
 		Filter: seccomp.Wants{NoSetID: o.Home != ""},
 	}
-	for _, sig := range [...]unix.Signal{unix.SIGHUP, unix.SIGINT} { // signal.Ignored is right only about these
+	for _, sig := range [...]unix.Signal{unix.SIGHUP, unix.SIGINT} { // signal.Ignored is right only for these two
 		if signal.Ignored(sig) {
 			l.conf.Ignore = append(l.conf.Ignore, int(sig))
 		}
@@ -136,7 +136,7 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 		return nil, err
 	}
 	var p *Process
-	err := l.prepare(where)
+	err := l.prepare(private)
 	if err == nil {
 		l.group.joinAtStart(l.cmd.SysProcAttr)
 		p, err = l.run(ctx)
@@ -148,14 +148,14 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 }
 
 // prepare does the steps that differ between levels.
-func (l *launch) prepare(where privatePlaces) error {
+func (l *launch) prepare(private privateDirs) error {
 	switch l.level {
 	case Namespaces:
-		return l.namespaces(where)
+		return l.prepareNamespaces(private)
 	case Bubblewrap:
-		return l.bubblewrap(where)
+		return l.prepareBubblewrap(private)
 	}
-	return l.onHost(where)
+	return l.prepareOnHost(private)
 }
 
 func (l *launch) closeFiles() {
@@ -197,16 +197,16 @@ func Umask() int {
 // run starts the init and waits until it has started the command.
 func (l *launch) run(ctx context.Context) (*Process, error) {
 	// The init must not inherit descriptors that this process has inherited without knowing.
-	// Its own are closed on execve in any case.
+	// Descriptors that this process has opened itself are closed on execve in any case.
 	if err := initproc.CloseOnExec(3); err != nil {
 		return nil, failed("mark inherited descriptors: %v", err)
 	}
 	p := &Process{jobControl: l.o.JobControl, stops: make(chan struct{}, 1), level: l.level, group: l.group, sockets: l.o.Sockets, ended: make(chan struct{}), unread: make(chan struct{}), relaying: make(chan struct{}), done: make(chan struct{})}
-	err := p.streams(l)
+	err := p.makeStreams(l)
 	if err == nil {
 		err = p.startInit(l)
 	}
-	p.closeTheirs()
+	p.closeCommandEnds()
 	if err != nil {
 		p.abandon()
 		return nil, err
@@ -228,8 +228,8 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 // startInit starts the init.
 func (p *Process) startInit(l *launch) error {
 	if l.bwrapStderr != nil {
-		if p.theirs[2] != nil {
-			l.conf.Files[initproc.StderrFile], p.theirs[2] = l.passFile(p.theirs[2]), nil
+		if p.commandEnds[2] != nil {
+			l.conf.Files[initproc.StderrFile], p.commandEnds[2] = l.passFile(p.commandEnds[2]), nil
 		}
 		l.cmd.Stderr = l.bwrapStderr
 	}
@@ -248,9 +248,9 @@ func (p *Process) startInit(l *launch) error {
 		return failed("make a socket pair: %v", err)
 	}
 	p.control, p.sock, p.dead = os.NewFile(uintptr(pair[0]), "control socket"), pair[0], make(chan struct{})
-	theirs := os.NewFile(uintptr(pair[1]), "control socket")
-	defer theirs.Close() // otherwise this process would never see the end of the socket
-	l.cmd.ExtraFiles = append([]*os.File{theirs, conf}, l.files...)
+	initEnd := os.NewFile(uintptr(pair[1]), "control socket")
+	defer initEnd.Close() // otherwise this process would never see the end of the socket
+	l.cmd.ExtraFiles = append([]*os.File{initEnd, conf}, l.files...)
 	return p.spawn(l.cmd)
 }
 
@@ -268,17 +268,18 @@ func (p *Process) spawn(cmd *exec.Cmd) error {
 		}
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is asked below
+			_ = cmd.Wait() // supervise looks at how it ended
 			close(p.dead)
 		}
 	}()
 	return <-started
 }
 
-// startDumpable starts the init. Until it has executed its program it shares this
-// process's memory, and with it the attribute that makes its /proc files root's: an
-// ordinary user could not write its uid_map (user_namespaces(7)). So for that moment this
-// process is as open to the user's other processes as it was when it began.
+// startDumpable starts the init while this process is dumpable. Until the init has executed its
+// program it shares this process's memory, and with it the dumpable attribute: the /proc files of
+// a process that is not dumpable belong to root, and an ordinary user could not write the init's
+// uid_map (user_namespaces(7)). So for that moment this process is as open to the user's other
+// processes as it was when it began.
 func startDumpable(cmd *exec.Cmd) error {
 	was, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	if err == nil && was != 1 && os.Geteuid() != 0 {
@@ -309,7 +310,7 @@ func spawnError(cmd *exec.Cmd, err error) error {
 			if os.Geteuid() != 0 && cmd.SysProcAttr.Cloneflags&unix.CLONE_NEWUSER != 0 {
 				// The mode of the program is not the reason: this user executes the program
 				// already.
-				return &unableError{errno: errno, is: ErrRestricted, text: fmt.Sprintf(
+				return &unableError{errno: errno, kind: ErrRestricted, text: fmt.Sprintf(
 					"a security module of this machine, such as AppArmor or SELinux, forbids this program user namespaces: %v%s", errno, SeeDoctor)}
 			}
 			return unable(err, "the uid that the command is to run as may not execute this program: %v; install rootsfs where everybody may execute it", errno)
@@ -323,8 +324,8 @@ func (p *Process) await(l *launch) error {
 	for {
 		m, fds, err := initproc.Receive(p.sock)
 		if err != nil && l.bwrapStderr != nil {
-			said := l.bwrapError()
-			return &unableError{text: "bwrap: " + said, said: said}
+			msg := l.bwrapError()
+			return &unableError{text: "bwrap: " + msg, bwrapMsg: msg}
 		}
 		if err != nil {
 			return failed("the confined init ended before it had started the command: %v", err)
@@ -348,12 +349,12 @@ func (p *Process) await(l *launch) error {
 				Level: p.level, Name: p.level.String(), UID: l.o.UID, GID: l.o.GID, Layers: m.Layers,
 				Holes: holes(l.o, p.level, m.Layers), Notes: notes(l.o, p.level, l.layout),
 			}
-			p.report.Follows, p.report.Closed = l.appears()
+			p.report.Follows, p.report.Closed = l.rootDirs()
 			if l.layout != nil {
 				p.report.TmpSize = l.layout.TmpSize
 			}
-			if p.later.can = l.layout != nil && len(l.layout.Spare) > 0; p.later.can {
-				p.later.single, p.later.writes, p.later.answers = l.layout.Nested, l.conf.Rules.Write, make(chan initproc.Message, 1)
+			if p.binder.canBind = l.layout != nil && len(l.layout.Spare) > 0; p.binder.canBind {
+				p.binder.single, p.binder.writable, p.binder.answers = l.layout.Nested, l.conf.Rules.Write, make(chan initproc.Message, 1)
 			}
 			return nil
 		case initproc.KindFailed:
@@ -368,8 +369,8 @@ func (p *Process) await(l *launch) error {
 // receiveFile takes descriptors that the init has opened inside for the caller.
 func (p *Process) receiveFile(l *launch, name string, fds []int) error {
 	list, isNetwork := strings.CutPrefix(name, initproc.NetworkFile)
-	each := strings.Split(list, ",")
-	if len(fds) != len(each) || len(fds) != 1 && !isNetwork {
+	sockets := strings.Split(list, ",") // one name, unless the sockets are the network's
+	if len(fds) != len(sockets) || len(fds) != 1 && !isNetwork {
 		return failed("the confined init has sent %d descriptors for %s", len(fds), names.Quote(name))
 	}
 	if socket, ok := strings.CutPrefix(name, initproc.SocketFile); ok {
@@ -379,7 +380,7 @@ func (p *Process) receiveFile(l *launch, name string, fds []int) error {
 		p.relay.master = os.NewFile(uintptr(fds[0]), name)
 		return nil
 	}
-	for i, socket := range each {
+	for i, socket := range sockets {
 		l.network[socket] = append(l.network[socket], os.NewFile(uintptr(fds[i]), socket))
 	}
 	return nil
@@ -396,8 +397,9 @@ func (l *launch) beforeExec() error {
 	return nil
 }
 
-// serveNetwork calls Network.Serve. The command waits for it, also in a network where nothing can be
-// reached: what it looks for in its first milliseconds would be refused by the kernel, unseen.
+// serveNetwork calls Network.Serve. The command waits for it, even if nothing can be reached in
+// the network. Otherwise the kernel would refuse the command's first connections, and nobody
+// would see which hosts it looked for.
 func (l *launch) serveNetwork() error {
 	n := l.o.Network
 	if !l.conf.OpenNetwork {

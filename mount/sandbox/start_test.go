@@ -32,12 +32,12 @@ func tree(t *testing.T, dirs ...string) string {
 // output runs a shell script inside and returns what it wrote.
 func output(t *testing.T, o Options, script string) (string, Exit) {
 	t.Helper()
-	_, out, exit := started(t, o, script)
+	_, out, exit := runScript(t, o, script)
 	return out, exit
 }
 
-// started is output, and also returns the ended process.
-func started(t *testing.T, o Options, script string) (*Process, string, Exit) {
+// runScript is output, and also returns the ended process.
+func runScript(t *testing.T, o Options, script string) (*Process, string, Exit) {
 	t.Helper()
 	o.Args = []string{"sh", "-c", script}
 	if o.Tree == "" {
@@ -155,7 +155,7 @@ func TestEnded(t *testing.T) {
 // those appear that are, or lie below, a directory that was bound.
 func TestAppears(t *testing.T) {
 	o := Options{Level: Namespaces, Tree: tree(t, "home/u/code", "tmp/x", "tmp/a/b/c", "usr/share", "spare"), Roots: []string{"/home/u/code", "/tmp/x", "/tmp/a/b/c", "/home", "/usr/share"}}
-	p, _, _ := started(t, o, "true")
+	p, _, _ := runScript(t, o, "true")
 	r := p.Report()
 	for path, want := range map[string]bool{
 		"/home/u/other": true, "/srv/x": true, "/home": true, "/tmp/a/y": true, // a root was there from the start
@@ -173,11 +173,11 @@ func TestAppears(t *testing.T) {
 		t.Error("something can be bound without spare directories")
 	}
 	o.Spare = []string{"spare"}
-	p, _, _ = started(t, o, "true")
+	p, _, _ = runScript(t, o, "true")
 	if r := p.Report(); !Appears("/no-such-top", r) || !Appears("/etc/x", r) || len(r.Notes) > 0 || !p.CanBind() {
 		t.Errorf("with spare directories all roots appear, but closed is %q, and the notes %q", r.Closed, r.Notes)
 	}
-	flat, _, _ := started(t, Options{Level: Namespaces, Map: Flat, Tree: tree(t)}, "true")
+	flat, _, _ := runScript(t, Options{Level: Namespaces, Map: Flat, Tree: tree(t)}, "true")
 	if r := flat.Report(); !Appears("/work", r) || !Appears("/usr/share", r) {
 		t.Errorf("all roots of a flat tree appear, but closed is %q", r.Closed)
 	}

@@ -18,21 +18,21 @@ import (
 // open them again through /proc/self/fd, with other rights (a log for reading, a terminal for
 // typing).
 type relay struct {
-	stdin  *os.File // of the caller; nil: not relayed
-	into   *os.File // where it goes: a pipe, or nil for master
-	outs   []*copyJob
-	master *os.File // the command's terminal
-	screen *os.File // gets master's output
-	hungUp func()   // called when stdin is a terminal that was closed
+	stdin    *os.File // of the caller; nil: not relayed
+	into     *os.File // the pipe to which stdin is copied; nil: master
+	outs     []*copyJob
+	master   *os.File // the command's terminal
+	screen   *os.File // gets master's output
+	onHangUp func()   // called when stdin is a terminal that was closed
 
-	mode  sync.Mutex  // guards the fields below
-	raw   *term.State // the caller's terminal, before it was set to raw mode; nil: it never was
-	isRaw bool
-	ended bool // the terminal is given back for good
+	modeMu sync.Mutex  // guards the fields below
+	raw    *term.State // the caller's terminal, before it was set to raw mode; nil: it never was
+	isRaw  bool
+	ended  bool // the terminal never gets raw mode again
 
 	wake    [2]int // a pipe that ends the copying of stdin
 	winch   chan os.Signal
-	sizing  sync.WaitGroup // passes sizes on
+	sizing  sync.WaitGroup // the goroutine that passes on the terminal's size
 	writers sync.WaitGroup
 	reader  sync.WaitGroup
 }
@@ -43,8 +43,8 @@ type copyJob struct {
 	err      error // why the rest of it was lost, once run has returned
 }
 
-// streams makes the command's standard streams.
-func (p *Process) streams(l *launch) error {
+// makeStreams makes the command's standard streams.
+func (p *Process) makeStreams(l *launch) error {
 	for i, f := range [3]*os.File{l.o.Stdin, l.o.Stdout, l.o.Stderr} {
 		switch {
 		case f != nil && IsNull(f):
@@ -61,27 +61,27 @@ func (p *Process) streams(l *launch) error {
 				p.relay.stdin = f
 			}
 		default:
-			if err := p.pipe(l, i, f); err != nil {
+			if err := p.makePipe(l, i, f); err != nil {
 				return err
 			}
 		}
 	}
 	// The init has /dev/null where there is no pipe; a nil *os.File is no nil interface.
-	if f := p.theirs[0]; f != nil {
+	if f := p.commandEnds[0]; f != nil {
 		l.cmd.Stdin = f
 	}
-	if f := p.theirs[1]; f != nil {
+	if f := p.commandEnds[1]; f != nil {
 		l.cmd.Stdout = f
 	}
-	if f := p.theirs[2]; f != nil {
+	if f := p.commandEnds[2]; f != nil {
 		l.cmd.Stderr = f
 	}
 	return nil
 }
 
-// pipe makes a pipe between a stream of the command and f. If f is nil, the caller of Start
+// makePipe makes a pipe between a stream of the command and f. If f is nil, the caller of Start
 // gets the other end.
-func (p *Process) pipe(l *launch, stream int, f *os.File) error {
+func (p *Process) makePipe(l *launch, stream int, f *os.File) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return failed("make a pipe: %v", err)
@@ -90,19 +90,19 @@ func (p *Process) pipe(l *launch, stream int, f *os.File) error {
 		// Then the command's uid can open /dev/stdout.
 		_ = r.Chown(int(l.o.UID), int(l.o.GID)) // the command also works without it
 	}
-	mine := r
+	callerEnd := r
 	if stream == 0 {
-		p.theirs[stream], mine = r, w
+		p.commandEnds[stream], callerEnd = r, w
 	} else {
-		p.theirs[stream] = w
+		p.commandEnds[stream] = w
 	}
 	switch {
 	case f == nil:
-		p.ours[stream] = mine
+		p.callerEnds[stream] = callerEnd
 	case stream == 0:
-		p.relay.stdin, p.relay.into = f, mine
+		p.relay.stdin, p.relay.into = f, callerEnd
 	default:
-		p.relay.outs = append(p.relay.outs, &copyJob{from: mine, to: f})
+		p.relay.outs = append(p.relay.outs, &copyJob{from: callerEnd, to: f})
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (c *copyJob) run() {
 }
 
 // lost returns the reason why output of the command was lost, nil if all of it was written. It
-// may be called when everything is copied.
+// may be called only after everything was copied.
 func (r *relay) lost() error {
 	for _, c := range r.outs {
 		if c.err != nil {
@@ -168,22 +168,22 @@ func (r *relay) lost() error {
 func (r *relay) copyIn(into *os.File) {
 	fd := int(r.stdin.Fd())
 	buf := make([]byte, 32<<10)
-	isTerminal, away := term.IsTerminal(fd), true
+	isTerminal, isAway := term.IsTerminal(fd), true // isAway: the terminal belonged to another job
 	for {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(r.wake[0]), Events: unix.POLLIN}}
 		wait := -1
 		switch {
 		case !isTerminal:
 		case inBackground(fd): // the input is for the shell: reading it would stop this process
-			fds[0].Events, wait, away = 0, backgroundLook, true
-		case away && into == r.master:
-			_, away = r.setRaw(), false // it may have been hung up
+			fds[0].Events, wait, isAway = 0, backgroundPoll, true
+		case isAway && into == r.master:
+			_, isAway = r.setRaw(), false // it may have been hung up
 		}
 		if n, err := unix.Poll(fds, wait); err == unix.EINTR {
 			continue
 		} else if err != nil || fds[1].Revents != 0 {
 			break
-		} else if n == 0 || isTerminal && fds[0].Events != 0 && inBackground(fd) { // by now
+		} else if n == 0 || isTerminal && fds[0].Events != 0 && inBackground(fd) { // since the check above
 			continue
 		}
 		n, err := unix.Read(fd, buf)
@@ -192,7 +192,7 @@ func (r *relay) copyIn(into *os.File) {
 		}
 		if n <= 0 {
 			if into == r.master {
-				r.hungUp()
+				r.onHangUp()
 			}
 			break
 		}
@@ -205,8 +205,8 @@ func (r *relay) copyIn(into *os.File) {
 	}
 }
 
-// wait waits until everything is copied, or unread is closed, and gives the terminal
-// back. A write to an unread stream keeps its goroutine. It returns why output was lost.
+// wait waits until everything is copied, or unread is closed, and restores the terminal. A write
+// to a stream that is not read keeps its goroutine. wait returns the reason why output was lost.
 func (r *relay) wait(unread <-chan struct{}) (lost error) {
 	copied := make(chan struct{})
 	go func() {

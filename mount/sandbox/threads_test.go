@@ -25,12 +25,12 @@ func TestThreadsEnd(t *testing.T) {
 			}
 			all.Wait()
 		}
-		said := bufio.NewReader(p.Stdout())
+		stdout := bufio.NewReader(p.Stdout())
 		for range 100 {
 			if _, err := p.Stdin().WriteString("alive\n"); err != nil {
 				t.Fatal(err)
 			}
-			if line, err := said.ReadString('\n'); line != "alive\n" {
+			if line, err := stdout.ReadString('\n'); line != "alive\n" {
 				t.Fatalf("it said %q, %v", line, err)
 			}
 		}

@@ -36,8 +36,9 @@ func NewTrust(pem []byte, hash string) *Trust {
 	return &Trust{PEM: pem, Hash: hash, java: java}
 }
 
-// These variables name files of authorities. Those of the first list replace the machine's
-// authorities, those of the second are added to the program's own.
+// These variables name files of authorities. A file that a variable of bundleVariables names
+// replaces the machine's authorities. A file that a variable of extraVariables names is added to
+// the program's own authorities.
 var (
 	bundleVariables = []string{
 		"SSL_CERT_FILE", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
@@ -45,7 +46,7 @@ var (
 	extraVariables = []string{"NODE_EXTRA_CA_CERTS", "DENO_CERT"}
 )
 
-// Java reads no file of PEM. It takes options from a variable, among them the file of its
+// Java reads no PEM file. It takes options from a variable, among them the path of its file of
 // authorities, which has no password.
 const (
 	javaVariable = "JAVA_TOOL_OPTIONS"
@@ -56,8 +57,8 @@ const (
 // maxTrustFile bounds a file of authorities that the owner's variable names.
 const maxTrustFile = 4 << 20
 
-// plan sets the variables that name files of authorities, and returns the files. A file that a
-// variable names already is replaced by one that has the authority, too.
+// plan sets the variables that name files of authorities, and returns the files. If a variable
+// names a file already, it gets another file, with the same certificates and the authority.
 func (t *Trust) plan(o *Options) *layout.Trust {
 	if t == nil {
 		return nil
@@ -76,10 +77,10 @@ func (t *Trust) plan(o *Options) *layout.Trust {
 		}
 	}
 	for _, name := range bundleVariables {
-		o.Env = without(o.Env, []string{name + "=" + layout.TrustBundle})
+		o.Env = addMissing(o.Env, []string{name + "=" + layout.TrustBundle})
 	}
 	for _, name := range extraVariables {
-		o.Env = without(o.Env, []string{name + "=" + layout.TrustAuthority})
+		o.Env = addMissing(o.Env, []string{name + "=" + layout.TrustAuthority})
 	}
 	if store := t.java(); store != nil {
 		out.Files = append(out.Files, layout.File{At: layout.TrustJava, Data: store})
@@ -90,7 +91,7 @@ func (t *Trust) plan(o *Options) *layout.Trust {
 
 // addJavaOptions names the authorities to Java, unless the owner's options name others.
 func (o *Options) addJavaOptions() {
-	o.Env = without(o.Env, []string{javaVariable + "="})
+	o.Env = addMissing(o.Env, []string{javaVariable + "="})
 	for i, e := range o.Env {
 		if own, ok := strings.CutPrefix(e, javaVariable+"="); ok && !strings.Contains(own, javaStore) {
 			o.Env[i] = javaVariable + "=" + strings.TrimSpace(own+" "+javaOptions)
@@ -115,7 +116,7 @@ func javaTrust(text []byte) []byte {
 }
 
 // certificates returns the certificates in a file that the command sees at a path, nil if there
-// are none. It returns nothing else that the file may hold.
+// are none. It leaves out everything else that the file holds.
 func (o *Options) certificates(path string) (list []byte) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
 		return nil

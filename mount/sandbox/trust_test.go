@@ -22,9 +22,9 @@ const (
 	ownersAuthority = "-----BEGIN CERTIFICATE-----\nb3duZXI=\n-----END CERTIFICATE-----\n"
 )
 
-// Every file in which a distribution or OpenSSL keeps the machine's authorities also has the caller's,
-// and so have the files that variables name. The command cannot change them. The other files
-// of the machine's directories are there, too.
+// Every file in which a distribution or OpenSSL keeps the machine's authorities also has the
+// caller's authority, and so have the files that variables name. The command cannot change these
+// files. The other files of the machine's directories are there, too.
 func TestTrust(t *testing.T) {
 	const machines = "/etc/ssl/certs/ca-certificates.crt"
 	bundle, err := os.ReadFile(machines)

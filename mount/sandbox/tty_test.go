@@ -39,25 +39,25 @@ func TestTerminal(t *testing.T) {
 		defer close(ended)
 		exit, waitErr = p.Wait()
 	}()
-	said := ""
+	output := ""
 	until := func(text string) {
 		t.Helper()
-		for buf := make([]byte, 4096); !strings.Contains(said, text); {
+		for buf := make([]byte, 4096); !strings.Contains(output, text); {
 			n, err := master.Read(buf)
-			said += string(buf[:n])
+			output += string(buf[:n])
 			if err != nil {
-				t.Fatalf("%v; the shell said %q", err, said)
+				t.Fatalf("%v; the shell said %q", err, output)
 			}
 		}
 	}
-	// Typed text is echoed, too, so each answer is put together from parts.
-	typed := func(line string) {
+	// The terminal echoes the lines, too. So in the lines each expected answer is split into parts.
+	typeLine := func(line string) {
 		t.Helper()
 		if _, err := master.WriteString(line + "\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	typed("echo name=$(tty) size=$(stty size)")
+	typeLine("echo name=$(tty) size=$(stty size)")
 	until("name=/dev/pts/0 size=33 77")
 	raw, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
 	if err != nil || raw.Lflag&unix.ECHO != 0 {
@@ -69,16 +69,16 @@ func TestTerminal(t *testing.T) {
 	if err := unix.Kill(unix.Getpid(), unix.SIGWINCH); err != nil { // as the kernel signals the process to which the terminal belongs
 		t.Fatal(err)
 	}
-	typed(`until [ "$(stty size)" = "40 100" ]; do sleep 0.01; done; echo new=$(stty size)`)
+	typeLine(`until [ "$(stty size)" = "40 100" ]; do sleep 0.01; done; echo new=$(stty size)`)
 	until("new=40 100")
 	// The job itself prints that it has the terminal.
-	typed("sh -c \"echo wai''ting; exec sleep 1000\"")
+	typeLine("sh -c \"echo wai''ting; exec sleep 1000\"")
 	until("waiting")
-	typed("\x1a") // ^Z: job control
+	typeLine("\x1a") // ^Z: job control
 	until("Stopped")
-	typed("kill %1; wait; echo do''ne; echo x$(ps -o pid= --ppid $$ | wc -l)")
+	typeLine("kill %1; wait; echo do''ne; echo x$(ps -o pid= --ppid $$ | wc -l)")
 	until("done")
-	typed("exit 5")
+	typeLine("exit 5")
 	<-ended
 	if waitErr != nil || exit != (Exit{Code: 5}) {
 		t.Errorf("exit %+v, %v; want code 5", exit, waitErr)

@@ -26,8 +26,8 @@ const (
 // kernel is asked to let idle processors poll instead; 50 ms after it they sleep as before.
 type awake struct {
 	fd    int  // of latencyDevice; -1: none
-	held  bool // processors are kept awake
-	quiet int  // ticks since the last one of the burst
+	isOn  bool // processors are kept awake
+	quiet int  // ticks since the last one with burstBegin requests
 }
 
 // newAwake opens latencyDevice. It keeps no processor awake if this process may not open the
@@ -47,16 +47,16 @@ func (a *awake) tick(requests uint64) {
 	if a.quiet++; requests >= burstBegin {
 		a.quiet = 0
 	}
-	a.hold(a.quiet == 0 || a.held && a.quiet < burstEnd)
+	a.set(a.quiet == 0 || a.isOn && a.quiet < burstEnd)
 }
 
-// hold keeps processors awake (on) or lets them sleep. It ignores a failure, because the mount
+// set keeps processors awake (on) or lets them sleep. It ignores a failure, because the mount
 // works either way.
-func (a *awake) hold(on bool) {
-	if on == a.held || a.fd < 0 {
+func (a *awake) set(on bool) {
+	if on == a.isOn || a.fd < 0 {
 		return
 	}
-	a.held = on
+	a.isOn = on
 	microseconds := int32(-1) // no limit
 	if on {
 		microseconds = 0

@@ -10,14 +10,14 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A burst writes the latency request to the device, and its end withdraws the request. So does
-// the end of the connection.
+// The beginning of a burst writes a latency request to the device. The end of the burst, or of the
+// connection, withdraws the request.
 func TestAwakeFollowsBursts(t *testing.T) {
 	device := filepath.Join(t.TempDir(), "latency")
 	fd, err := unix.Open(device, unix.O_CREAT|unix.O_WRONLY|unix.O_APPEND|unix.O_CLOEXEC, 0o600)
 	testkit.Must(t, err)
 	a := &awake{fd: fd}
-	wishes := func() string {
+	written := func() string {
 		b, err := os.ReadFile(device)
 		testkit.Must(t, err)
 		return string(b)
@@ -26,7 +26,7 @@ func TestAwakeFollowsBursts(t *testing.T) {
 	want := ""
 	for range 3 {
 		a.tick(burstBegin - 1)
-		if got := wishes(); got != want {
+		if got := written(); got != want {
 			t.Errorf("before a burst: % x", got)
 		}
 		want += polling
@@ -37,12 +37,12 @@ func TestAwakeFollowsBursts(t *testing.T) {
 		for range burstEnd - 2 {
 			a.tick(burstBegin - 1)
 		}
-		if got := wishes(); got != want {
+		if got := written(); got != want {
 			t.Errorf("during a burst: % x", got)
 		}
 		want += none
 		a.tick(0)
-		if got := wishes(); got != want {
+		if got := written(); got != want {
 			t.Errorf("after a burst: % x", got)
 		}
 	}

@@ -43,8 +43,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// created numbers the files that are made: each is a new one.
-var created atomic.Int64
+// lastCreated numbers the files that the benchmarks create, so that each name is new.
+var lastCreated atomic.Int64
 
 // benchCalls are the calls that the benchmarks make, with the number of requests that
 // each takes. Nothing is cached. RELEASE is not waited for.
@@ -71,7 +71,7 @@ var benchCalls = []struct {
 		return unix.Close(fd)
 	}},
 	{"create,release", 4, func(dir string, _ int) error { // LOOKUP, CREATE, FLUSH, RELEASE
-		fd, err := unix.Open(dir+"/new"+strconv.FormatInt(created.Add(1), 10), unix.O_WRONLY|unix.O_CREAT, 0o600)
+		fd, err := unix.Open(dir+"/new"+strconv.FormatInt(lastCreated.Add(1), 10), unix.O_WRONLY|unix.O_CREAT, 0o600)
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func BenchmarkRequests(b *testing.B) {
 
 // callFrom makes b.N calls from a number of threads.
 func callFrom(b *testing.B, threads int, call func() error) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads)) // a call keeps one for a while
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads)) // a call occupies a processor of the runtime for a while
 	var all sync.WaitGroup
 	var n atomic.Int64
 	for range threads {
@@ -126,7 +126,7 @@ func callFrom(b *testing.B, threads int, call func() error) {
 }
 
 // number asks the server for a number.
-func (s *served) number(verb string) int {
+func (s *testServer) number(verb string) int {
 	n, err := strconv.Atoi(s.ask(verb))
 	testkit.Must(s.t, err)
 	return n

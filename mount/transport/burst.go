@@ -11,10 +11,10 @@ import (
 // Most of the time of a request by read(2) goes into waking a reader on another processor than
 // the caller's. So while the requests of one caller follow one another closely, in a burst, the
 // reader moves to the processor of the caller: it is woken there as the caller goes to sleep.
-// No other reader waits then, since the kernel would wake that one for every other request.
-// Another reader starts when the next request already waits, and when handlers block (see
-// scale). A reader that polled instead was as fast for one caller, but occupied a processor and
-// delayed several callers (measured).
+// No second reader waits then, because the kernel would wake the two in turn. Another reader
+// starts when the next request already waits, and when handlers block (see scale). Polling
+// instead of moving is as fast for one caller, but occupies a processor and delays several
+// callers (measured).
 
 const (
 	// burstGap is how soon after an answer the next request belongs to the burst.
@@ -56,7 +56,7 @@ func (b *burst) isOn() bool { return b.count.Load() >= burstSize }
 func (r *reader) moveNear() {
 	b := &r.conn.burst
 	if !b.isOn() {
-		r.leave()
+		r.unpin()
 		return
 	}
 	if r.isNear && b.count.Load()%burstSize != 0 {
@@ -76,13 +76,13 @@ func (r *reader) moveNear() {
 	}
 	if err != nil { // a caller of another pid namespace, or a processor that this process may not use
 		b.count.Store(0)
-		r.leave()
+		r.unpin()
 	}
 }
 
-// leave lets the reader's thread run anywhere again. If that fails, the thread stays locked to
-// the reader, and ends with it.
-func (r *reader) leave() {
+// unpin lets the reader's thread run on any processor again. If that fails, the thread stays
+// locked to the reader, and ends with it.
+func (r *reader) unpin() {
 	if r.isNear && unix.SchedSetaffinity(0, &r.anywhere) == nil {
 		r.isNear = false
 		runtime.UnlockOSThread()

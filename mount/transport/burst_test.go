@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// boundTo reports whether a thread of the server may run on one processor only.
-func boundTo(t *testing.T, s *served, cpu int) bool {
+// isPinned reports whether a thread of the server may run on the processor cpu only.
+func isPinned(t *testing.T, s *testServer, cpu int) bool {
 	t.Helper()
 	files, err := filepath.Glob("/proc/" + strconv.Itoa(s.cmd.Process.Pid) + "/task/*/status")
 	testkit.Must(t, err)
@@ -58,7 +58,7 @@ func until(t *testing.T, what string, done func() bool, try func()) {
 
 // startBursts starts a plain server that takes the requests of one caller for a burst however
 // slow this machine is, and returns a file of its mount. It keeps the test on its thread.
-func startBursts(t *testing.T) (s *served, fd int) {
+func startBursts(t *testing.T) (s *testServer, fd int) {
 	t.Helper()
 	if runtime.NumCPU() < 2 {
 		t.Skip("one processor")
@@ -78,9 +78,9 @@ func startBursts(t *testing.T) (s *served, fd int) {
 func TestReaderMovesNear(t *testing.T) {
 	s, fd := startBursts(t)
 	for _, cpu := range []int{0, 1, 0} {
-		until(t, "a reader moves to the caller", func() bool { return boundTo(t, s, cpu) }, func() { burstFrom(t, fd, cpu) })
+		until(t, "a reader moves to the caller", func() bool { return isPinned(t, s, cpu) }, func() { burstFrom(t, fd, cpu) })
 	}
-	until(t, "the reader leaves", func() bool { return !boundTo(t, s, 0) && !boundTo(t, s, 1) }, func() {
+	until(t, "the reader leaves", func() bool { return !isPinned(t, s, 0) && !isPinned(t, s, 1) }, func() {
 		testkit.Must(t, exec.Command("head", "-c", "1", s.path("fb")).Run())
 	})
 }
@@ -102,7 +102,7 @@ func TestBlockedInABurst(t *testing.T) {
 			t.Error(got)
 		}
 	}()
-	until(t, "a reader moves to the caller", func() bool { return boundTo(t, s, 0) }, func() { burstFrom(t, fd, 0) })
+	until(t, "a reader moves to the caller", func() bool { return isPinned(t, s, 0) }, func() { burstFrom(t, fd, 0) })
 	n, err := unix.Pread(hang, make([]byte, 1), 0)
 	if n != 1 || err != nil {
 		t.Errorf("the read that waited: %d, %v", n, err)

@@ -102,7 +102,7 @@ func (r *reader) run() {
 	c := r.conn
 	defer c.running.Done()
 	defer c.removeReader(r)
-	defer r.leave()
+	defer r.unpin()
 	inBurst := false
 	for {
 		if !c.beginWaiting(inBurst) {
@@ -111,7 +111,7 @@ func (r *reader) run() {
 		buf := c.takeBuffer()
 		in := (*buf)[alignment-int(unsafe.Sizeof(fuse.WriteIn{})):]
 		n, err := c.readRequest(in)
-		last := c.waiting.Add(-1) == 0
+		isLast := c.waiting.Add(-1) == 0 // no other reader waits
 		if c.taken.Add(1); c.awake.fd >= 0 {
 			c.wakeScaler()
 		}
@@ -133,7 +133,7 @@ func (r *reader) run() {
 		op := binary.NativeEndian.Uint32(in[4:])
 		forgets := op == opForget || op == opBatchForget
 		if !forgets {
-			inBurst = r.prepare(in[:n], op, last)
+			inBurst = r.prepare(in[:n], op, isLast)
 		}
 		r.answer(in[:n], op)
 		c.burst.answer()
@@ -152,8 +152,9 @@ func (r *reader) run() {
 // a sixth of the processor time of a removal.
 const forgetPause = time.Millisecond
 
-// prepare chooses the processor for a request. If isLast is set, no other reader waits, and
-// prepare starts one or wakes scale, which may. It reports whether there is a burst.
+// prepare chooses the processor for a request. isLast reports whether no other reader waits: then
+// prepare starts one, or wakes scale, which starts one if handlers block. prepare reports whether
+// there is a burst.
 func (r *reader) prepare(in []byte, op uint32, isLast bool) (inBurst bool) {
 	c := r.conn
 	isAwaited := op != opRelease

@@ -60,14 +60,14 @@ type inFlight struct {
 	spare       chan struct{} // for the next request
 }
 
-// begin notes a request. If own is set, hot answers the request, and begin returns the channel
+// begin notes a request. If isHot is set, hot answers the request, and begin returns the channel
 // that an INTERRUPT closes. Otherwise HandleRequest answers the request with a channel of its
 // own.
-func (f *inFlight) begin(unique uint64, own bool) <-chan struct{} {
+func (f *inFlight) begin(unique uint64, isHot bool) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unique, f.interrupted = unique, false
-	if own {
+	if isHot {
 		if f.spare == nil {
 			f.spare = make(chan struct{})
 		}
@@ -99,9 +99,9 @@ func (f *inFlight) interrupt(unique uint64) bool {
 	return true
 }
 
-// pending returns the number of the request, or 0 if there is none or it is interrupted. own
+// pending returns the number of the request, or 0 if there is none or it is interrupted. isHot
 // reports whether hot answers it.
-func (f *inFlight) pending() (unique uint64, own bool) {
+func (f *inFlight) pending() (unique uint64, isHot bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.interrupted {
@@ -295,10 +295,10 @@ func (c *Conn) interrupt(unique uint64) bool {
 // when the kernel sends no INTERRUPT any more.
 func (c *Conn) interruptAll() {
 	for _, f := range c.requests() {
-		unique, own := f.pending()
+		unique, isHot := f.pending()
 		switch {
 		case unique == 0:
-		case own:
+		case isHot:
 			f.interrupt(unique)
 		case c.interruptInHandleRequest(unique):
 			f.setInterrupted()

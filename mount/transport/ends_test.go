@@ -49,7 +49,7 @@ func TestServerOnOneProcessor(t *testing.T) {
 	}
 }
 
-// The same holds in a control group whose cpuset has one processor.
+// A server in a control group whose cpuset has one processor serves callers on all processors.
 func TestServerInACpuset(t *testing.T) {
 	lockThread(t)
 	var before unix.CPUSet
@@ -73,7 +73,7 @@ func newCpuset(t *testing.T) string {
 		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil || os.Mkdir(dir, 0o755) != nil {
 			continue
 		}
-		t.Cleanup(func() { // after the server's
+		t.Cleanup(func() { // runs after the cleanup that ends the server
 			testkit.Until(t, "the end of the control group's processes", func() bool { return !errors.Is(os.Remove(dir), unix.EBUSY) })
 		})
 		if mems, err := os.ReadFile(filepath.Join(root, "cpuset.mems")); err == nil { // v1 demands it
@@ -89,7 +89,7 @@ func newCpuset(t *testing.T) string {
 
 // askFromEachProcessor calls a server over io_uring from each processor. The caller must have
 // locked its thread.
-func askFromEachProcessor(t *testing.T, s *served) {
+func askFromEachProcessor(t *testing.T, s *testServer) {
 	t.Helper()
 	if !strings.HasPrefix(s.kind, string(IOUring)+" ") {
 		t.Errorf("served by %s", s.kind)
@@ -108,18 +108,18 @@ func askFromEachProcessor(t *testing.T, s *served) {
 // The server does not run while it gets no requests: during some interval none of its
 // threads has given up a processor.
 func TestNothingRunsAtRest(t *testing.T) {
-	kinds(t, "", func(t *testing.T, s *served) {
+	kinds(t, "", func(t *testing.T, s *testServer) {
 		_, err := os.ReadFile(s.path("fa"))
 		testkit.Must(t, err)
-		const looks = 20
-		for range looks {
+		const intervals = 20
+		for range intervals {
 			before := switches(t, s.cmd.Process.Pid)
 			time.Sleep(3 * time.Second)
 			if maps.Equal(before, switches(t, s.cmd.Process.Pid)) {
 				return
 			}
 		}
-		t.Errorf("threads ran in each of %d looks", looks)
+		t.Errorf("threads ran in each of %d intervals", intervals)
 	})
 }
 
@@ -154,7 +154,7 @@ func runtimeAffinity(t *testing.T, cpu int) {
 func TestEnds(t *testing.T) {
 	for _, way := range []string{"detach", "abort"} {
 		t.Run(way, func(t *testing.T) {
-			kinds(t, "", func(t *testing.T, s *served) {
+			kinds(t, "", func(t *testing.T, s *testServer) {
 				waiting := []*exec.Cmd{client(t, s.path("fhang1")), client(t, s.path("fhang2"))}
 				s.await("waiting", 2)
 				if way == "abort" {
@@ -186,7 +186,7 @@ const killRounds = 5
 // wait do not either.
 func TestKilledServer(t *testing.T) {
 	for range killRounds {
-		kinds(t, "", func(t *testing.T, s *served) {
+		kinds(t, "", func(t *testing.T, s *testServer) {
 			waiting := []*exec.Cmd{client(t, s.path("fhang1")), client(t, s.path("fhang2"))}
 			s.await("waiting", 2)
 			var stop atomic.Bool

@@ -64,8 +64,8 @@ func (e *entry) state() *entryState { return (*entryState)(unsafe.Pointer(&e.hea
 
 func (e *entry) header() *fuse.InHeader { return (*fuse.InHeader)(unsafe.Pointer(&e.headers[0])) }
 
-// submit writes a command about the entry: REGISTER the first time, COMMIT_AND_FETCH
-// with an answer.
+// submit writes a command about the entry: REGISTER, which gives the entry to the kernel, or
+// COMMIT_AND_FETCH, which passes on an answer.
 func (e *entry) submit(s *submission, cmd uint64, device, queue int) {
 	s.opcode, s.fd, s.off = opUringCmd, int32(device), cmd
 	s.cmd.qid = uint16(queue)

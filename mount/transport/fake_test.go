@@ -23,8 +23,8 @@ type fakeFS struct{ *testFS }
 func (fakeFS) SetLk(<-chan struct{}, *fuse.LkIn) fuse.Status  { return fuse.OK }
 func (fakeFS) SetLkw(<-chan struct{}, *fuse.LkIn) fuse.Status { return fuse.OK }
 
-// newFake serves a socket in place of the device, of a kernel that offers the given
-// capabilities, and returns the socket's other end.
+// newFake serves a socket instead of the device. The test acts as a kernel that offers the given
+// capabilities, at the socket's other end, which newFake returns.
 func newFake(t testing.TB, kind Kind, caps uint64) (*Conn, int) {
 	t.Helper()
 	in := fuse.InitIn{Major: 7, Minor: 40, Flags: uint32(caps) | 1<<30, Flags2: uint32(caps >> 32)}
@@ -114,8 +114,7 @@ func TestSmallRequests(t *testing.T) {
 	}
 }
 
-// wantsNoAnswer lists the requests to which the kernel expects no answer, or one only if they
-// fail.
+// wantsNoAnswer reports whether the kernel expects no answer to a request, or only an error.
 func wantsNoAnswer(op uint32) bool {
 	return op == opForget || op == opBatchForget || op == opInterrupt || op == opNotifyReply
 }

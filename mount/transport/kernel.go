@@ -16,8 +16,8 @@ import (
 // off by default. Tests change it.
 var enableFile = "/sys/module/fuse/parameters/enable_uring"
 
-// tested are the kernels that this package's tests ran on with io_uring.
-var tested = []string{"6.18.", "7.0.", "7.3."}
+// testedKernels are the kernels on which this package's tests ran with io_uring.
+var testedKernels = []string{"6.18.", "7.0.", "7.3."}
 
 // maxQueues is the largest number of processors that Suits accepts: each costs a thread.
 const maxQueues = 64
@@ -55,7 +55,7 @@ func Check() error {
 }
 
 func isTested(release string) bool {
-	for _, prefix := range tested {
+	for _, prefix := range testedKernels {
 		if strings.HasPrefix(release, prefix) {
 			return true
 		}
@@ -67,7 +67,7 @@ func isTested(release string) bool {
 func IsEnabled() (bool, error) {
 	b, err := os.ReadFile(enableFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, errors.New(unoffered + ": that takes Linux 6.14 or newer, built with it")
+		return false, errors.New(notOfferedText + ": that takes Linux 6.14 or newer, built with it")
 	}
 	if err != nil {
 		return false, fmt.Errorf("whether the kernel has FUSE over io_uring is not known: %w", err)
@@ -83,7 +83,7 @@ func Enable() error {
 	return nil
 }
 
-const unoffered = "the kernel does not offer FUSE over io_uring"
+const notOfferedText = "the kernel does not offer FUSE over io_uring"
 
 // notOffered says that the kernel does not offer FUSE over io_uring, and why if that is known.
 func notOffered() error {
@@ -92,9 +92,9 @@ func notOffered() error {
 	case err != nil:
 		return err
 	case !on:
-		return fmt.Errorf("%s: %s is N: as root, write Y to it", unoffered, enableFile)
+		return fmt.Errorf("%s: %s is N: as root, write Y to it", notOfferedText, enableFile)
 	}
-	return errors.New(unoffered)
+	return errors.New(notOfferedText)
 }
 
 // threadStatus returns the fields of /proc/TID/stat after the thread's name: its first field is

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The reasons for a kernel that has no FUSE over io_uring and for one that was not tested
-// differ. The first names the kernel that brought it.
+// The reason for a kernel without FUSE over io_uring differs from the reason for a kernel that was
+// not tested. It names the first kernel that has FUSE over io_uring.
 func TestKernelWithoutSwitch(t *testing.T) {
 	was := enableFile
 	t.Cleanup(func() { enableFile = was })

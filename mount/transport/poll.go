@@ -19,8 +19,8 @@ import (
 // and the connection ends with its last descriptor. So the waiting thread has its own table
 // of descriptors, without those of the connection and of its rings.
 func (c *Conn) AnswerPoll(top int) (err error) {
-	polling.Lock()
-	defer polling.Unlock()
+	pollMu.Lock()
+	defer pollMu.Unlock()
 	onNewThread(func() {
 		if err = os.NewSyscallError("unshare", c.unshareDescriptors()); err != nil {
 			return
@@ -38,12 +38,12 @@ func (c *Conn) AnswerPoll(top int) (err error) {
 	return err
 }
 
-// polling lets only one thread at a time have its own table of descriptors. Two such threads
+// pollMu lets only one thread at a time have its own table of descriptors. Two such threads
 // would keep each other's connection open.
-var polling sync.Mutex
+var pollMu sync.Mutex
 
 // unshareDescriptors gives the calling thread its own table of descriptors. In this table it
-// closes those of the connection and of its rings.
+// closes the descriptors of the connection and of its rings.
 func (c *Conn) unshareDescriptors() error {
 	c.mu.Lock() // no ring is created meanwhile
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *Conn) unshareDescriptors() error {
 }
 
 // onNewThread calls f on a thread that ends afterwards. It never uses the process's first
-// thread: Go's runtime would not end it, and /proc/self shows its descriptors.
+// thread: Go's runtime would not end that thread, and /proc/self shows its descriptors.
 func onNewThread(f func()) {
 	done := make(chan struct{})
 	go func() {

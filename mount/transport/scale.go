@@ -24,14 +24,14 @@ func (c *Conn) wakeScaler() {
 // bursts. It ticks only while requests come, so that an idle mount wakes no processor.
 func (c *Conn) scale() {
 	defer c.awake.close()
-	last, read := map[*worker]uint64{}, uint64(0) // how many requests workers and readers had taken
+	last, read := map[*worker]uint64{}, uint64(0) // how many requests workers and readers had taken at the last tick
 	for {
 		select {
 		case <-c.ended:
 			return
 		case <-c.wake:
 		}
-		for idle := 0; (idle < restAfter || c.awake.held) && !c.hasEnded(); idle++ {
+		for idle := 0; (idle < restAfter || c.awake.isOn) && !c.hasEnded(); idle++ {
 			time.Sleep(tick)
 			came, busy := c.grow(last)
 			alsoCame, alsoBusy := c.growReaders(&read)

@@ -54,7 +54,7 @@ type testFS struct {
 	release chan struct{}
 
 	lookups, forgets, interrupted, waiting, written, unmounted atomic.Int64
-	keep                                                       atomic.Bool // attributes and names may be cached
+	mayCache                                                   atomic.Bool // the kernel may cache attributes and names
 }
 
 func newTestFS() *testFS {
@@ -84,7 +84,7 @@ func (f *testFS) attr(id uint64, a *fuse.Attr) (timeout uint64) {
 	if id == fuse.FUSE_ROOT_ID {
 		a.Mode = fuse.S_IFDIR | 0o755
 	}
-	if f.keep.Load() {
+	if f.mayCache.Load() {
 		return 3600
 	}
 	return 0
@@ -168,7 +168,7 @@ func (f *testFS) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	return uint32(len(data)), fuse.OK
 }
 
-// SetLkw is one lock for all files.
+// SetLkw takes the lock, of which there is one for all files.
 func (f *testFS) SetLkw(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
 	for {
 		f.mu.Lock()
@@ -241,7 +241,7 @@ func serve(how string) error {
 		return err
 	}
 	fs := newTestFS()
-	fs.keep.Store(strings.Contains(words, "keep"))
+	fs.mayCache.Store(strings.Contains(words, "cache"))
 	if Kind(kind) == goFUSE {
 		return serveGoFUSE(device, fs)
 	}
@@ -263,6 +263,8 @@ func serve(how string) error {
 	return nil
 }
 
+// obey obeys the lines of standard input: each is a verb with an argument, or names a number of
+// fs to print.
 func obey(c *Conn, fs *testFS) {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
@@ -300,11 +302,11 @@ func mountAt(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/dev/fuse"), nil
 }
 
-// served is a mount that another process serves.
-type served struct {
+// testServer is a mount that another process serves.
+type testServer struct {
 	t     testing.TB
 	dir   string
-	kind  string // what it says of itself
+	kind  string // the kind of transport, and the reason for a fallback, as the server reports them
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	out   *bufio.Reader
@@ -312,7 +314,7 @@ type served struct {
 }
 
 // startServer starts a process that serves a mount; how is as for serve.
-func startServer(t testing.TB, how string) *served {
+func startServer(t testing.TB, how string) *testServer {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("root mounts without a helper")
@@ -320,7 +322,7 @@ func startServer(t testing.TB, how string) *served {
 	if strings.HasPrefix(how, string(IOUring)) {
 		childfs.HoldRings(t)
 	}
-	s := &served{t: t, dir: t.TempDir(), cmd: exec.Command("/proc/self/exe")}
+	s := &testServer{t: t, dir: t.TempDir(), cmd: exec.Command("/proc/self/exe")}
 	s.cmd.Env = append(os.Environ(), serveEnv+"="+how, serveEnv+"_DIR="+s.dir)
 	s.cmd.Stderr = os.Stderr
 	in, err := s.cmd.StdinPipe()
@@ -342,7 +344,7 @@ func startServer(t testing.TB, how string) *served {
 }
 
 // abort ends the connection, whatever the server does.
-func (s *served) abort() {
+func (s *testServer) abort() {
 	s.t.Helper()
 	dir := s.t.TempDir()
 	testkit.Must(s.t, unix.Mount("fusectl", dir, "fusectl", 0, ""))
@@ -350,7 +352,8 @@ func (s *served) abort() {
 	testkit.Must(s.t, os.WriteFile(filepath.Join(dir, strconv.Itoa(s.minor), "abort"), []byte("1"), 0))
 }
 
-func (s *served) line() string {
+// line returns the next line that the server prints.
+func (s *testServer) line() string {
 	s.t.Helper()
 	text, err := s.out.ReadString('\n')
 	if err != nil {
@@ -360,25 +363,25 @@ func (s *served) line() string {
 }
 
 // ask makes the server do something, or return a number.
-func (s *served) ask(verb string) string {
+func (s *testServer) ask(verb string) string {
 	s.t.Helper()
 	_, err := io.WriteString(s.in, verb+"\n")
 	testkit.Must(s.t, err)
 	return s.line()
 }
 
-// await returns when the server counts n.
-func (s *served) await(what string, n int) {
+// await returns when the server's count of something is n.
+func (s *testServer) await(what string, n int) {
 	s.t.Helper()
 	for s.ask(what) != strconv.Itoa(n) {
 		unix.Nanosleep(&unix.Timespec{Nsec: 2e6}, nil) //nolint:errcheck // asked again
 	}
 }
 
-func (s *served) path(name string) string { return filepath.Join(s.dir, name) }
+func (s *testServer) path(name string) string { return filepath.Join(s.dir, name) }
 
 // kinds runs a test on each kind of transport, with words for serve.
-func kinds(t *testing.T, words string, f func(t *testing.T, s *served)) {
+func kinds(t *testing.T, words string, f func(t *testing.T, s *testServer)) {
 	for _, kind := range []Kind{IOUring, Plain} {
 		t.Run(string(kind), func(t *testing.T) {
 			s := startServer(t, string(kind)+" "+words)
@@ -390,8 +393,8 @@ func kinds(t *testing.T, words string, f func(t *testing.T, s *served)) {
 	}
 }
 
-// client starts a process that reads a file, on one processor. It needs no other program
-// than those of every system.
+// client starts a process that reads a file, on one processor. It uses only programs that every
+// system has.
 func client(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("taskset", "-c", "0", "head", "-c", "1", path)

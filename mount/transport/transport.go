@@ -58,10 +58,10 @@ type Options struct {
 	Kind   Kind
 	Fuse   fuse.MountOptions // for the answer to INIT; also Logger and PanicHandler
 
-	// Tests set these: the kernel refuses the queues, and pauses of a burst may be as long as
-	// burstGap.
-	failRegister bool
-	burstGap     time.Duration
+	// Tests set the fields below.
+
+	failRegister bool          // the kernel refuses the queues
+	burstGap     time.Duration // the longest pause within a burst; 0: the constant burstGap
 }
 
 // Conn is one connection.
@@ -161,15 +161,15 @@ func (c *Conn) makeRings(start <-chan bool, registered chan<- error) (int, error
 	if err != nil {
 		return 0, err
 	}
-	made := make(chan error)
+	setUp := make(chan error)
 	for queue := range queues {
 		w := &worker{conn: c, queue: queue}
 		c.workers = append(c.workers, w)
 		c.running.Add(1)
-		go w.serveFirst(made, start, registered)
+		go w.serveFirst(setUp, start, registered)
 	}
 	for range queues {
-		if e := <-made; e != nil {
+		if e := <-setUp; e != nil {
 			err = e
 		}
 	}

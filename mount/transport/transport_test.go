@@ -17,7 +17,7 @@ import (
 
 // Reads, writes and absent names, from many threads, in pieces of all sizes.
 func TestReadsAndWrites(t *testing.T) {
-	kinds(t, "", func(t *testing.T, s *served) {
+	kinds(t, "", func(t *testing.T, s *testServer) {
 		var all sync.WaitGroup
 		for i := range 8 {
 			all.Go(func() {
@@ -62,7 +62,7 @@ func TestReadsAndWrites(t *testing.T) {
 
 // The kernel forgets what a notification took from it, and asks again.
 func TestNotifications(t *testing.T) {
-	kinds(t, "keep", func(t *testing.T, s *served) {
+	kinds(t, "cache", func(t *testing.T, s *testServer) {
 		for range 3 {
 			_, err := os.Stat(s.path("fa"))
 			testkit.Must(t, err)
@@ -87,7 +87,7 @@ func TestNotifications(t *testing.T) {
 // A caller that is killed interrupts its request, and ends: a READ, which this package
 // decodes, and a lock, which go-fuse does.
 func TestKilledCaller(t *testing.T) {
-	kinds(t, "", func(t *testing.T, s *served) {
+	kinds(t, "", func(t *testing.T, s *testServer) {
 		cmd := client(t, s.path("fhang"))
 		s.await("waiting", 1)
 		testkit.Must(t, cmd.Process.Kill())
@@ -113,7 +113,7 @@ func TestKilledCaller(t *testing.T) {
 // Handlers that wait do not keep other callers waiting, even if all callers are on one
 // processor whose queue had one thread. The waiting requests are answered in the end.
 func TestBlockedHandlers(t *testing.T) {
-	kinds(t, "", func(t *testing.T, s *served) {
+	kinds(t, "", func(t *testing.T, s *testServer) {
 		testkit.Must(t, exec.Command("taskset", "-c", "0", "head", "-c", "1", s.path("fa")).Run())
 		var waiting []*exec.Cmd
 		for range 9 {
@@ -132,18 +132,18 @@ func TestBlockedHandlers(t *testing.T) {
 	})
 }
 
-// As many callers wait for one lock on one processor as would fill its queue. The unlock comes
-// from the same processor.
+// An unlock is answered although it comes from a processor on which so many callers wait for the
+// lock that they would fill the processor's queue.
 func TestLockWaiters(t *testing.T) {
-	kinds(t, "", func(t *testing.T, s *served) {
+	kinds(t, "", func(t *testing.T, s *testServer) {
 		if _, err := exec.LookPath("flock"); err != nil {
 			t.Skip(err)
 		}
 		testkit.Must(t, exec.Command("taskset", "-c", "0", "head", "-c", "1", s.path("fa")).Run())
-		held := exec.Command("taskset", "-c", "0", "flock", s.path("fa"), "cat")
-		in, err := held.StdinPipe()
+		holder := exec.Command("taskset", "-c", "0", "flock", s.path("fa"), "cat")
+		in, err := holder.StdinPipe()
 		testkit.Must(t, err)
-		testkit.Must(t, held.Start())
+		testkit.Must(t, holder.Start())
 		for exec.Command("flock", "-n", s.path("fa"), "true").Run() == nil { //nolint:revive // until it is held
 		}
 		var waiting []*exec.Cmd
@@ -154,7 +154,7 @@ func TestLockWaiters(t *testing.T) {
 		}
 		s.await("waiting", len(waiting))
 		testkit.Must(t, in.Close())
-		testkit.Must(t, held.Wait())
+		testkit.Must(t, holder.Wait())
 		for _, cmd := range waiting {
 			if err := cmd.Wait(); err != nil {
 				t.Error(err)

@@ -18,8 +18,8 @@ const maxWorkers = 128
 // runs on, and a thread pinned there is woken without waking another processor.
 //
 // It has one entry only, and commits an answer before it takes the next request: the kernel
-// would give a second entry another request, which would then wait for the handler of the
-// first.
+// would give a second entry another request, which would then have to wait for the handler of
+// the first request.
 type worker struct {
 	inFlight
 	conn  *Conn
@@ -130,14 +130,14 @@ func (w *worker) serve() {
 	e.submit(w.ring.next(), cmdCommitAndFetch, w.conn.fd, w.queue)
 }
 
-// serveFirst serves a queue from the beginning of the connection. It sends to made whether
-// setUp failed. Then it waits for start: true tells it to register, a closed channel to end.
-// It sends to registered whether register failed.
-func (w *worker) serveFirst(made chan<- error, start <-chan bool, registered chan<- error) {
+// serveFirst serves a queue from the beginning of the connection. It sends the error of setUp, or
+// nil, to setUp. Then it waits for start: true tells it to register, a closed channel to end. It
+// sends the error of register, or nil, to registered.
+func (w *worker) serveFirst(setUp chan<- error, start <-chan bool, registered chan<- error) {
 	defer w.conn.running.Done()
 	defer w.close()
 	err := w.setUp()
-	made <- err
+	setUp <- err
 	if err != nil || !<-start {
 		return
 	}

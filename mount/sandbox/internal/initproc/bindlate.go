@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The init's side of roots that are granted while the command runs. The init keeps the whole
-// tree and a writable copy of the minimal root, and binds parts of the tree on request.
+// This file is the init's side of roots that are granted while the command runs. The init keeps
+// the whole tree and a writable copy of the minimal root, and binds parts of the tree on request.
 
 // lateAt is where the init keeps the whole tree.
 const lateAt = scratch + "/tree"
@@ -19,7 +19,7 @@ const lateAt = scratch + "/tree"
 type lateMounts struct {
 	tree int // the tree
 	root int // the minimal root, through a writable mount
-	// bound are the things shown later.
+	// bound are the mounts that the caller has asked for, by their paths inside.
 	bound map[string]*lateMount
 }
 
@@ -30,9 +30,9 @@ type lateMount struct {
 
 // createdName is a name in a directory.
 type createdName struct {
-	dir  int
-	name string
-	file bool
+	dir    int
+	name   string
+	isFile bool
 }
 
 // keepTree binds the tree in a directory that the command cannot enter, and keeps it.
@@ -108,14 +108,14 @@ func (k *lateMounts) bindOnce(from, at string) (again bool, err error) {
 	defer unix.Close(src)
 	file, err := isFile(src)
 	if err != nil {
-		return vanished(err), step(err, "look at %s in the tree", from)
+		return isVanished(err), step(err, "look at %s in the tree", from)
 	}
 	s := &lateMount{}
-	s.target, err = reach(at, file, openInside, func(parent int, at string, file bool) error { return k.create(parent, at, file, s) })
+	s.target, err = openOrCreate(at, file, openInside, func(parent int, at string, file bool) error { return k.create(parent, at, file, s) })
 	if err == nil {
 		// Not by open_tree: nested has forbidden the mount namespace that it would need.
 		err = step(unix.Mount(ownFD(src), ownFD(s.target), "", unix.MS_BIND, ""), "mount %s", at)
-		again = vanished(err)
+		again = isVanished(err)
 	}
 	if err != nil {
 		s.remove()
@@ -125,8 +125,8 @@ func (k *lateMounts) bindOnce(from, at string) (again bool, err error) {
 	return false, nil
 }
 
-// vanished reports whether an error means that a name found before is gone.
-func vanished(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) }
+// isVanished reports whether an error means that a name found before is gone.
+func isVanished(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) }
 
 func ownFD(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
@@ -144,8 +144,8 @@ func (k *lateMounts) create(parent int, at string, file bool, s *lateMount) erro
 	}
 	dir := "."
 	if here.Dev == root.Dev {
-		// A directory of the root's own file system is at its real path there: only the
-		// binds in /proc come from that file system, too.
+		// The directory lies on the minimal root's own file system, where it has the same path.
+		// (Apart from such directories, only the binds in /proc lie on that file system.)
 		parent, dir = k.root, filepath.Dir(at)
 	}
 	own, err := unix.Openat2(parent, dir, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS})
@@ -161,7 +161,7 @@ func (k *lateMounts) create(parent int, at string, file bool, s *lateMount) erro
 	return nil
 }
 
-// remove closes the place of the mount, and removes the names made for it unless they
+// remove closes the mount's target, and removes the names made for it unless they
 // have been filled since.
 func (s *lateMount) remove() {
 	if s.target > 0 {
@@ -169,7 +169,7 @@ func (s *lateMount) remove() {
 	}
 	for _, m := range slices.Backward(s.created) {
 		flags := unix.AT_REMOVEDIR
-		if m.file {
+		if m.isFile {
 			flags = 0
 		}
 		_ = unix.Unlinkat(m.dir, m.name, flags)
@@ -189,7 +189,7 @@ func (k *lateMounts) unbind(at string) error {
 	}
 	// A process with its working directory in the mount keeps it; the tree answers its calls.
 	err := unix.Unmount(ownFD(s.target), unix.MNT_DETACH)
-	if err != nil && !errors.Is(err, unix.EINVAL) { // nothing is mounted there any more
+	if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: nothing is mounted there any more
 		return step(err, "unmount %s", at)
 	}
 	delete(k.bound, at)

@@ -14,9 +14,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// streams opens the command's terminal and /dev/null inside, so that they have the right names
+// openStreams opens the command's terminal and /dev/null inside, so that they have the right names
 // there. It passes the master side of the terminal to the caller.
-func (p *initProc) streams() error {
+func (p *initProc) openStreams() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return step(err, "open %s", os.DevNull)
@@ -24,8 +24,8 @@ func (p *initProc) streams() error {
 	defer null.Close()
 	var slave *os.File
 	for i, kind := range p.conf.Streams {
-		if kind != passed {
-			// It replaces the host's /dev/null: the command must not hold a file of the host's
+		if kind != inherited {
+			// This /dev/null replaces the host's: the command must not hold a file of the host's
 			// mounts.
 			if err := unix.Dup3(int(null.Fd()), i, unix.O_CLOEXEC); err != nil {
 				return step(err, "take over stream %d", i)
@@ -65,9 +65,9 @@ func (p *initProc) openTerminal() (*os.File, error) {
 	return slave, step(passOut(terminalFile, int(master.Fd())), "hand the terminal out")
 }
 
-// command starts the command from this thread, in a process group of its own. step is the step
-// that failed.
-func (p *initProc) command() (pid int, step string, err error) {
+// startCommand starts the command from this thread, in a process group of its own. step is the
+// step that failed.
+func (p *initProc) startCommand() (pid int, step string, err error) {
 	attr := &syscall.ProcAttr{
 		Dir: p.conf.Dir, Env: p.conf.Env,
 		Sys: &syscall.SysProcAttr{Setpgid: true},
@@ -84,30 +84,30 @@ func (p *initProc) command() (pid int, step string, err error) {
 	path := p.conf.Program
 	if path == "" {
 		var err error
-		if path, err = look(p.conf.Args[0], p.conf.Env); err != nil {
+		if path, err = findProgram(p.conf.Args[0], p.conf.Env); err != nil {
 			return 0, stepCommand, err
 		}
 	}
 	if pid, err = syscall.ForkExec(path, p.conf.Args, attr); err != nil {
-		return 0, p.blame(path, err), err
+		return 0, p.failedStep(path, err), err
 	}
 	for i, f := range p.files {
 		f.Close()
 		if p.conf.Streams[i] == Terminal {
-			unix.Close(i) // a file that has got this number
+			unix.Close(i) // the /dev/null that openStreams has put there
 		}
 	}
 	var lim unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NPROC, &lim) == nil {
 		lim.Cur = lim.Max
-		_ = unix.Setrlimit(unix.RLIMIT_NPROC, &lim) // only for our own threads; see limits
+		_ = unix.Setrlimit(unix.RLIMIT_NPROC, &lim) // only for our own threads; see setLimits
 	}
 	return pid, "", nil
 }
 
-// blame finds the cause of a failed start: the error is the same for a missing working
-// directory, program and interpreter.
-func (p *initProc) blame(path string, err error) (step string) {
+// failedStep returns the step at which a start failed: the error is the same for a missing
+// working directory, program and interpreter.
+func (p *initProc) failedStep(path string, err error) (step string) {
 	fd, derr := unix.Open(p.conf.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if derr != nil {
 		return StepDir
@@ -123,8 +123,8 @@ func (p *initProc) blame(path string, err error) (step string) {
 	return stepCommand
 }
 
-// look finds a program inside, on the command's own PATH.
-func look(name string, env []string) (string, error) {
+// findProgram finds a program inside, on the command's own PATH.
+func findProgram(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
@@ -142,8 +142,8 @@ func look(name string, env []string) (string, error) {
 	return path, err
 }
 
-// listen obeys the caller's messages, and ends everything when the caller is gone.
-func (p *initProc) listen(pid int) {
+// serveCaller obeys the caller's messages, and ends everything when the caller is gone.
+func (p *initProc) serveCaller(pid int) {
 	for {
 		m, _, err := Receive(controlFD)
 		if err != nil {
@@ -208,10 +208,9 @@ func (p *initProc) end(code int) {
 	os.Exit(code)
 }
 
-// smallestRoom is the least free part of a file system that counts as not full:
-// 1/smallestRoom of its size. A program that found no room for a block of data leaves
-// less than that.
-const smallestRoom = 100
+// fullBelow says when a file system counts as full: when less than 1/fullBelow of its size is
+// free. A program that found no room for a block of data leaves less than that.
+const fullBelow = 100
 
 // isPrivateFull reports whether a private file system is full. It reports false if the file
 // system is not mounted, or does not answer.
@@ -221,6 +220,6 @@ func isPrivateFull() bool {
 		if unix.Statfs(dir, &st) != nil || st.Type != unix.TMPFS_MAGIC {
 			return false
 		}
-		return st.Bavail < st.Blocks/smallestRoom || st.Files > 0 && st.Ffree < st.Files/smallestRoom
+		return st.Bavail < st.Blocks/fullBelow || st.Files > 0 && st.Ffree < st.Files/fullBelow
 	})
 }

@@ -32,7 +32,7 @@ const SparePids = 64
 // cannot stop the init by a signal: as pid 1 the init gets only signals that it handles,
 // elsewhere package seccomp refuses the call. And it holds no descriptor of the init.
 func (p *initProc) confine() error {
-	if err := p.limits(); err != nil {
+	if err := p.setLimits(); err != nil {
 		return err
 	}
 	if pid := os.Getpid(); pid != 1 {
@@ -42,13 +42,14 @@ func (p *initProc) confine() error {
 	if err != nil {
 		return err
 	}
-	p.on("capabilities", "none in any set"+note)
+	p.noteOn("capabilities", "none in any set"+note)
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return step(err, "set no_new_privs")
 	}
-	p.on("no_new_privs", "set-uid programs gain nothing")
-	// Set both after the capabilities: dropping these clears both. Without a pid namespace the
-	// init must live on to end the command. It learns of its caller's end by the socket.
+	p.noteOn("no_new_privs", "set-uid programs gain nothing")
+	// The death signal and the dumpable attribute are set after the capabilities are dropped,
+	// because that clears both. Without a pid namespace the init gets no death signal: it must
+	// live on to end the command, and learns of its caller's end by the socket.
 	if os.Getpid() == 1 {
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			return step(err, "tie this process to its parent")
@@ -71,12 +72,12 @@ func (p *initProc) confine() error {
 	case what == "":
 		p.layers = append(p.layers, Layer{LandlockLayer, NotAvailable, missing})
 	default:
-		p.on(LandlockLayer, what)
+		p.noteOn(LandlockLayer, what)
 	}
 	// The command can trace only its own descendants. Landlock keeps tracers inside its
 	// domain; in a pid namespace the only other process is this one, which is not dumpable.
 	p.conf.Filter.Trace = what != "" || os.Getpid() == 1
-	if err := p.filter(); err != nil {
+	if err := p.installFilter(); err != nil {
 		return err
 	}
 	calls := "system calls that reach out of a sandbox; other architectures"
@@ -86,7 +87,7 @@ func (p *initProc) confine() error {
 	if p.conf.Filter.NoSetID {
 		calls += "; set-id files"
 	}
-	p.on("seccomp", calls)
+	p.noteOn("seccomp", calls)
 	return nil
 }
 
@@ -114,9 +115,9 @@ func limitTo(resource int, most uint64) error {
 	return unix.Setrlimit(resource, &unix.Rlimit{Cur: min(most, had.Cur), Max: most})
 }
 
-// filter installs the system call filter. If the command has the host's network, the init
+// installFilter installs the system call filter. If the command has the host's network, the init
 // makes the calls bind and listen for it.
-func (p *initProc) filter() error {
+func (p *initProc) installFilter() error {
 	const name = "listening"
 	p.conf.Filter.Binder = p.conf.Net
 	fd, err := seccomp.Install(p.conf.Filter)
@@ -128,7 +129,7 @@ func (p *initProc) filter() error {
 		if len(p.conf.Listen) > 0 {
 			what = fmt.Sprintf("on the ports %v only", p.conf.Listen)
 		}
-		p.on(name, what)
+		p.noteOn(name, what)
 		go seccomp.Serve(fd, p.conf.Listen)
 		return nil
 	// A program that confines rootsfs has installed such a filter already, or the kernel does
@@ -136,16 +137,16 @@ func (p *initProc) filter() error {
 	case p.conf.Net && len(p.conf.Listen) == 0 && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL)):
 		p.conf.Filter.Binder, p.conf.Filter.NoBind = false, true
 		_, err = seccomp.Install(p.conf.Filter)
-		p.on(name, "refused, and so is every address of a client's own choice")
+		p.noteOn(name, "refused, and so is every address of a client's own choice")
 	}
 	return err
 }
 
-// limits bounds the resources that the command can use up. The init needs threads of its
+// setLimits bounds the resources that the command can use up. The init needs threads of its
 // own when the command has used everything, so the hard limit is a little higher, and only the
 // init raises its soft limit to it. The hard limits that rootsfs was started with cannot be
 // raised here.
-func (p *initProc) limits() error {
+func (p *initProc) setLimits() error {
 	var had unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &had); err != nil {
 		return step(err, "ask for the limit of processes")
@@ -170,7 +171,7 @@ func (p *initProc) limits() error {
 	default:
 		limited += ", core dumps"
 	}
-	p.on("limits", limited)
+	p.noteOn("limits", limited)
 	return nil
 }
 

@@ -48,8 +48,8 @@ func (b *builder) makeSkeleton() error {
 
 // data returns the data of a file, which the caller may have passed in a file of its own.
 func (b *builder) data(f layout.File) ([]byte, error) {
-	fd, isPassed := b.files[f.Name()]
-	if !isPassed {
+	fd, hasFile := b.files[f.Name()]
+	if !hasFile {
 		return f.Data, nil
 	}
 	m := os.NewFile(uintptr(fd), f.At)
@@ -60,7 +60,7 @@ func (b *builder) data(f layout.File) ([]byte, error) {
 
 // write makes a file of the new root, and its directory.
 func (b *builder) write(path string, data []byte) error {
-	// A mount in the new root is never written to.
+	// RESOLVE_NO_XDEV: a mount in the new root is never written to.
 	fd, err := unix.Openat2(b.root, path[1:], &unix.OpenHow{
 		Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_CLOEXEC, Mode: 0o644,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
@@ -82,8 +82,9 @@ func (b *builder) write(path string, data []byte) error {
 	return step(err, "write %s", path)
 }
 
-// homeFiles writes the files of HOME, with the rights of the command: this thread is confined.
-func (p *initProc) homeFiles() error {
+// writeHomeFiles writes the files of HOME, with the rights of the command: this thread is
+// confined.
+func (p *initProc) writeHomeFiles() error {
 	if len(p.conf.HomeFiles) == 0 {
 		return nil
 	}
@@ -124,14 +125,14 @@ func readSmall(path string) ([]byte, error) {
 	return data[:max(n, 0)], err
 }
 
-// CloseOnExec marks every descriptor from first on to be closed by execve(2), so that
-// descriptors that this process has inherited unawares go no further.
+// CloseOnExec marks every descriptor from first on to be closed by execve(2), so that descriptors
+// that this process has inherited without knowing are not passed on.
 func CloseOnExec(first int) error {
 	err := unix.CloseRange(uint(first), ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
 		return err
 	}
-	// close_range(2) is of Linux 5.9, and the flag of Linux 5.11.
+	// Linux before 5.9 has no close_range(2), and before 5.11 not this flag.
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return err

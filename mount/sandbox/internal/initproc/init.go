@@ -41,7 +41,7 @@ const (
 	// FirstFD is the first of the descriptors that Config.Files names.
 	FirstFD = 5
 
-	// Self is the path of this program. Its name may by now belong to another file.
+	// Self is a path of this program's file, even if the file's name belongs to another by now.
 	Self = "/proc/self/exe"
 )
 
@@ -55,7 +55,7 @@ const exitFailed = 125
 func Env() []string {
 	env := []string{Variable + "=1", "GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=2", "GODEBUG=containermaxprocs=0"}
 	if race, ok := os.LookupEnv("GORACE"); ok {
-		env = append(env, "GORACE="+race) // or a binary of the race detector waits a second at its end
+		env = append(env, "GORACE="+race) // without it, a binary with the race detector waits a second at its end
 	}
 	return env
 }
@@ -65,8 +65,8 @@ func isInit() bool {
 	return ok
 }
 
-// An init's main stays on the main thread, which has the root of the mount namespace and
-// the bounding set, and is the parent of the command.
+// The main function of an init stays on the main thread. This thread has the root directory of
+// the mount namespace and the bounding set, and is the parent of the command.
 func init() {
 	if isInit() {
 		runtime.LockOSThread()
@@ -101,7 +101,7 @@ type initProc struct {
 	conf   Config
 	layers []Layer
 	files  [3]*os.File // the command's standard streams
-	late   *lateMounts // to show more of the tree later; nil: nothing is
+	late   *lateMounts // to show more of the tree later; nil: nothing is shown later
 }
 
 func (p *initProc) run() {
@@ -113,11 +113,11 @@ func (p *initProc) run() {
 		_ = Send(controlFD, Message{Kind: KindExited}) // otherwise the caller would see an init that failed
 		os.Exit(0)
 	}
-	if err := p.homeFiles(); err != nil {
+	if err := p.writeHomeFiles(); err != nil {
 		p.fail(StepConfine, err)
 	}
-	p.hold()
-	pid, step, err := p.command()
+	p.awaitRelease()
+	pid, step, err := p.startCommand()
 	if err != nil {
 		p.fail(step, err)
 	}
@@ -127,7 +127,7 @@ func (p *initProc) run() {
 	if p.conf.Layout != nil {
 		go refreshSystem(p.conf.Layout)
 	}
-	go p.listen(pid)
+	go p.serveCaller(pid)
 	p.reap(pid)
 }
 
@@ -150,8 +150,8 @@ func step(err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
 }
 
-// steps runs functions until one fails.
-func steps(all ...func() error) error {
+// runSteps runs functions until one fails.
+func runSteps(all ...func() error) error {
 	for _, f := range all {
 		if err := f(); err != nil {
 			return err
@@ -162,9 +162,9 @@ func steps(all ...func() error) error {
 
 // setUp does everything before the command.
 func (p *initProc) setUp() error {
-	p.on("descriptors", "none but the three standard streams, relayed")
-	p.on("environment", "what was asked for, and private places for HOME, TMPDIR and caches")
-	if err := steps(p.configure, p.prepareProcess, p.enterLevel, p.streams, p.sockets, p.network); err != nil {
+	p.noteOn("descriptors", "none but the three standard streams, relayed")
+	p.noteOn("environment", "what was asked for, and private places for HOME, TMPDIR and caches")
+	if err := runSteps(p.configure, p.prepareProcess, p.enterLevel, p.openStreams, p.makeSockets, p.passNetwork); err != nil {
 		return err
 	}
 	if !p.conf.Unconfined {
@@ -222,23 +222,23 @@ func (p *initProc) prepareProcess() error {
 	return nil
 }
 
-// enterLevel makes the command's surroundings.
+// enterLevel sets up the namespaces and the root directory of the command's level.
 func (p *initProc) enterLevel() error {
 	switch {
 	case p.conf.Layout != nil:
-		return p.namespaces()
+		return p.setUpNamespaces()
 	case p.conf.Bwrap:
-		return p.bubblewrap()
+		return p.setUpBubblewrap()
 	}
 	return step(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become a subreaper")
 }
 
-// namespaces sets up the namespaces of this process, and builds the root.
-func (p *initProc) namespaces() error {
-	p.on("namespaces", "user, mount, pid, ipc, uts")
+// setUpNamespaces sets up the namespaces of this process, and builds the root.
+func (p *initProc) setUpNamespaces() error {
+	p.noteOn("namespaces", "user, mount, pid, ipc, uts")
 	switch err := unix.Unshare(unix.CLONE_NEWCGROUP); {
 	case err == nil:
-		p.on("cgroup namespace", "")
+		p.noteOn("cgroup namespace", "")
 	case IsUnsupported(err), errors.Is(err, unix.ENOSPC) && p.conf.NoCgroups:
 		p.layers = append(p.layers, Layer{"cgroup namespace", NotAvailable, err.Error()})
 	default:
@@ -248,26 +248,26 @@ func (p *initProc) namespaces() error {
 		return step(err, "set the host name")
 	}
 	if !p.conf.Net {
-		if err := loopback(); err != nil {
+		if err := bringUpLoopback(); err != nil {
 			return err
 		}
 	}
-	p.networkNamespace()
+	p.noteNetwork()
 	b, err := buildRoot(p.conf.Layout, p.conf.Files)
 	if err != nil {
 		return err
 	}
 	p.late = b.late
-	p.on("minimal root", "read-only; /proc of its own, six devices")
-	p.unixSockets(b.socketsReachable)
+	p.noteOn("minimal root", "read-only; /proc of its own, six devices")
+	p.permitUnixSockets(b.socketsReachable)
 	return nil
 }
 
-// bubblewrap reports the layers that bwrap has made. If bwrap was run by root, the private
-// directories belong to root, so bubblewrap gives them to the command's uid.
-func (p *initProc) bubblewrap() error {
+// setUpBubblewrap reports the layers that bwrap has made. If bwrap was run by root, the private
+// directories belong to root, so setUpBubblewrap gives them to the command's uid.
+func (p *initProc) setUpBubblewrap() error {
 	if p.conf.SetID {
-		p.on("namespaces", "mount, pid, ipc, uts")
+		p.noteOn("namespaces", "mount, pid, ipc, uts")
 		for _, dir := range []string{layout.PrivateDir, layout.Home, layout.Runtime, "/run"} {
 			if dir == layout.Home && p.conf.KeptHome {
 				continue
@@ -277,20 +277,20 @@ func (p *initProc) bubblewrap() error {
 			}
 		}
 	} else {
-		p.on("namespaces", "user, mount, pid, ipc, uts")
+		p.noteOn("namespaces", "user, mount, pid, ipc, uts")
 	}
-	p.networkNamespace()
-	p.on("minimal root", "read-only, by bwrap")
+	p.noteNetwork()
+	p.noteOn("minimal root", "read-only, by bwrap")
 	return nil
 }
 
-// on reports that a layer of the confinement is in force.
-func (p *initProc) on(name, detail string) {
+// noteOn notes that a layer of the confinement is in force.
+func (p *initProc) noteOn(name, detail string) {
 	p.layers = append(p.layers, Layer{name, On, detail})
 }
 
-// hold waits until the caller releases the command.
-func (p *initProc) hold() {
+// awaitRelease waits until the caller releases the command.
+func (p *initProc) awaitRelease() {
 	if Send(controlFD, Message{Kind: KindReady}) != nil {
 		os.Exit(exitFailed) // the caller is gone
 	}

@@ -49,7 +49,7 @@ func (b *builder) mount(fd int, at string) error {
 	if err != nil {
 		return step(err, "look at %s", at)
 	}
-	target, err := reach(at, file, b.open, b.create)
+	target, err := openOrCreate(at, file, b.open, b.create)
 	if err != nil {
 		return err
 	}
@@ -60,21 +60,21 @@ func (b *builder) mount(fd int, at string) error {
 
 // mkdir makes a directory of the new root, if it is not there.
 func (b *builder) mkdir(path string) error {
-	fd, err := reach(path, false, b.open, b.create)
+	fd, err := openOrCreate(path, false, b.open, b.create)
 	if err != nil {
 		return err
 	}
 	return unix.Close(fd)
 }
 
-// reach opens a path. It calls create for missing names, in an open directory: for an
-// empty file or directory at the path, and for the directories on the way.
-func reach(at string, file bool, open func(path string) (int, error), create func(parent int, at string, file bool) error) (int, error) {
+// openOrCreate opens a path. If the path is missing, it creates an empty file or directory there,
+// and the missing directories above it, by calls of create in an open directory.
+func openOrCreate(at string, file bool, open func(path string) (int, error), create func(parent int, at string, file bool) error) (int, error) {
 	fd, err := open(at)
 	if !errors.Is(err, unix.ENOENT) || at == "/" {
 		return fd, step(err, "find %s", at)
 	}
-	parent, err := reach(filepath.Dir(at), false, open, create)
+	parent, err := openOrCreate(filepath.Dir(at), false, open, create)
 	if err != nil {
 		return -1, err
 	}
@@ -119,7 +119,7 @@ func clone(dirfd int, path string, attrs uint64) (int, error) {
 	return fd, nil
 }
 
-// rebind shows a directory or file of the new root at another place of it.
+// rebind shows a directory or file of the new root at another path in it.
 func (b *builder) rebind(from, at string, attrs uint64) error {
 	src, err := b.open(from)
 	if err != nil {
@@ -160,7 +160,7 @@ func (b *builder) mountHost(m layout.Bind) error {
 // mountOverlay shows a directory of the host by a read-only overlay. The kernel refuses one
 // for a directory with a mount in it: the files under that mount would show.
 func (b *builder) mountOverlay(m layout.Bind) error {
-	// There must be two layers. The other one is empty.
+	// An overlay needs two layers. The second one is an empty directory.
 	lower := strings.NewReplacer(`\`, `\\`, ":", `\:`).Replace(m.From) + ":" + ownFD(b.root) + emptyDir
 	fd, err := newFS("overlay", readOnlyAttrs, "lowerdir", lower, "xino", "auto")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// loopback brings up the one interface of a new network namespace.
-func loopback() error {
+// bringUpLoopback brings up the one interface of a new network namespace.
+func bringUpLoopback() error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return step(err, "open a socket")
@@ -26,13 +26,13 @@ func loopback() error {
 	return step(unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req), "bring the loopback interface up")
 }
 
-// networkNamespace notes the network that the command has, and permits listing the
-// interfaces if it is its own.
-func (p *initProc) networkNamespace() {
+// noteNetwork notes the network that the command has, and permits listing the interfaces if the
+// network is the command's own.
+func (p *initProc) noteNetwork() {
 	if p.conf.Net {
 		p.layers = append(p.layers, Layer{"network namespace", Off, "the host's network"})
 	} else {
-		p.on("network namespace", "a loopback interface only")
+		p.noteOn("network namespace", "a loopback interface only")
 		p.conf.Filter.Interfaces = true
 	}
 }
@@ -55,13 +55,13 @@ var networkSockets = []struct {
 
 const listenerSocket = "listener"
 
-// networkSocketsMax is how many network sockets one packet passes to the caller (SCM_MAX_FD is
+// maxNetworkSockets is how many network sockets one packet passes to the caller (SCM_MAX_FD is
 // 253).
-const networkSocketsMax = 128
+const maxNetworkSockets = 128
 
-// network passes the sockets of this namespace to the caller, which serves them before it
+// passNetwork passes the sockets of this namespace to the caller, which serves them before it
 // releases the command.
-func (p *initProc) network() error {
+func (p *initProc) passNetwork() error {
 	if !p.conf.OpenNetwork {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (p *initProc) network() error {
 				return step(err, "open a socket for the network")
 			}
 			names, fds = append(names, s.name), append(fds, fd)
-			if len(fds) == networkSocketsMax {
+			if len(fds) == maxNetworkSockets {
 				if err := send(); err != nil {
 					return err
 				}
@@ -100,7 +100,7 @@ func (p *initProc) network() error {
 			return err
 		}
 	}
-	p.on("network", "approved hosts only")
+	p.noteOn("network", "approved hosts only")
 	return nil
 }
 
@@ -109,9 +109,9 @@ func passOut(name string, fd int) error {
 	return Send(controlFD, Message{Kind: KindFile, Name: name}, fd)
 }
 
-// unixSockets permits sockets of the unix family if they can reach only the command's own files
-// and names. reachable is the reason why they can reach other files.
-func (p *initProc) unixSockets(reachable error) {
+// permitUnixSockets permits sockets of the unix family if they can reach only the command's own
+// files and names. reachable is the reason why they can reach other files; nil: they cannot.
+func (p *initProc) permitUnixSockets(reachable error) {
 	const name = "unix sockets"
 	why := ""
 	switch {
@@ -131,17 +131,17 @@ func (p *initProc) unixSockets(reachable error) {
 	if p.conf.Net {
 		// The init makes the calls of bind, and makes none for these sockets: see package
 		// seccomp. Landlock refuses the abstract names of other processes.
-		p.on(name, "to granted sockets and in pairs; none can be bound, as they have names in the host's network")
+		p.noteOn(name, "to granted sockets and in pairs; none can be bound, as they have names in the host's network")
 	} else {
-		p.on(name, "among its own processes; none of the host's can be reached")
+		p.noteOn(name, "among its own processes; none of the host's can be reached")
 	}
 }
 
 // SocketBacklog is how many connections may wait at a granted socket.
 const SocketBacklog = 64
 
-// sockets makes the granted sockets inside and passes them to the caller.
-func (p *initProc) sockets() error {
+// makeSockets makes the granted sockets inside and passes them to the caller.
+func (p *initProc) makeSockets() error {
 	if len(p.conf.Sockets) == 0 {
 		return nil
 	}

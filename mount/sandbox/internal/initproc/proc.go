@@ -30,8 +30,8 @@ var shares = map[string]string{
 	"fs/inotify/max_user_instances": "max_inotify_instances", "fs/inotify/max_user_watches": "max_inotify_watches",
 }
 
-// sharePart divides the user's limits: the command gets one part in sharePart.
-const sharePart = 4
+// shareDivisor divides the user's limits: the command gets 1/shareDivisor of each.
+const shareDivisor = 4
 
 // nestedLimits are the counters of namespaces that may be made below this one.
 var nestedLimits = []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"}
@@ -123,7 +123,7 @@ func (b *builder) share(limit string, all []byte) ([]byte, error) {
 	if err != nil {
 		return all, nil // the resource has no bound
 	}
-	part := strconv.Itoa(max(n/sharePart, 1))
+	part := strconv.Itoa(max(n/shareDivisor, 1))
 	if err := PutFile(b.limits, limit, part); Exhausted(err) != "" {
 		return nil, step(err, "set %s", limit)
 	} else if err != nil {
@@ -179,16 +179,16 @@ func (b *builder) makeMasks() error {
 
 // mask hides one entry of /proc.
 func (b *builder) mask(proc int, e os.DirEntry) error {
-	name, over := e.Name(), emptyFile
+	name, cover := e.Name(), emptyFile
 	switch {
 	case name == "sys":
 		return b.rebind(sysDir, "/proc/"+name, hidingAttrs)
 	case e.IsDir():
-		over = emptyDir
+		cover = emptyDir
 	case e.Type()&os.ModeSymlink != 0: // hide its target
-		return b.rebind(over, "/proc/"+name, hidingAttrs)
+		return b.rebind(cover, "/proc/"+name, hidingAttrs)
 	}
-	// There are some thirty, so with one call each.
-	err := unix.Mount(ownFD(b.root)+over, ownFD(proc)+"/"+name, "", unix.MS_BIND, "")
+	// One call for each entry, because there are some thirty.
+	err := unix.Mount(ownFD(b.root)+cover, ownFD(proc)+"/"+name, "", unix.MS_BIND, "")
 	return step(err, "hide /proc/%s", name)
 }

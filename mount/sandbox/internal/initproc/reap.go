@@ -14,8 +14,8 @@ import (
 // Nap is the time between two searches for processes that are still ending.
 const Nap = time.Millisecond
 
-// rounds bounds how often killAll searches for processes that it has not stopped yet.
-const rounds = 20
+// maxRounds bounds how often killAll searches for processes that it has not stopped yet.
+const maxRounds = 20
 
 // killAll kills the processes that find returns. It stops all of them before it kills the
 // first: then none can fork any more, and the stopped ones still count for the limit of
@@ -23,7 +23,7 @@ const rounds = 20
 // ahead (measured: for a minute).
 func killAll(find func() []int) {
 	stopped := map[int]bool{}
-	for range rounds {
+	for range maxRounds {
 		before := len(stopped)
 		for _, pid := range find() {
 			stopped[pid] = true
@@ -52,19 +52,19 @@ func End(find func() []int) {
 
 // Descendants returns the pids of a process's children, and of theirs.
 func Descendants(of int) []int {
-	by := byParent()
-	all := slices.Clone(by[of])
+	children := childrenByParent()
+	all := slices.Clone(children[of])
 	for i := 0; i < len(all); i++ {
-		all = append(all, by[all[i]]...)
+		all = append(all, children[all[i]]...)
 	}
 	return all
 }
 
-// byParent maps the pid of each parent to the pids of its children. It reads each
-// process's own file: /proc/PID/task/TID/children leaves some out when others end
-// meanwhile (proc(5)). While the machine has no descriptors or memory left it waits: a
-// process that it cannot see would be taken for ended.
-func byParent() map[int][]int {
+// childrenByParent maps the pid of each parent to the pids of its children. It reads each
+// process's own file: /proc/PID/task/TID/children leaves some children out when others end
+// meanwhile (proc(5)). It waits while the machine has no descriptors or memory left: a process
+// whose file it cannot read would be taken for ended.
+func childrenByParent() map[int][]int {
 	for {
 		all, err := readParents()
 		if Exhausted(err) == "" {

@@ -29,9 +29,9 @@ const (
 	emptyFile = scratch + "/none"
 	// sysDir is where the copies of sysctls are.
 	sysDir = scratch + "/sys"
-	// treeAt is the mountpoint, while its directories are bound, of a tree that the caller has
-	// opened. It is in the host's root, which is later unmounted with all mounts in it. (A
-	// separate unmount takes a while.)
+	// treeAt is where a tree that the caller has opened is mounted while its directories are
+	// bound. The mount lies in the host's root, and is unmounted together with that. (A separate
+	// unmount would take a while.)
 	treeAt = "/usr"
 )
 
@@ -64,9 +64,9 @@ func buildRoot(l *layout.Layout, files map[string]int) (*builder, error) {
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return nil, step(err, "mount the new root")
 	}
-	// Files are copied from the host into the new root before the tree's directories may
-	// hide it.
-	return b, steps(b.mountDevpts, b.mountProc, b.makeSkeleton, b.mountPrivateFS, b.bindHost, b.bindRoots, b.pivotRoot, b.sealRoot, b.forbidNested)
+	// Files are copied from the host into the new root before the mount at treeAt hides a
+	// directory of the host.
+	return b, runSteps(b.mountDevpts, b.mountProc, b.makeSkeleton, b.mountPrivateFS, b.bindHost, b.bindRoots, b.pivotRoot, b.sealRoot, b.forbidNested)
 }
 
 // mountPrivateFS mounts the file system that the command can fill.
@@ -116,7 +116,7 @@ func (b *builder) bindHost() error {
 			return err
 		}
 	}
-	for _, m := range b.layout.Places {
+	for _, m := range b.layout.PrivateBinds {
 		if err := b.rebind(m.From, m.To, bindAttrs); err != nil {
 			return err
 		}
@@ -199,7 +199,7 @@ func (b *builder) bindTree(from, at string) error {
 		}
 		err = b.mount(fd, at)
 		unix.Close(fd)
-		if !vanished(err) || try == bindTries {
+		if !isVanished(err) || try == bindTries {
 			return err
 		}
 	}

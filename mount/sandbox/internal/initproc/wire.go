@@ -66,9 +66,9 @@ type Stream string
 
 // The kinds of streams.
 const (
-	passed   Stream = "" // the init's own
-	Null     Stream = "null"
-	Terminal Stream = "terminal"
+	inherited Stream = "" // the stream that the init was started with
+	Null      Stream = "null"
+	Terminal  Stream = "terminal"
 )
 
 // State is the state of a layer.
@@ -115,7 +115,7 @@ const (
 	KindFailed  = "failed"  // nothing was started; has the reason
 	KindStopped = "stopped" // a signal has stopped the command
 	KindExited  = "exited"  // the command has ended; has the status
-	KindDone    = "done"    // the answer to bind, or Error
+	KindDone    = "done"    // the answer to bind; has the error if bind failed
 	KindRelease = "release" // start the command
 	KindSignal  = "signal"
 	KindBind    = "bind"
@@ -143,8 +143,8 @@ const (
 // maxMessage bounds a packet. Messages with layers are far smaller.
 const maxMessage = 64 << 10
 
-// maxPassed bounds the descriptors of a packet (SCM_MAX_FD of the kernel).
-const maxPassed = 253
+// maxDescriptors bounds the descriptors of a packet (SCM_MAX_FD of the kernel).
+const maxDescriptors = 253
 
 // Send writes one packet, with descriptors.
 func Send(sock int, m Message, fds ...int) error {
@@ -164,11 +164,11 @@ func Send(sock int, m Message, fds ...int) error {
 	}
 }
 
-// Receive waits for one packet and the descriptors that came with it; io.EOF
-// when the other side is gone.
+// Receive waits for one packet and the descriptors that came with it. It returns io.EOF when the
+// other side is gone.
 func Receive(sock int) (Message, []int, error) {
 	var m Message
-	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*maxPassed))
+	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*maxDescriptors))
 	for {
 		n, oobn, flags, _, err := unix.Recvmsg(sock, buf, oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
@@ -181,7 +181,7 @@ func Receive(sock int) (Message, []int, error) {
 		case n == 0:
 			return m, nil, io.EOF
 		case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
-			return m, nil, fmt.Errorf("a message has more than %d bytes or %d descriptors", maxMessage, maxPassed)
+			return m, nil, fmt.Errorf("a message has more than %d bytes or %d descriptors", maxMessage, maxDescriptors)
 		}
 		var fds []int
 		if parts, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil && len(parts) == 1 {

@@ -104,10 +104,10 @@ func Scoped() bool {
 }
 
 // Restrict confines the calling thread, and all processes started from it, to the rules as
-// far as this kernel can. done names what the kernel restricts. Without Landlock, done is ""
-// and missing says why. Rules.Spare is relative to the descriptor tree. no_new_privs must be
-// set.
-func Restrict(r Rules, tree int) (done, missing string, err error) {
+// far as this kernel can. restricted names what the kernel restricts. Without Landlock,
+// restricted is "" and missing says why. Rules.Spare is relative to the descriptor tree.
+// no_new_privs must be set.
+func Restrict(r Rules, tree int) (restricted, missing string, err error) {
 	abi, missing, err := ABI()
 	if err != nil || abi == 0 {
 		return "", missing, err
@@ -177,7 +177,7 @@ func addRule(set, dir int, path string, rights uint64) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		rights &= fileRights // the kernel refuses the others on a file
 	}
-	if rights == 0 { // none that this kernel has, and it refuses an empty rule
+	if rights == 0 { // this kernel has none of the rights, and refuses an empty rule
 		return nil
 	}
 	if err := ll.LandlockAddPathBeneathRule(set, &ll.PathBeneathAttr{AllowedAccess: rights, ParentFd: fd}, 0); err != nil {

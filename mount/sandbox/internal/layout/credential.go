@@ -15,8 +15,8 @@ import (
 )
 
 // The machine's settings of some programs may hold credentials, such as the token of a
-// registry. They are looked for in these files and directories of /etc, and in files of the
-// system's directories. A file that seems to hold one is not shown.
+// registry. These files and directories of /etc, and files of the system's directories, are
+// searched for credentials. A file that seems to hold one is not shown.
 var (
 	settingsFiles = []string{"gitconfig", "npmrc", "pip.conf", "wgetrc", "profile", "bashrc", "bash.bashrc"}
 	settingsDirs  = []string{"maven", "profile.d", "skel"}
@@ -100,8 +100,8 @@ func Hidden() (etc, system []string) {
 }
 
 var (
-	// assigned matches a value that is assigned to a name like a credential's.
-	assigned = sync.OnceValue(func() *regexp.Regexp {
+	// assignment matches a value that is assigned to a name like that of a credential.
+	assignment = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?i)(?:_auth|_pwd|_pat|password|passwd|passphrase|token|secret|api_?key|access_?key|"auth")["']?(?:\[\])?\s*[=:>]\s*["']?([^\s"'<;]+)`)
 	})
 	// credential matches text that has the form of a credential: a URL with a user in it,
@@ -151,12 +151,12 @@ func isCredential(text string) bool {
 			continue
 		}
 		if i+1 < len(lines) {
-			line += "\n" + lines[i+1] // it may have the value of an XML element
+			line += "\n" + lines[i+1] // the next line may have the value of an XML element
 		}
 		if credential().MatchString(line) {
 			return true
 		}
-		for _, m := range assigned().FindAllStringSubmatch(line, -1) {
+		for _, m := range assignment().FindAllStringSubmatch(line, -1) {
 			if !noValue().MatchString(m[1]) {
 				return true
 			}

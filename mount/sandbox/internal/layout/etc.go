@@ -99,19 +99,19 @@ func (l *Layout) addEtc(o *Spec) {
 	settings := findSettings()
 	for _, n := range etcFiles {
 		if path := "/etc/" + n; !slices.Contains(settings.hidden, path) && !(o.Trust != nil && slices.Contains(bundles, path)) {
-			l.copy(path)
+			l.addCopy(path)
 		}
 	}
 	for _, path := range settings.files {
-		l.copy(path)
+		l.addCopy(path)
 	}
 	for _, path := range settings.links {
 		l.Dirs = append(l.Dirs, filepath.Dir(path))
-		l.link(path)
+		l.addLink(path)
 	}
 	l.Masks = settings.masked
 	if o.Net {
-		l.copy("/etc/resolv.conf")
+		l.addCopy("/etc/resolv.conf")
 	}
 	l.Files = append(l.Files, File{"/etc/hosts", o.hosts()})
 	if o.ResolvConf != nil {
@@ -128,8 +128,8 @@ func (l *Layout) addEtc(o *Spec) {
 	}
 }
 
-// copy adds a copy of the host's file at the same path, if there is a regular file.
-func (l *Layout) copy(path string) {
+// addCopy adds a copy of the host's file at the same path, if there is a regular file.
+func (l *Layout) addCopy(path string) {
 	from, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return

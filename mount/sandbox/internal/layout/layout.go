@@ -80,10 +80,9 @@ type Spec struct {
 	ResolvConf   []byte // for a network of the command's own; nil: there is no such network
 	Trust        *Trust // nil: the machine's authorities alone
 	TmpSize      int64  // bytes of the private file system
-	// Group is the directory of the command's own control group, "" if there is none. GroupOne
-	// says that the group is of version 1.
-	Group    string
-	GroupOne bool
+	// Group is the directory of the command's own control group, "" if there is none.
+	Group     string
+	GroupIsV1 bool // Group is of version 1
 }
 
 // Bind is one directory or file of the host that appears inside.
@@ -96,8 +95,8 @@ type Bind struct {
 	System   bool // a system directory, shown by an overlay
 }
 
-// TreeFile, and File of a bind, name descriptors that the caller has opened because only the
-// caller may.
+// TreeFile, like File of a bind, names a descriptor that the caller has opened because only the
+// caller may open it.
 const TreeFile = "tree"
 
 // File names the descriptor that the caller has opened for the bind.
@@ -109,7 +108,7 @@ type Link struct{ At, Target string }
 // File is a file that is written into the minimal root.
 type File struct {
 	At   string
-	Data []byte // nil: the caller has opened a file with it, see Name
+	Data []byte // nil: the caller has opened a file with the data, see Name
 }
 
 // Name names the descriptor of the file with the data, if the caller has opened one.
@@ -129,10 +128,10 @@ type Layout struct {
 	Files []File
 	// Copies has small files that are copied if they exist and can be read. The host replaces
 	// such files by renaming, so a bind mount would not show their changes either.
-	Copies []Copy
-	Binds  []Bind
-	Masks  []string // files in Binds that an empty file replaces
-	Places []Bind   // binds of directories in PrivateDir, such as /tmp
+	Copies       []Copy
+	Binds        []Bind
+	Masks        []string // files in Binds that an empty file replaces
+	PrivateBinds []Bind   // binds of directories in PrivateDir, such as /tmp
 	// TreeFrom is the path of the tree, which the caller may have opened (TreeFile).
 	TreeFrom string
 	FlatAt   string // "": each root appears at its own path
@@ -147,7 +146,7 @@ type Layout struct {
 func New(o *Spec) (*Layout, error) {
 	l := &Layout{TmpSize: o.TmpSize, TreeFrom: o.Tree, FlatAt: o.FlatAt}
 	for _, dir := range SystemDirs {
-		l.system(dir)
+		l.addSystemDir(dir)
 	}
 	l.Dirs = append(l.Dirs, "/etc", "/var", "/run")
 	for _, path := range Devices {
@@ -160,38 +159,37 @@ func New(o *Spec) (*Layout, error) {
 	l.addEtc(o)
 	if o.FlatAt == "" {
 		l.Spare = o.Spare
-		l.roots(o.Roots, o.Links)
+		l.addRoots(o.Roots, o.Links)
 	}
-	l.private(o)
+	l.addPrivate(o)
 	for _, p := range o.Interpreters {
-		if err := l.interpreter(o, p); err != nil {
+		if err := l.addInterpreter(o, p); err != nil {
 			return nil, err
 		}
 	}
 	return l, nil
 }
 
-// system shows one of the host's system directories, or the link that stands
-// for it.
-func (l *Layout) system(dir string) {
+// addSystemDir adds one of the host's system directories, or the link at its path.
+func (l *Layout) addSystemDir(dir string) {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return
 	}
 	if info.Mode()&os.ModeSymlink != 0 {
-		l.link(dir)
+		l.addLink(dir)
 		return
 	}
 	l.Binds = append(l.Binds, Bind{From: dir, To: dir, System: true})
 }
 
-// addSys shows the parts of /sys that exist.
+// addSys adds the parts of /sys that exist.
 func (l *Layout) addSys(o *Spec) {
 	for _, dir := range SysDirs {
 		l.Binds = append(l.Binds, Bind{From: dir, To: dir, Kernel: true, Optional: true})
 	}
 	at := groupDir
-	if o.GroupOne {
+	if o.GroupIsV1 {
 		at += "/memory"
 	}
 	if o.Group != "" {
@@ -199,8 +197,8 @@ func (l *Layout) addSys(o *Spec) {
 	}
 }
 
-// link repeats a link of the host's.
-func (l *Layout) link(at string) {
+// addLink adds a link with the path and the target of one of the host's.
+func (l *Layout) addLink(at string) {
 	if target, err := os.Readlink(at); err == nil {
 		l.Links = append(l.Links, Link{at, target})
 	}
@@ -212,12 +210,12 @@ func topEntries() []os.DirEntry {
 	if err != nil {
 		return nil
 	}
-	return slices.DeleteFunc(entries, func(e os.DirEntry) bool { return uses("/" + e.Name()) })
+	return slices.DeleteFunc(entries, func(e os.DirEntry) bool { return isUsed("/" + e.Name()) })
 }
 
-// uses reports whether the minimal root has a top-level directory, or an entry in it. Such a
+// isUsed reports whether the minimal root has a top-level directory, or an entry in it. Such a
 // directory of the tree would hide, for example, /nix/store.
-func uses(top string) bool {
+func isUsed(top string) bool {
 	return slices.Contains(ownDirs, top) || slices.ContainsFunc(SystemDirs, func(dir string) bool { return names.Under(dir, top) })
 }
 
@@ -233,15 +231,15 @@ func TopDirs() []string {
 	return tops
 }
 
-// roots places the roots, and links that lead to them, at their own paths.
-func (l *Layout) roots(roots, links []string) {
+// addRoots adds the roots, and links that lead to them, at their own paths.
+func (l *Layout) addRoots(roots, links []string) {
 	for _, e := range topEntries() {
 		p := "/" + e.Name()
 		if e.IsDir() {
 			l.Dirs = append(l.Dirs, p)
 			l.Tops = append(l.Tops, p)
 		} else if e.Type()&os.ModeSymlink != 0 {
-			l.link(p) // a path through it (/data, which leads to /mnt/data) means the same inside
+			l.addLink(p) // a path through the link (/data, which leads to /mnt/data) means the same inside
 		}
 	}
 	for _, dir := range treeDirs {
@@ -255,7 +253,7 @@ func (l *Layout) roots(roots, links []string) {
 			l.Nested = append(l.Nested, r)
 		}
 	}
-	slices.Sort(l.Nested) // an outer one is bound before what lies in it
+	slices.Sort(l.Nested) // an outer root is bound before those in it
 	l.Nested = slices.Compact(l.Nested)
 }
 
@@ -278,23 +276,23 @@ func tmpTops(roots, links []string) []string {
 	return slices.Compact(tops)
 }
 
-// private places the command's private directories.
-func (l *Layout) private(o *Spec) {
-	l.Places = []Bind{{From: shm, To: "/dev/shm", Write: true}, {From: Tmp, To: "/tmp", Write: true}}
+// addPrivate adds the command's private directories.
+func (l *Layout) addPrivate(o *Spec) {
+	l.PrivateBinds = []Bind{{From: shm, To: "/dev/shm", Write: true}, {From: Tmp, To: "/tmp", Write: true}}
 	if !slices.Contains(l.Tops, "/run") {
-		l.Places = append(l.Places, Bind{From: Run, To: "/run", Write: true})
+		l.PrivateBinds = append(l.PrivateBinds, Bind{From: Run, To: "/run", Write: true})
 	}
 	if !slices.Contains(l.Tops, "/var") {
 		l.Links = append(l.Links, Link{"/var/run", "/run"})
-		l.Places = append(l.Places, Bind{From: varTmp, To: "/var/tmp", Write: true})
+		l.PrivateBinds = append(l.PrivateBinds, Bind{From: varTmp, To: "/var/tmp", Write: true})
 	}
 	if o.KeptHome != "" {
 		l.Binds = append(l.Binds, Bind{From: o.KeptHome, To: o.HomeAt, Write: true})
 	}
 }
 
-// interpreter shows one more installation at its own path.
-func (l *Layout) interpreter(o *Spec, p string) error {
+// addInterpreter adds one more installation at its own path.
+func (l *Layout) addInterpreter(o *Spec, p string) error {
 	below := func(dir string) bool { return names.Under(p, dir) }
 	switch {
 	case l.inSystem(p):
@@ -331,7 +329,7 @@ func (l *Layout) Rules() landlock.Rules {
 			r.Sockets = append(r.Sockets, dir)
 		}
 	}
-	for _, b := range slices.Concat(l.Places, l.Binds) {
+	for _, b := range slices.Concat(l.PrivateBinds, l.Binds) {
 		if b.Write {
 			r.Write = append(r.Write, b.To)
 		}
@@ -351,25 +349,25 @@ func (l *Layout) Rules() landlock.Rules {
 	return r
 }
 
-// procShown are the entries of /proc, besides those of processes, that programs
+// shownProcEntries are the entries of /proc, besides those of processes, that programs
 // read to learn about the machine. All other entries are hidden: they belong to the host
 // (kcore, keys, kallsyms, sysrq-trigger, scsi, acpi and entries of drivers), and root can
 // write to some of them.
-var procShown = []string{
+var shownProcEntries = []string{
 	"self", "thread-self", "mounts", "net", "cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "cgroups", "devices", "pressure", "vmstat", "swaps",
 }
 
-// procWorst are entries that act on the machine, or show its memory.
-var procWorst = []string{"sysrq-trigger", "kcore", "kmsg", "kmem"}
+// dangerousProcEntries are entries that act on the machine, or show its memory.
+var dangerousProcEntries = []string{"sysrq-trigger", "kcore", "kmsg", "kmem"}
 
 // HidesProc reports whether an entry of /proc is hidden.
 func HidesProc(e os.DirEntry) bool {
 	name := e.Name()
-	if name[0] >= '0' && name[0] <= '9' || slices.Contains(procShown, name) {
+	if name[0] >= '0' && name[0] <= '9' || slices.Contains(shownProcEntries, name) {
 		return false
 	}
 	// An entry without rights for others is closed to any uid inside. The most dangerous
-	// ones are hidden nevertheless.
+	// entries are hidden nevertheless.
 	info, err := e.Info()
-	return err != nil || info.Mode()&0o007 != 0 || slices.Contains(procWorst, name)
+	return err != nil || info.Mode()&0o007 != 0 || slices.Contains(dangerousProcEntries, name)
 }

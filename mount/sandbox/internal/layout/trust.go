@@ -12,7 +12,7 @@ import (
 // Trust is a certificate authority that the command trusts besides the machine's.
 type Trust struct {
 	PEM []byte
-	// Hash is the name, without its number, by which OpenSSL finds it in a directory.
+	// Hash is the name, without its number, by which OpenSSL finds the authority in a directory.
 	Hash string
 	// Files are further files of certificates, by their paths inside.
 	Files []File
@@ -21,9 +21,9 @@ type Trust struct {
 const (
 	// TrustDir has the files of a Trust.
 	TrustDir = "/etc/ssl/rootsfs"
-	// TrustBundle has the machine's authorities and that of the Trust.
+	// TrustBundle has the machine's authorities and the authority of the Trust.
 	TrustBundle = TrustDir + "/bundle.pem"
-	// TrustAuthority has that of the Trust alone.
+	// TrustAuthority has the authority of the Trust alone.
 	TrustAuthority = TrustDir + "/authority.pem"
 	// TrustJava is TrustBundle in the form that Java reads, if the Trust has it among its Files.
 	TrustJava = TrustDir + "/java.p12"
@@ -42,8 +42,8 @@ var bundles = []string{
 	"/etc/ssl/certs/ca-bundle.crt", // NixOS
 }
 
-// trustDirs are directories of etcDirs that are made anew with a Trust. Those of hashedDirs have
-// links by which OpenSSL finds a single authority.
+// trustDirs are directories of etcDirs that are made anew with a Trust. The directories of
+// hashedDirs have links by which OpenSSL finds a single authority.
 var (
 	trustDirs  = []string{"/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/ca-trust", "/etc/pki/tls/certs"}
 	hashedDirs = []string{"/etc/ssl/certs", "/etc/pki/tls/certs"}
@@ -56,13 +56,13 @@ const (
 	maxTrustEntries = 4096
 )
 
-// addTrust shows the machine's authorities with one more among them: in files at every place
-// at which a distribution has them, and in directories of OpenSSL.
+// addTrust adds the machine's authorities with the authority of a Trust among them: in files at
+// every path at which a distribution has them, and in directories of OpenSSL.
 func (l *Layout) addTrust(t *Trust) {
 	l.Dirs = append(l.Dirs, TrustDir)
 	l.Files = append(l.Files, File{TrustBundle, slices.Concat(MachineBundle(), t.PEM)}, File{TrustAuthority, t.PEM})
 	l.Files = append(l.Files, t.Files...)
-	dirs := map[string]string{} // of trustDirs, by their paths: the directory of trustDirs that a link leads to
+	dirs := map[string]string{} // each of trustDirs, with the one to which it leads if it is a link, else itself
 	for _, dir := range trustDirs {
 		dirs[dir] = dir
 		if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir && slices.Contains(trustDirs, real) {
@@ -72,10 +72,10 @@ func (l *Layout) addTrust(t *Trust) {
 	}
 	own := map[string]string{} // links to the files above
 	for _, path := range bundles {
-		own[through(dirs, path)] = TrustBundle
+		own[resolveDir(dirs, path)] = TrustBundle
 	}
 	for _, dir := range hashedDirs {
-		own[through(dirs, dir+"/"+t.Hash+".0")] = TrustAuthority
+		own[resolveDir(dirs, dir+"/"+t.Hash+".0")] = TrustAuthority
 	}
 	for at, target := range own {
 		l.Dirs = append(l.Dirs, filepath.Dir(at))
@@ -84,14 +84,13 @@ func (l *Layout) addTrust(t *Trust) {
 	count := 0
 	for _, dir := range trustDirs {
 		if dirs[dir] == dir {
-			l.repeat(dir, own, &count)
+			l.addCopyOfDir(dir, own, &count)
 		}
 	}
 }
 
-// through returns a path with the directories of trustDirs that are links replaced by their
-// targets.
-func through(dirs map[string]string, path string) string {
+// resolveDir returns a path in which a directory of trustDirs is replaced by its target in dirs.
+func resolveDir(dirs map[string]string, path string) string {
 	for dir, real := range dirs {
 		if rest, ok := strings.CutPrefix(path, dir+"/"); ok {
 			return real + "/" + rest
@@ -100,8 +99,9 @@ func through(dirs map[string]string, path string) string {
 	return path
 }
 
-// repeat makes a directory like one of the machine's, except for the entries of own.
-func (l *Layout) repeat(dir string, own map[string]string, count *int) {
+// addCopyOfDir adds a directory with the entries of one of the machine's, except for the entries
+// of own. count counts the entries of all directories.
+func (l *Layout) addCopyOfDir(dir string, own map[string]string, count *int) {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return

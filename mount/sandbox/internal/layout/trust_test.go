@@ -9,7 +9,7 @@ import (
 
 // A directory of authorities is copied with its links, directories and files, except for a file
 // that not everybody may read, because everybody may read the copy.
-func TestRepeat(t *testing.T) {
+func TestAddCopyOfDir(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"public.pem": 0o644, "own.key": 0o640, "replaced.crt": 0o644, "sub/more.pem": 0o444} {
 		at := filepath.Join(dir, name)
@@ -29,7 +29,7 @@ func TestRepeat(t *testing.T) {
 	}
 	for _, at := range []string{dir, link} {
 		var l Layout
-		l.repeat(at, map[string]string{at + "/replaced.crt": TrustBundle}, new(int))
+		l.addCopyOfDir(at, map[string]string{at + "/replaced.crt": TrustBundle}, new(int))
 		if want := []Copy{{dir + "/public.pem", at + "/public.pem"}, {dir + "/sub/more.pem", at + "/sub/more.pem"}}; !slices.Equal(l.Copies, want) {
 			t.Errorf("copies are %+v", l.Copies)
 		}
@@ -42,20 +42,20 @@ func TestRepeat(t *testing.T) {
 	}
 	var l Layout
 	full := maxTrustEntries
-	l.repeat(dir, nil, &full)
+	l.addCopyOfDir(dir, nil, &full)
 	if len(l.Copies)+len(l.Links)+len(l.Dirs) != 0 {
 		t.Errorf("too many entries: %+v", l)
 	}
 }
 
 // On Fedora a directory of authorities is a link to another one.
-func TestThrough(t *testing.T) {
+func TestResolveDir(t *testing.T) {
 	dirs := map[string]string{"/etc/ssl/certs": "/etc/pki/tls/certs", "/etc/pki/tls/certs": "/etc/pki/tls/certs"}
 	for path, want := range map[string]string{
 		"/etc/ssl/certs/ca-certificates.crt": "/etc/pki/tls/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt": "/etc/pki/tls/certs/ca-bundle.crt",
 		"/etc/ssl/cert.pem": "/etc/ssl/cert.pem",
 	} {
-		if got := through(dirs, path); got != want {
+		if got := resolveDir(dirs, path); got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 // has tables of names instead, and no way to say that one half of an argument
 // is to be ignored.)
 //
-// A call that is not refused is permitted, with one exception: system calls that are
-// newer than this program do not exist.
+// A call that is not refused is permitted, with one exception: system calls that are newer than
+// this program get ENOSYS, as if they did not exist.
 
 // Offsets in struct seccomp_data (linux/seccomp.h): nr, arch, then, after the
 // instruction pointer, six arguments of 64 bits. Both architectures here are
@@ -67,13 +67,13 @@ var refused = map[uint32]unix.Errno{
 	unix.SYS_ADD_KEY: unix.EPERM, unix.SYS_REQUEST_KEY: unix.EPERM, unix.SYS_KEYCTL: unix.EPERM,
 	// Ways around this filter: a ring makes system calls that it never sees.
 	unix.SYS_IO_URING_SETUP: unix.ENOSYS, unix.SYS_IO_URING_ENTER: unix.ENOSYS, unix.SYS_IO_URING_REGISTER: unix.ENOSYS,
-	// Its flags lie in memory, where no filter sees them; libraries fall back
+	// The flags of clone3 lie in memory, where no filter sees them; libraries fall back
 	// to clone.
 	unix.SYS_CLONE3: unix.ENOSYS,
 	// Much code of the kernel, for tracing and emulation.
 	unix.SYS_BPF: unix.EPERM, unix.SYS_PERF_EVENT_OPEN: unix.EPERM, unix.SYS_USERFAULTFD: unix.EPERM, unix.SYS_LOOKUP_DCOOKIE: unix.EPERM,
 	unix.SYS_FANOTIFY_INIT: unix.EPERM, unix.SYS_VHANGUP: unix.EPERM,
-	// The machine's.
+	// Calls that change the whole machine.
 	unix.SYS_KEXEC_LOAD: unix.EPERM, unix.SYS_KEXEC_FILE_LOAD: unix.EPERM, unix.SYS_INIT_MODULE: unix.EPERM, unix.SYS_FINIT_MODULE: unix.EPERM,
 	unix.SYS_DELETE_MODULE: unix.EPERM, unix.SYS_REBOOT: unix.EPERM, unix.SYS_SWAPON: unix.EPERM, unix.SYS_SWAPOFF: unix.EPERM,
 	unix.SYS_QUOTACTL: unix.EPERM, unix.SYS_QUOTACTL_FD: unix.EPERM, unix.SYS_ACCT: unix.EPERM, unix.SYS_NFSSERVCTL: unix.EPERM,
@@ -102,13 +102,13 @@ func program(w Wants) ([]bpf.RawInstruction, error) {
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: dataArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: filterArch, SkipTrue: 1},
-		bpf.RetConstant{Val: kill}, // the numbers below mean other calls there
+		bpf.RetConstant{Val: kill}, // on another architecture the numbers below mean other calls
 		bpf.LoadAbsolute{Off: dataNr, Size: 4},
 		// The numbers of x32 have bit 30 set, so they are greater, too.
 		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: lastCall, SkipFalse: 1},
 		bpf.RetConstant{Val: refuse(unix.ENOSYS)},
 	}
-	calls := judged(w)
+	calls := filteredCalls(w)
 	// Sorted, for the same program every time.
 	for _, nr := range slices.Sorted(maps.Keys(calls)) {
 		// A body returns, so nothing runs on into the next one.
@@ -124,15 +124,15 @@ func always(verdict uint32) []bpf.Instruction {
 	return []bpf.Instruction{bpf.RetConstant{Val: verdict}}
 }
 
-// judged returns the calls that are not simply allowed, by their numbers.
-func judged(w Wants) map[uint32][]bpf.Instruction {
+// filteredCalls returns the bodies of the calls that are not simply allowed, by their numbers.
+func filteredCalls(w Wants) map[uint32][]bpf.Instruction {
 	ioctls := []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCCONS}
 	if w.Init != 0 {
 		ioctls = append(ioctls, ownerIoctls...)
 	}
 	calls := map[uint32][]bpf.Instruction{
-		unix.SYS_CLONE:      flagged(0, nsFlags),
-		unix.SYS_UNSHARE:    flagged(0, nsFlags|unix.CLONE_NEWTIME),
+		unix.SYS_CLONE:      refuseBits(0, nsFlags),
+		unix.SYS_UNSHARE:    refuseBits(0, nsFlags|unix.CLONE_NEWTIME),
 		unix.SYS_SOCKET:     socket(w),
 		unix.SYS_SOCKETPAIR: socketpair(w),
 		unix.SYS_SETSOCKOPT: portRange(),
@@ -173,9 +173,9 @@ func judged(w Wants) map[uint32][]bpf.Instruction {
 	return calls
 }
 
-// flagged refuses a call one of whose arguments has one of the bits. All these flags are in the
-// low half. The kernel ignores (clone, modes) or refuses (unshare) flags in the high half.
-func flagged(arg, bits uint32) []bpf.Instruction {
+// refuseBits refuses a call if an argument has one of the bits. It looks only at the low half of
+// the argument: the kernel ignores (clone, modes) or refuses (unshare) bits in the high half.
+func refuseBits(arg, bits uint32) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(arg), Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: bits, SkipFalse: 1},
@@ -193,14 +193,14 @@ const setID = unix.S_ISUID | unix.S_ISGID
 func setIDCalls() map[uint32][]bpf.Instruction {
 	return map[uint32][]bpf.Instruction{
 		unix.SYS_FCHMOD: modeIn(1), unix.SYS_FCHMODAT: modeIn(2), unix.SYS_FCHMODAT2: modeIn(2), unix.SYS_MKNODAT: modeIn(2), unix.SYS_OPENAT: createIn(2),
-		// Its mode lies in memory, where no filter sees it; programs fall back to
+		// The mode of openat2 lies in memory, where no filter sees it; programs fall back to
 		// openat, as on older kernels.
 		unix.SYS_OPENAT2: always(refuse(unix.ENOSYS)),
 	}
 }
 
 // modeIn refuses a mode with set-id bits in an argument.
-func modeIn(arg uint32) []bpf.Instruction { return flagged(arg, setID) }
+func modeIn(arg uint32) []bpf.Instruction { return refuseBits(arg, setID) }
 
 // createIn refuses a mode with bits of setID in the argument after flags that make a file.
 // Without such flags that argument is arbitrary.
@@ -245,10 +245,10 @@ func require(arg, mask, otherwise uint32, values ...uint32) []bpf.Instruction {
 	return append(p, bpf.RetConstant{Val: otherwise})
 }
 
-// allBits is the mask of an argument whose whole low half counts.
+// allBits is the mask of an argument whose low half counts completely.
 const allBits = 0xffffffff
 
-// among gives one verdict if an argument is one of the values, and another one if it is not.
+// among gives the verdict if an argument is one of the values, and other if it is not.
 func among(arg, other, verdict uint32, values ...uint32) []bpf.Instruction {
 	return append(require(arg, allBits, other, values...), always(verdict)...)
 }

@@ -78,7 +78,7 @@ func notifyIoctl(fd int, request uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
-// call makes one call for its caller.
+// call makes the call of a notification for its caller, or refuses it.
 func (b *binder) call(n *notification) error {
 	sock, err := descriptorOf(int(n.pid), int(int32(n.args[0])))
 	if err != nil {
@@ -109,13 +109,13 @@ func (b *binder) call(n *notification) error {
 // bind binds to a permitted port, or to one that the kernel chooses. A client gets such a port
 // in any case, and cannot listen on it.
 func (b *binder) bind(sock int, addr []byte) error {
-	if err := isInet(sock); err != nil {
+	if err := checkInet(sock); err != nil {
 		return err
 	}
 	if len(addr) < 4 {
 		return unix.EINVAL
 	}
-	// struct sockaddr_in and sockaddr_in6 have the port at the same place.
+	// struct sockaddr_in and sockaddr_in6 have the port at the same offset.
 	if port := binary.BigEndian.Uint16(addr[2:]); port != 0 && !slices.Contains(b.ports, port) {
 		return unix.EACCES
 	}
@@ -129,7 +129,7 @@ func (b *binder) bind(sock int, addr []byte) error {
 // listen listens on a permitted port. An unbound socket is refused, because the kernel
 // would choose a port.
 func (b *binder) listen(sock, backlog int) error {
-	if err := isInet(sock); err != nil {
+	if err := checkInet(sock); err != nil {
 		return err
 	}
 	at, err := unix.Getsockname(sock)
@@ -149,8 +149,8 @@ func (b *binder) listen(sock, backlog int) error {
 	return unix.Listen(sock, backlog)
 }
 
-// isInet refuses sockets of any family but TCP's and UDP's.
-func isInet(sock int) error {
+// checkInet refuses sockets of families other than IPv4 and IPv6.
+func checkInet(sock int) error {
 	switch domain, err := unix.GetsockoptInt(sock, unix.SOL_SOCKET, unix.SO_DOMAIN); {
 	case err != nil:
 		return err
@@ -163,7 +163,7 @@ func isInet(sock int) error {
 // descriptorOf copies a descriptor of a thread.
 func descriptorOf(tid, fd int) (int, error) {
 	pidfd, err := unix.PidfdOpen(tid, unix.PIDFD_THREAD)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.9: of the process
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.9 a pidfd refers to a process
 		text, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 		_, after, _ := strings.Cut(string(text), "\nTgid:")
 		line, _, _ := strings.Cut(after, "\n")

@@ -10,22 +10,22 @@ import (
 )
 
 // Without a pid namespace the kernel does not protect the init from the processes that it
-// has started. Landlock keeps signals inside the domain, but the init's main thread is in
-// it (its other threads are not). A stopped init would neither end anything nor pass a
+// has started. Landlock keeps signals inside its domain, but the init's main thread is in the
+// domain (the other threads are not). A stopped init would neither end anything nor pass a
 // signal on.
 
 // signals returns the calls by which a process could send the init a signal, or join its
-// process group and then send signals to the whole group. pid is the init's process id there.
+// process group and then send signals to the whole group. pid is the init's process id.
 func signals(pid uint32) map[uint32][]bpf.Instruction {
-	toIt := func(arg uint32, more ...uint32) []bpf.Instruction {
+	refuseInit := func(arg uint32, more ...uint32) []bpf.Instruction {
 		return among(arg, allow, refuse(unix.EPERM), slices.Concat([]uint32{pid}, more)...)
 	}
 	const everybody = 0xffffffff // -1
 	return map[uint32][]bpf.Instruction{
-		unix.SYS_KILL:    toIt(0, -pid, everybody), // pid 0 is safe: no process joins the init's process group
-		unix.SYS_SETPGID: toIt(1),
-		unix.SYS_TKILL:   toIt(0), unix.SYS_TGKILL: toIt(1),
-		unix.SYS_RT_SIGQUEUEINFO: toIt(0), unix.SYS_RT_TGSIGQUEUEINFO: toIt(1),
+		unix.SYS_KILL:    refuseInit(0, -pid, everybody), // pid 0 is safe: no process joins the init's process group
+		unix.SYS_SETPGID: refuseInit(1),
+		unix.SYS_TKILL:   refuseInit(0), unix.SYS_TGKILL: refuseInit(1),
+		unix.SYS_RT_SIGQUEUEINFO: refuseInit(0), unix.SYS_RT_TGSIGQUEUEINFO: refuseInit(1),
 		// A filter cannot read which process a descriptor refers to. Libraries fall back to
 		// kill.
 		unix.SYS_PIDFD_SEND_SIGNAL: always(refuse(unix.ENOSYS)),

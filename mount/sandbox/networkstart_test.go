@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// The command is started when its network is served, also one in which nothing can be reached:
-// otherwise what it looks for first would be refused unseen.
+// The command is started only after its network is served, even if nothing can be reached in the
+// network. Otherwise the kernel would refuse the command's first connections, and nobody would
+// see which hosts it looked for.
 func TestNetworkIsServedFirst(t *testing.T) {
 	atLevels(t, []Level{Namespaces, Bubblewrap}, func(t *testing.T, level Level) {
 		for _, offline := range []bool{false, true} {
