@@ -235,7 +235,7 @@ func (o *rangeWrite) write(h *beneath.Handle, data []byte) error {
 	n := int64(len(data))
 	switch {
 	case o.how.Append:
-		unlock, err := o.t.growing(o.ctx, o.l, h.FD(), n, o.how.Room)
+		unlock, err := o.t.admitGrowth(o.ctx, o.l, h.FD(), n, o.how.Room)
 		if err != nil {
 			return err
 		}

@@ -155,7 +155,7 @@ func TestLentFile(t *testing.T) {
 func TestNoUpdateLost(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("n", "0")
-		steps := full(200, 5000)
+		steps := shortOrSoak(200, 5000)
 		var opening sync.Mutex // openers exclude each other as programs do
 		var wg sync.WaitGroup
 		for range 2 {
