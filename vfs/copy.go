@@ -184,7 +184,7 @@ func (t *Tree) openFollowed(ctx context.Context, c guard.Caller, p guard.Path) (
 		return followed(ctx, l, p, true, func(q guard.Path) (opened, error) {
 			h, info, _, err := openTarget(l, q)
 			if err == nil {
-				err = h.Hold()
+				err = h.KeepOrClose()
 			}
 			if err != nil {
 				return opened{}, err

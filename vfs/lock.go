@@ -85,7 +85,7 @@ func (f *File) openForLocks(l *guard.Lease, fd int, c guard.Caller) (*File, erro
 		if err = openErr; err != nil {
 			continue
 		}
-		if err := again.Hold(); err != nil {
+		if err := again.KeepOrClose(); err != nil {
 			return nil, err
 		}
 		own := newFile(f.t, l, again, f.at, c, mode, room)

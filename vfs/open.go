@@ -178,7 +178,7 @@ func openExpected(l *guard.Lease, d beneath.Dir, at At, base string, flags int) 
 		h, info, err = beneath.OpenFile(l, d, base, flags&sourceFlags)
 	}
 	if err == nil {
-		err = h.Hold()
+		err = h.KeepOrClose()
 	}
 	if err != nil {
 		if info, serr := beneath.StatIn(d, base); serr == nil && walk.Visible(l, &info) != nil {
@@ -232,7 +232,7 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 		// Without O_TRUNC: truncate does that, once the trash has kept the file.
 		again, err := f.h.Reopen(l, flags&sourceFlags)
 		if err == nil {
-			err = again.Hold()
+			err = again.KeepOrClose()
 		}
 		if err == nil && flags&unix.O_TRUNC != 0 {
 			if err = f.t.truncate(ctx, l, &again, f.at.Path.Rel()); err != nil {

@@ -395,7 +395,7 @@ func (p *replacement) copyAttributes(old *Info) error {
 	hasACL := false
 	if list, err := beneath.Listxattr(src.FD()); err == nil {
 		for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
-			if name == "" || xattrAllowed(p.l, name, true) != nil {
+			if name == "" || checkXattr(p.l, name, true) != nil {
 				continue
 			}
 			hasACL = hasACL || name == acl

@@ -88,7 +88,7 @@ func (a *applyRun) drop(ctx context.Context) error {
 // batch prepares changes, and applies each.
 func (a *applyRun) batch(ctx context.Context, batch []*apply.Change) error {
 	_, err := asStager(ctx, a.t, names.OpApply, a.root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
-		return struct{}{}, 0, e.Ready(ctx, l, batch)
+		return struct{}{}, 0, e.Prepare(ctx, l, batch)
 	})
 	defer func() {
 		for _, c := range batch {
@@ -105,7 +105,7 @@ func (a *applyRun) batch(ctx context.Context, batch []*apply.Change) error {
 		if err = cmp.Or(err, ctx.Err()); err != nil || a.isEnded {
 			return err
 		}
-		if !c.StaysFor(a.leftIn[c.Path.Raw()]) {
+		if !c.LeaveRemoval(a.leftIn[c.Path.Raw()]) {
 			_, err = asStager(ctx, a.t, names.OpApply, a.root, c.Path.Raw(), func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
 				n, err := e.Apply(ctx, l, c)
 				return struct{}{}, n, errors.Join(err, e.Release(ctx, l, c))

@@ -149,7 +149,7 @@ func (t *Tree) StageUndo(ctx context.Context, root guard.RootName, to string, dr
 		}
 		l.Notes().Remark(fmt.Sprintf("the stage is as at checkpoint %d", u.To.Number))
 		out = undoneOf(&u)
-		e.MarkSeen(ctx, l, out.Changes)
+		e.MarkUndoOutput(ctx, l, out.Changes)
 		return out, 0, nil
 	})
 }
@@ -161,7 +161,7 @@ func undoneOf(u *beneath.Undone) StageUndone {
 		switch {
 		case !c.Before:
 			class = StageNew
-		case !c.Behind:
+		case !c.After:
 			class = StageRemoved
 		}
 		out.Changes = append(out.Changes, StageChange{Path: names.Foreign(c.Path), Class: class})

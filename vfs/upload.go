@@ -95,9 +95,9 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 // directory d, if MaxKept allows that. After an error the prepared file is dropped.
 func (u *Upload) keep(l *guard.Lease, d beneath.Dir) error {
 	h := u.s.Handle()
-	err := h.Hold()
+	err := h.KeepOrClose()
 	if err != nil {
-		u.s.Changeable = beneath.Changeable{} // Hold has closed it
+		u.s.Changeable = beneath.Changeable{} // KeepOrClose has closed it
 	} else if u.s.HasTemp() {
 		u.dir, err = beneath.Dup(d)
 	}

@@ -48,11 +48,11 @@ func (a *applier) recover(pl draft.Placing) error {
 	if err != nil {
 		return beneath.IgnoreAbsent(err)
 	}
-	p := placement{applier: *a, c: &Change{Path: names.Foreign(pl.Path)}, d: d, base: base, made: pl.New}
+	p := placement{applier: *a, c: &Change{Path: names.Foreign(pl.Path)}, d: d, base: base, newBase: pl.New}
 	switch at := beneath.BaseOf(&temp); {
 	case pl.Making:
 		return p.unmake(pl.Temp)
-	case isFile(&at, &pl.New):
+	case isSameFile(&at, &pl.New):
 		return p.dropNew(pl) // not exchanged, or exchanged back
 	case isUnchanged(&at, &pl.Old) && !p.isUsed(pl.Temp, &pl.Old):
 		return p.retire(pl.Temp, &temp)
@@ -80,12 +80,14 @@ func (p *placement) recordLeft(pl draft.Placing) error {
 	return nil
 }
 
-// isFile reports whether two bases are of one file.
-func isFile(a, b *draft.Base) bool { return a.Kind == b.Kind && a.Ino == b.Ino && a.Birth == b.Birth }
+// isSameFile reports whether two bases describe one file.
+func isSameFile(a, b *draft.Base) bool {
+	return a.Kind == b.Kind && a.Ino == b.Ino && a.Birth == b.Birth
+}
 
 // isUnchanged reports whether a file is unchanged, apart from its names.
 func isUnchanged(now, then *draft.Base) bool {
-	return isFile(now, then) && now.Mode == then.Mode && (now.Kind == draft.Dir || now.Size == then.Size && now.Mtime == then.Mtime)
+	return isSameFile(now, then) && now.Mode == then.Mode && (now.Kind == draft.Dir || now.Size == then.Size && now.Mtime == then.Mtime)
 }
 
 // restore gives the owner's file its path again. At the path, there is now the new file or none.
@@ -97,7 +99,7 @@ func (p *placement) restore(pl draft.Placing) error {
 	if err != nil {
 		return err
 	}
-	if at := beneath.BaseOf(&now); isFile(&at, &pl.New) {
+	if at := beneath.BaseOf(&now); isSameFile(&at, &pl.New) {
 		if err := beneath.Rename(p.l, p.d, pl.Temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil {
 			return err
 		}

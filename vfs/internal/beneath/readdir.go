@@ -44,7 +44,7 @@ func openToRead(dirfd int) (int, error) {
 		return err
 	})
 	if err == unix.EACCES { //nolint:errorlint // bare errno
-		// "." takes the permission to search the directory, too, which reading it does not.
+		// Resolving "." needs the permission to search the directory; reading the names does not.
 		return Reopen(dirfd, unix.O_RDONLY|unix.O_DIRECTORY)
 	}
 	return fd, err
@@ -246,7 +246,7 @@ func EachName(d Dir, f func(e *Entry) bool) error {
 func Dup(d Dir) (Dir, error) {
 	fd, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
-		err = hold(fd)
+		err = keepOrClose(fd)
 	}
 	if err != nil {
 		return Dir{}, err

@@ -52,7 +52,7 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 		return nil, &guard.Error{Kind: names.Internal, Err: errors.New("the root is staged already")}
 	}
 	meta := draft.Meta{Root: g.Root, Path: src.Resolved(), ID: src.ID(), Subject: g.Subject, Session: o.Session}
-	if o.Session != "" { // a command of the owner's keeps the session's
+	if o.Session != "" { // a command of the owner does not replace the patterns of the session
 		meta.Patterns = &g.Policy.Patterns
 	}
 	var store *draft.Store
@@ -98,8 +98,8 @@ func stage(src *source, store *draft.Store) (*staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	st.ids = identities{upperDev: up.Dev, lowerDev: low.Dev, shown: map[inode]shown{}, copies: map[uint64]uint64{}}
-	st.ids.copy(up.ID(), st.id)
+	st.ids = identities{upperDev: up.Dev, lowerDev: low.Dev, shown: map[inode]shownID{}, copies: map[uint64]uint64{}}
+	st.ids.recordCopy(up.ID(), st.id)
 	if err := st.loadFrozen(); err != nil {
 		return nil, err
 	}

@@ -260,7 +260,7 @@ func (f *tracked) copyNameless(l *guard.Lease) error {
 	if f.id != info.ID() {
 		return unix.ESTALE
 	}
-	st.ids.copy(up.ID(), f.id)
+	st.ids.recordCopy(up.ID(), f.id)
 	st.swapUp(f.id, up.ID(), fd)
 	return nil
 }
