@@ -54,7 +54,7 @@ func (p *placement) exchange() error {
 	if err := atStep("retired", p.c.Path.Raw()); err != nil {
 		return err
 	}
-	return p.store.Placed(p.c.Path.Raw())
+	return p.store.EndStep(p.c.Path.Raw())
 }
 
 // makeTemp makes the new file under a temporary name, and records that it is about to be
@@ -64,7 +64,7 @@ func (p *placement) makeTemp() (string, error) {
 		return p.namePrepared()
 	}
 	temp := tempName()
-	if err := p.recordStep(temp, draft.Placing{Making: true}); err != nil {
+	if err := p.recordStep(temp, draft.Step{Making: true}); err != nil {
 		return "", err
 	}
 	var err error
@@ -74,14 +74,14 @@ func (p *placement) makeTemp() (string, error) {
 		err = p.symlink(temp)
 	}
 	if err != nil {
-		return "", errors.Join(err, p.store.Placed(p.c.Path.Raw()))
+		return "", errors.Join(err, p.store.EndStep(p.c.Path.Raw()))
 	}
 	info, err := beneath.StatIn(p.d, temp)
 	if err != nil {
 		return "", err
 	}
 	p.newBase = beneath.BaseOf(&info)
-	return temp, p.recordStep(temp, draft.Placing{New: p.newBase})
+	return temp, p.recordStep(temp, draft.Step{New: p.newBase})
 }
 
 // hold makes the kernel keep writers from the source's file until end is called. stays reports
@@ -204,7 +204,7 @@ func tempPath(path, temp string) string {
 // leave returns an error that says under which temporary name a file of the owner is left.
 func (p *placement) leave(temp string, why error) error {
 	p.why = why.Error() + "; what was there lies in " + tempPath(p.c.Path.Raw(), temp)
-	return errors.Join(why, p.store.Placed(p.c.Path.Raw()))
+	return errors.Join(why, p.store.EndStep(p.c.Path.Raw()))
 }
 
 // remove removes the source's file.
@@ -230,7 +230,7 @@ func (p *placement) remove() error {
 		return err
 	}
 	if err := beneath.RenameNew(p.l, p.d, p.base, p.d, temp); err != nil {
-		return errors.Join(err, p.store.Placed(p.c.Path.Raw()))
+		return errors.Join(err, p.store.EndStep(p.c.Path.Raw()))
 	}
 	if err := atStep("look", p.c.Path.Raw()); err != nil {
 		return err
@@ -247,7 +247,7 @@ func (p *placement) remove() error {
 		err = p.retire(temp, &out)
 	}
 	if err == nil {
-		return p.store.Placed(p.c.Path.Raw())
+		return p.store.EndStep(p.c.Path.Raw())
 	}
 	switch back := beneath.RenameNew(p.l, p.d, temp, p.d, p.base); {
 	case errors.Is(back, unix.EEXIST):
@@ -255,5 +255,5 @@ func (p *placement) remove() error {
 	case back != nil:
 		return errors.Join(err, back) // Recover tries again
 	}
-	return errors.Join(err, p.rebase(), p.store.Placed(p.c.Path.Raw()))
+	return errors.Join(err, p.rebase(), p.store.EndStep(p.c.Path.Raw()))
 }

@@ -238,7 +238,7 @@ func (p *placement) create() error {
 		return beneath.Link(p.l, r.w, p.d, p.base)
 	}
 	if err = beneath.RenameNew(p.l, p.d, r.temp, p.d, p.base); err == nil {
-		return p.store.Placed(p.c.Path.Raw())
+		return p.store.EndStep(p.c.Path.Raw())
 	}
 	return errors.Join(err, p.unmake(r.temp))
 }
@@ -254,7 +254,7 @@ func (p *placement) unmake(temp string) error {
 	if err = beneath.IgnoreAbsent(err); err != nil {
 		return err
 	}
-	return p.store.Placed(p.c.Path.Raw())
+	return p.store.EndStep(p.c.Path.Raw())
 }
 
 func (p *placement) symlink(name string) error {

@@ -47,7 +47,7 @@ func Batch(list []*Change) []*Change {
 // Prepare prepares changes for Apply. If it cannot prepare a change, Apply says why. The caller
 // must call Release after Apply, or Forget if it does not call Apply.
 func (e Env) Prepare(ctx context.Context, l *guard.Lease, list []*Change) error {
-	var places []draft.Placing
+	var steps []draft.Step
 	var files []beneath.Changeable
 	for _, c := range list {
 		if err := l.Life().Ended(ctx); err != nil {
@@ -70,11 +70,11 @@ func (e Env) Prepare(ctx context.Context, l *guard.Lease, list []*Change) error 
 			files = append(files, r.w)
 		}
 		if c.have.exists {
-			pl, err := p.placing(r)
+			step, err := p.stepOf(r)
 			if err != nil {
 				return err
 			}
-			places = append(places, pl)
+			steps = append(steps, step)
 		}
 	}
 	l.Notes().Remark(fmt.Sprintf("%d files made ready", len(files)))
@@ -82,7 +82,7 @@ func (e Env) Prepare(ctx context.Context, l *guard.Lease, list []*Change) error 
 	if err := syncFiles(l, st, files); err != nil {
 		return err
 	}
-	if err := st.Store().Place(places...); err != nil {
+	if err := st.Store().BeginSteps(steps...); err != nil {
 		return err
 	}
 	return st.Store().Sync()
@@ -112,7 +112,7 @@ func (e Env) Release(ctx context.Context, l *guard.Lease, c *Change) error {
 	case !r.isNamed && !c.have.exists:
 		return nil
 	case !r.isNamed:
-		return p.store.Placed(c.Path.Raw())
+		return p.store.EndStep(c.Path.Raw())
 	}
 	parent, _ := splitRel(c.Path.Raw())
 	var err error
@@ -162,7 +162,7 @@ func (p *placement) makeFile(r *prepared) error {
 	w, ok, err := nameless(p.l, p.d, 0o600, beneath.Owner{})
 	if err == nil && !ok {
 		r.isNamed = true
-		if err = p.recordStep(r.temp, draft.Placing{Making: true}); err == nil {
+		if err = p.recordStep(r.temp, draft.Step{Making: true}); err == nil {
 			w, _, err = beneath.CreateFile(p.l, p.d, r.temp, unix.O_RDWR, 0o600, beneath.Owner{})
 		}
 	}
@@ -179,15 +179,15 @@ func (p *placement) makeFile(r *prepared) error {
 	return err
 }
 
-// placing returns the record of the step that applies a prepared change.
-func (p *placement) placing(r *prepared) (draft.Placing, error) {
-	pl := draft.Placing{Path: p.c.Path.Raw(), Temp: r.temp, Old: beneath.BaseOf(&p.c.have.info)}
+// stepOf returns the record of the step that applies a prepared change.
+func (p *placement) stepOf(r *prepared) (draft.Step, error) {
+	step := draft.Step{Path: p.c.Path.Raw(), Temp: r.temp, Old: beneath.BaseOf(&p.c.have.info)}
 	if !p.c.want.exists {
-		return pl, nil
+		return step, nil
 	}
 	info, err := r.w.Own()
-	pl.New = beneath.BaseOf(&info)
-	return pl, err
+	step.New = beneath.BaseOf(&info)
+	return step, err
 }
 
 // takePrepared returns the change that Prepare has prepared, or prepares it now.
@@ -209,9 +209,9 @@ func (p *placement) takePrepared() (*prepared, error) {
 	if !p.c.have.exists {
 		return r, nil
 	}
-	pl, err := p.placing(r)
+	step, err := p.stepOf(r)
 	if err == nil {
-		err = p.recordStep(r.temp, pl)
+		err = p.recordStep(r.temp, step)
 	}
 	if err != nil {
 		r.w.Close()
@@ -233,7 +233,7 @@ func (p *placement) namePrepared() (temp string, err error) {
 	p.newBase, p.c.appliedID = beneath.BaseOf(&info), info.ID()
 	if !r.isNamed {
 		if err := beneath.Link(p.l, r.w, p.d, r.temp); err != nil {
-			return "", errors.Join(err, p.store.Placed(p.c.Path.Raw()))
+			return "", errors.Join(err, p.store.EndStep(p.c.Path.Raw()))
 		}
 	}
 	return r.temp, nil
@@ -241,13 +241,13 @@ func (p *placement) namePrepared() (temp string, err error) {
 
 // recordStep writes the record of a step to the disk. It fills in the path, temp and the source's
 // old file; rec has the other fields.
-func (p *placement) recordStep(temp string, rec draft.Placing) error {
+func (p *placement) recordStep(temp string, rec draft.Step) error {
 	rec.Path, rec.Temp = p.c.Path.Raw(), temp
 	rec.Old = draft.Base{}
 	if p.c.have.exists {
 		rec.Old = beneath.BaseOf(&p.c.have.info)
 	}
-	if err := p.store.Place(rec); err != nil {
+	if err := p.store.BeginSteps(rec); err != nil {
 		return err
 	}
 	return p.store.Sync()

@@ -14,7 +14,7 @@ import (
 // After a kill at any point, the next session finishes or reverts the change: the owner's file,
 // or the complete file of the stage, is at the path, and no temporary file is left. Changes of
 // the owner since then are not overwritten.
-func TestRecoverPlacing(t *testing.T) {
+func TestRecoverStep(t *testing.T) {
 	for _, c := range []struct {
 		name, point   string
 		owner         func(s *scene)

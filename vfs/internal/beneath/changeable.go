@@ -16,7 +16,7 @@ type Changeable struct {
 	fdPlusOne int
 	// tracked is set for a kept descriptor in a staged root. named is the stage if the file was
 	// found there by a name.
-	tracked *tracked
+	tracked *trackedFile
 	named   *staged
 }
 
@@ -126,7 +126,7 @@ func (d *Dir) Change(l *guard.Lease) (Changeable, error) {
 type Handle struct {
 	fd int
 	// tracked is set if the file is one of a staged root.
-	tracked *tracked
+	tracked *trackedFile
 }
 
 // FD is the descriptor, for calls that change nothing.
@@ -245,7 +245,7 @@ func (h *Handle) Reopen(l *guard.Lease, flags int) (Handle, error) {
 }
 
 // reopen opens the file once more. The error is ESTALE for writing if the file is the source's.
-func (f *tracked) reopen(flags int) (Handle, error) {
+func (f *trackedFile) reopen(flags int) (Handle, error) {
 	st := f.st
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
@@ -256,7 +256,7 @@ func (f *tracked) reopen(flags int) (Handle, error) {
 	if err != nil {
 		return Handle{}, err
 	}
-	again := &tracked{st: st, fd: fd, writes: isWritable(flags), rel: f.rel}
+	again := &trackedFile{st: st, fd: fd, writes: isWritable(flags), rel: f.rel}
 	again.isLower.Store(f.isLower.Load())
 	again.gone.Store(f.gone.Load())
 	st.addLocked(again, f.id)

@@ -33,8 +33,8 @@ const noObject = ^uint64(0)
 // checkpoint, and c has no name, it makes none: then isNew is false, and made is the latest.
 func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkpoint, isNew bool, err error) {
 	st := s.st
-	st.frozen.keeping.Lock()
-	defer st.frozen.keeping.Unlock()
+	st.frozen.checkpointMu.Lock()
+	defer st.frozen.checkpointMu.Unlock()
 	if list := st.store.Checkpoints(); len(list) > 0 && c.Name == "" && !st.store.IsTouched() {
 		return list[len(list)-1], false, nil
 	}
@@ -42,17 +42,17 @@ func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkp
 	state, err := st.freezeAll(l, c.Scope())
 	st.mu.Unlock()
 	if err == nil {
-		made, isNew, err = st.keep(c, &state)
+		made, isNew, err = st.addCheckpoint(c, &state)
 	}
 	if err != nil {
-		_ = st.store.Wrote(0) // makes the next checkpoint compare again
+		_ = st.store.WillWrite(0) // makes the next checkpoint compare again
 	}
 	return made, isNew, errors.Join(err, st.prune(l))
 }
 
-// keep is the second part of Checkpoint, after the files were frozen. The caller holds
-// frozen.keeping.
-func (st *staged) keep(c draft.Checkpoint, state *draft.State) (made draft.Checkpoint, isNew bool, err error) {
+// addCheckpoint is the second part of Checkpoint, after the files were frozen. The caller holds
+// frozen.checkpointMu.
+func (st *staged) addCheckpoint(c draft.Checkpoint, state *draft.State) (made draft.Checkpoint, isNew bool, err error) {
 	if err := atStep("frozen"); err != nil {
 		return c, false, err
 	}
@@ -66,7 +66,7 @@ func (st *staged) keep(c draft.Checkpoint, state *draft.State) (made draft.Check
 	if c.Changed == 0 && c.Cause != draft.CauseAsked && len(st.store.Checkpoints()) == 0 {
 		return draft.Checkpoint{Cause: draft.CauseStart}, false, nil // the start, which every stage has
 	}
-	made, err = st.store.Keep(c, state)
+	made, err = st.store.AddCheckpoint(c, state)
 	return made, err == nil, errors.Join(err, atStep("kept"))
 }
 
@@ -93,7 +93,7 @@ func changedIn(state *draft.State) (n int) {
 }
 
 // prune removes excess checkpoints, and objects that no checkpoint uses. The caller holds
-// frozen.keeping.
+// frozen.checkpointMu.
 func (st *staged) prune(l *guard.Lease) error {
 	pruned := false
 	for {
@@ -243,8 +243,8 @@ type SeenChange struct {
 // from what the stage has now. It makes a checkpoint first, so that the undo can be undone.
 func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	st := s.st
-	st.frozen.keeping.Lock()
-	defer st.frozen.keeping.Unlock()
+	st.frozen.checkpointMu.Lock()
+	defer st.frozen.checkpointMu.Unlock()
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	var now draft.State
@@ -264,7 +264,7 @@ func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	if err := st.checkObjects(u.To, &want); err != nil {
 		return Undone{}, err
 	}
-	before, isNew, err := st.keep(draft.Checkpoint{Cause: CauseUndo}, &now)
+	before, isNew, err := st.addCheckpoint(draft.Checkpoint{Cause: CauseUndo}, &now)
 	if err != nil {
 		return Undone{}, err
 	}

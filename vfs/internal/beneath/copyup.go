@@ -201,7 +201,7 @@ func (c *upCopy) prepareFile(from int, info *Info, empty bool) error {
 		return err
 	}
 	if !empty {
-		if err := c.st.store.Wrote(info.Size); err != nil {
+		if err := c.st.store.WillWrite(info.Size); err != nil {
 			return err
 		}
 		if c.base.Hash, err = copyContents(c.l, from, to, info); err != nil {

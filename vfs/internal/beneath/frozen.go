@@ -25,9 +25,9 @@ type frozen struct {
 	generation atomic.Uint64
 	mu         sync.RWMutex // guards files
 	files      map[inode]*object
-	// keeping is held while checkpoints are made and removed. It is locked before staged.mu.
-	keeping sync.Mutex
-	isSwept bool // guarded by keeping: see prune
+	// checkpointMu is held while checkpoints are made and removed. It is locked before staged.mu.
+	checkpointMu sync.Mutex
+	isSwept      bool // guarded by checkpointMu: see prune
 }
 
 // object is the object of a frozen file.
@@ -270,8 +270,8 @@ func (st *staged) freezeCopy(l *guard.Lease, dir int, base string, number uint64
 // dropOldest removes the checkpoint that is next to go (see draft.Store.Excess). dropped is
 // false if there is none.
 func (st *staged) dropOldest(l *guard.Lease) (dropped bool, err error) {
-	st.frozen.keeping.Lock()
-	defer st.frozen.keeping.Unlock()
+	st.frozen.checkpointMu.Lock()
+	defer st.frozen.checkpointMu.Unlock()
 	number, ok := st.store.Excess(0)
 	if !ok {
 		return false, nil
@@ -282,7 +282,7 @@ func (st *staged) dropOldest(l *guard.Lease) (dropped bool, err error) {
 	return true, st.sweep(l)
 }
 
-// sweep removes objects that no checkpoint uses. The caller holds frozen.keeping.
+// sweep removes objects that no checkpoint uses. The caller holds frozen.checkpointMu.
 func (st *staged) sweep(l *guard.Lease) error {
 	list, err := st.store.Unused()
 	if err != nil || len(list) == 0 {

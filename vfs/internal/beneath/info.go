@@ -179,7 +179,7 @@ func change(l *guard.Lease, call func() error) error {
 		return retry(call)
 	}
 	if st := stageOf(l); st != nil {
-		if err := st.store.Wrote(0); err != nil {
+		if err := st.store.WillWrite(0); err != nil {
 			return err
 		}
 	}

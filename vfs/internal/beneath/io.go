@@ -165,7 +165,7 @@ func charge(l *guard.Lease, bufs [][]byte) error {
 	for _, b := range bufs {
 		n += len(b)
 	}
-	return store.Wrote(int64(n))
+	return store.WillWrite(int64(n))
 }
 
 // advance drops the first n bytes without changing the caller's slices.
@@ -199,7 +199,7 @@ func Fsync(l *guard.Lease, w Changeable, dataOnly bool) error {
 func Fallocate(l *guard.Lease, w Changeable, mode uint32, off, length int64) error {
 	st := stageOf(l)
 	if st != nil && mode&unix.FALLOC_FL_PUNCH_HOLE == 0 {
-		if err := st.store.Wrote(length); err != nil {
+		if err := st.store.WillWrite(length); err != nil {
 			return err
 		}
 	}
@@ -221,7 +221,7 @@ func CopyFileRange(l *guard.Lease, in int, offIn int64, out Changeable, offOut i
 			return 0, err
 		}
 		n = int(min(int64(n), max(0, info.Size-offIn))) // programs ask for more than there is
-		if err := store.Wrote(int64(n)); err != nil {
+		if err := store.WillWrite(int64(n)); err != nil {
 			return 0, err
 		}
 	}

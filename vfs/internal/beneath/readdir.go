@@ -10,7 +10,7 @@ import (
 // Names is a directory that is open for reading its names.
 type Names struct {
 	Dir
-	merged *merged // of a staged root
+	merged *mergedNames // of a staged root
 }
 
 // OpenNames opens a directory for reading its names.
@@ -26,7 +26,7 @@ func namesOf(d Dir, fd int, err error) (Names, error) {
 	}
 	n := Names{Dir: Dir{fd: fd, owned: true, across: d.across, local: d.local}}
 	if d.union != nil {
-		n.merged, n.union = &merged{}, &union{st: d.union.st, rel: d.union.rel, up: -1, low: -1}
+		n.merged, n.union = &mergedNames{}, &union{st: d.union.st, rel: d.union.rel, up: -1, low: -1}
 		if d.union.up == d.fd {
 			n.union.up = fd
 		} else {

@@ -48,7 +48,7 @@ func (st *staged) keepOld(l *guard.Lease, d Dir, name string) (draft.Node, error
 		return node, err
 	}
 	number, err := st.store.NewObject()
-	if err != nil || !st.store.Use(number) {
+	if err != nil || !st.store.PinObject(number) {
 		return draft.Node{}, err
 	}
 	c := &upCopy{st: st, l: l, name: st.tempName()}
@@ -81,7 +81,7 @@ func (st *staged) nameObject(l *guard.Lease, number uint64, c *upCopy) error {
 // are the path, and made is the file that the apply has put there; zero: none. Later changes of
 // the owner there are not recorded: they make a conflict in the next apply.
 func (s Stage) NoteApplied(path string, old Old, made draft.Base, d Dir, name string) error {
-	a := draft.Applied{Path: path, Had: old.exists, Old: old.node, Lost: old.lost, New: made}
+	a := draft.Applied{Path: path, Existed: old.exists, Old: old.node, Lost: old.lost, New: made}
 	if made.Kind == draft.Nothing {
 		return s.st.store.NoteApplied(a)
 	}
@@ -145,7 +145,7 @@ func (st *staged) reverse(state draft.State, applied []draft.Applied) (out draft
 		rec.Path = path
 		switch {
 		case nodes[path] != nil: // the change of that time is now a change of the source's present file
-		case !seen || !old.Had:
+		case !seen || !old.Existed:
 			rec.Whiteout = true
 		case old.Lost:
 			continue
