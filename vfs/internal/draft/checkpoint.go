@@ -170,7 +170,8 @@ func (s *Store) eachObject(f func(object uint64, st *unix.Stat_t)) error {
 	return err
 }
 
-// AddCheckpoint makes a checkpoint of a state, and sets its number. The objects of the state must exist.
+// AddCheckpoint makes a checkpoint of a state, and sets its number. The objects of the state must
+// exist.
 func (s *Store) AddCheckpoint(c Checkpoint, state *State) (Checkpoint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
