@@ -28,7 +28,7 @@ func withoutLinks(tree map[string]string) map[string]string {
 	return out
 }
 
-// applyAll applies everything, or the rest of what was left.
+// applyAll makes an apply, and fails the test if it returns an error.
 func (s *stageScene) applyAll(a vfs.StageApply) vfs.StageResult {
 	s.Helper()
 	r, err := s.tree.StageApply(s.Context(), "r", a)

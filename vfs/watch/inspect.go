@@ -37,7 +37,8 @@ type observation struct {
 	incomplete bool        // there were too many paths
 }
 
-// newInspection leaves out names in directories that are not watched any more.
+// newInspection returns an inspection of the names in batch. It leaves out names in directories
+// that are not watched any more.
 func newInspection(w *Watch, batch []pendingName) *inspection {
 	batch = slices.DeleteFunc(batch, func(p pendingName) bool { return p.dir.unwatched })
 	x := &inspection{w: w, base: w.base, names: batch, found: make([]observation, len(batch)), entered: map[place]bool{}}

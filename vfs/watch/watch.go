@@ -119,7 +119,7 @@ func (w *Watch) begin(ctx context.Context) error {
 // Path is the watched path.
 func (w *Watch) Path() guard.Path { return w.path }
 
-// Done is closed when the watch has ended and nothing is reported any more.
+// Done returns a channel that is closed when the watch has ended and nothing is reported any more.
 func (w *Watch) Done() <-chan struct{} { return w.done }
 
 // Close ends the watch without a last event and waits until emit has returned;

@@ -81,7 +81,8 @@ func (s Stage) IsUnchanged(now, then *Info) bool {
 	return s.st.isUnchanged(now, then)
 }
 
-// isUnchanged reports whether a file is the same as then, and only withBits has changed its ctime.
+// isUnchanged reports whether a file is the same as then, and nothing but withBits has changed its
+// ctime.
 func (st *staged) isUnchanged(now, then *Info) bool {
 	if now.ID() != then.ID() || now.Ctime == then.Ctime {
 		return now.ID() == then.ID()

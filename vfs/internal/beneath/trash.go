@@ -14,8 +14,8 @@ import (
 // errTrash refuses a trash that somebody else has made, or may look into.
 var errTrash = errors.New("the root's trash is not a directory of the owner's own, with mode 0700: rename what is called " + rules.TrashName + " there, or do without a trash")
 
-// OpenTrash opens the directory in which a root keeps what was removed; root is the descriptor
-// of the root's directory (Lease.Trash). The error is ENOENT if there is none. A trash that is
+// OpenTrash opens the directory in which a root keeps removed files; root is the descriptor of
+// the root's directory (Lease.Trash). The error is ENOENT if there is none. A trash that is
 // a link, lies on another file system, belongs to another user or is open to others is refused.
 func OpenTrash(root int) (Dir, Info, error) {
 	fd, err := open(root, rules.TrashName, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)

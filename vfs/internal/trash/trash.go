@@ -1,5 +1,5 @@
-// Package trash keeps what the operations of a root with a trash (guard.Trash) remove, in
-// the directory rules.TrashName of the root:
+// Package trash keeps the files that the operations of a root with a trash (guard.Trash)
+// remove, in the directory rules.TrashName of the root:
 //
 //   - A name that is unlinked is moved there by one rename, so the file that is kept is
 //     the one that had the name at that moment.
