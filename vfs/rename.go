@@ -423,13 +423,13 @@ func (m *move) look() (oldInfo, newInfo Info, err error) {
 }
 
 // whileUnlocked runs put. With respectLocks it does so only while no other program holds a lock
-// on the moved file, which is moved.
-func (t *Tree) whileUnlocked(m *move, moved *Info, put func() error) error {
+// on the moved file. info has the attributes of that file.
+func (t *Tree) whileUnlocked(m *move, info *Info, put func() error) error {
 	if !m.respectLocks {
 		return put()
 	}
 	begun := false
-	err := withFileLock(m.l, m.src, m.oldName, moved, func() error { begun = true; return put() })
+	err := withFileLock(m.l, m.src, m.oldName, info, func() error { begun = true; return put() })
 	if err == unix.ELOOP { //nolint:errorlint // bare errno
 		err = &guard.Error{Kind: names.Conflict} // a link by now
 	}

@@ -138,8 +138,8 @@ func (t *Tree) StageContents(ctx context.Context, root guard.RootName, path stri
 	})
 }
 
-// readWhole reads a regular file, or the target of a link. staged says that the
-// file lies in the stage.
+// readWhole reads a regular file, or the target of a link. staged says that the file lies in the
+// stage.
 func readWhole(l *guard.Lease, d beneath.Dir, staged bool, most int64) ([]byte, error) {
 	info, err := d.Own()
 	switch {

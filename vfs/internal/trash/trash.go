@@ -159,8 +159,8 @@ func (b *Bin) drop(id string) {
 	_ = beneath.Unlink(b.l, b.d, id+noteSuffix)
 }
 
-// recordKept records that an entry was kept. isOriginal means that the entry is the removed file itself
-// and no copy, so that programs that have it open can still write to it.
+// recordKept records that an entry was kept. isOriginal means that the entry is the removed file
+// itself and no copy, so that programs that have it open can still write to it.
 func (b *Bin) recordKept(id string, info *beneath.Info, isOriginal bool) {
 	b.l.Notes().Remark("kept in the trash as " + id)
 	if isOriginal && info.IsRegular() && (info.Nlink > 1 || b.store.isWritten(info.ID())) {
