@@ -206,8 +206,8 @@ func (t *stagedDir) stale() delivery {
 	return delivery{w: t.w, ev: SourceEvent{Dir: t.dir, Stale: true}}
 }
 
-// belowLocked returns the watched directories at a path and below it. If the directory at the path is
-// not watched, none below it is, because a directory is watched after the directory that it lies in.
+// belowLocked returns the watched directories at a path and below it. If the directory at the path
+// is not watched, none below it is, because a directory is watched after its parent.
 func (f *follower) belowLocked(rel string) (all []*stagedDir) {
 	if len(f.dirs[rel]) == 0 {
 		return nil

@@ -392,7 +392,8 @@ func TestDirectoryMadeOnBothSides(t *testing.T) {
 }
 
 // TestProgramOpensItBeforeClear checks that a file which a program opens for writing after it was
-// applied stays in the stage. So the program's later writes are not lost, and do not change the source.
+// applied stays in the stage. So the program's later writes are not lost, and do not change the
+// source.
 // The file has two names, so no file of the source takes the place of its descriptors.
 func TestProgramOpensItBeforeClear(t *testing.T) {
 	s := newScene(t)

@@ -183,9 +183,9 @@ func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *In
 	return nil
 }
 
-// uncover ends the whiteouts of the directories above a path, before programs are to see the source's
-// file at the path. A directory that the stage has made anew has such a whiteout, which hides the
-// source's directory. Names that the stage has removed in it have whiteouts of their own.
+// uncover ends the whiteouts of the directories above a path, before programs are to see the
+// source's file at the path. A directory that the stage has made anew has such a whiteout, which
+// hides the source's directory. Names that the stage has removed in it have whiteouts of their own.
 func (st *staged) uncover(rel string) error {
 	for above, _ := splitRel(rel); above != ""; above, _ = splitRel(above) {
 		rec, _ := st.store.RecordOf(above)

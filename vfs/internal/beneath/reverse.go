@@ -98,8 +98,8 @@ func (s Stage) NoteApplied(path string, old Old, made draft.Base, d Dir, name st
 }
 
 // indexHash returns the hash of the git index at a path, so that one which the owner's git
-// refreshes after the apply counts as unchanged. It is zero if the path is no git index, or has another
-// file than at describes.
+// refreshes after the apply counts as unchanged. It is zero if the path is no git index, or has
+// another file than at describes.
 func indexHash(path string, dir int, name string, at draft.Base) (sum [32]byte) {
 	if !isGitIndex(path) {
 		return sum

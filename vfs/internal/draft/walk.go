@@ -183,8 +183,8 @@ func (w *walker) enter(rel string, parent *walkedDir, e *entry) error {
 	return err
 }
 
-// reopenParent opens the directory d again: by the ".." of its subdirectory from, unless from is nil,
-// or by its path. If another directory lies there by now, d stays closed.
+// reopenParent opens the directory d again: by the ".." of its subdirectory from, unless from is
+// nil, or by its path. If another directory lies there by now, d stays closed.
 func (w *walker) reopenParent(rel string, from *os.File, d *walkedDir) error {
 	if from != nil {
 		if f, err := openIn(int(from.Fd()), ".."); err == nil && d.adopt(f) {
