@@ -270,8 +270,8 @@ func (s *scan) watchAs(dir beneath.Dir, id rules.Identity, d *watchedDir) (int32
 }
 
 // watchBelow records the names below base, which the walker has entered, and watches the
-// directories. base is watched already, so a name that appears meanwhile is found by the walk, reported
-// by inotify, or both. After an error base is not watched any more.
+// directories. base is watched already, so a name that appears meanwhile is found by the walk,
+// reported by inotify, or both. After an error base is not watched any more.
 func (s *scan) watchBelow(wk *walk.Walker, base *watchedDir) (err error) {
 	defer func() {
 		if err != nil {
