@@ -224,7 +224,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 		return madeDir{}, err
 	}
 	for _, s := range w.todo {
-		if s.link {
+		if s.fromLink {
 			return madeDir{}, unix.ENOENT
 		}
 	}
