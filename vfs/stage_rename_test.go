@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stagePlace is what can lie at a path of a staged root: files of the source, changes of programs,
+// stagePlace is a state of a path of a staged root: files of the source, changes of programs,
 // or both.
 type stagePlace struct {
 	name   string
