@@ -31,7 +31,7 @@ type Attrs struct {
 // guard.Lease.MayChange.
 func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a Attrs) (Info, error) {
 	req := at.request(c, names.OpSetattr, at.Path)
-	own := f != nil && f.made
+	own := f != nil && f.created
 	if a.Size != nil {
 		req.Op, req.Size = names.OpTruncate, *a.Size
 		if !own {

@@ -49,16 +49,16 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 	if how.Overwrite && st.Grant.Policy.Rights&guard.Create == 0 {
 		req.Need |= guard.Write
 	}
-	return t.replacing(ctx, req, to, func(l *guard.Lease) (placed, error) {
-		return followed(ctx, l, old, true, func(q guard.Path) (placed, error) {
+	return t.gateReplace(ctx, req, to, func(l *guard.Lease) (placement, error) {
+		return followed(ctx, l, old, true, func(q guard.Path) (placement, error) {
 			in, err := openSource(l, q, how.ETag)
 			if err != nil {
-				return placed{}, err
+				return placement{}, err
 			}
 			defer in.h.Close()
 			in.path = old
-			res, err := followed(ctx, l, to, how.Overwrite, func(q2 guard.Path) (placed, error) {
-				p := &replacement{t: t, ctx: ctx, l: l, c: c, path: q2, cond: cond, price: how.Charge}
+			res, err := followed(ctx, l, to, how.Overwrite, func(q2 guard.Path) (placement, error) {
+				p := &replacement{t: t, ctx: ctx, l: l, c: c, path: q2, cond: cond, extraCharge: how.Charge}
 				p.cond.Mode = in.Info.Mode & 0o777
 				return p.run(func(old *Info) error { return in.checkReplace(p.d, old) }, func() error { return p.copyAll(&in, how.Progress) })
 			})
@@ -184,7 +184,7 @@ func (t *Tree) openFollowed(ctx context.Context, c guard.Caller, p guard.Path) (
 		return followed(ctx, l, p, true, func(q guard.Path) (opened, error) {
 			h, info, _, err := openTarget(l, q)
 			if err == nil {
-				err = h.Hold()
+				err = h.KeepOrClose()
 			}
 			if err != nil {
 				return opened{}, err

@@ -191,7 +191,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 	w := follower{ctx: ctx, l: l}
 	defer func() { w.d.Close() }()
 	err := w.walk(p, true)
-	if !w.linked {
+	if !w.fromLink {
 		err = rules.AsCreateRefusal(err) // nothing is made behind a link, under any name
 	}
 	switch {
@@ -199,7 +199,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 		return mkdirResult{}, unix.EEXIST
 	case err == nil && len(w.todo) == 0:
 		if err := l.Judge().Dir(w.rel()); err != nil {
-			if !w.linked {
+			if !w.fromLink {
 				err = rules.AsCreateRefusal(err)
 			}
 			return mkdirResult{}, err
@@ -208,7 +208,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 		return mkdirResult{info: info}, err
 	case err == nil:
 		access := rules.ToMake
-		if w.linked {
+		if w.fromLink {
 			access = rules.ToLook
 		}
 		if err := beneath.Judge(l, w.d, w.rel(), w.todo[0].name, access); err != nil {
@@ -225,7 +225,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 		return mkdirResult{}, err
 	}
 	for _, s := range w.todo {
-		if s.link {
+		if s.fromLink {
 			return mkdirResult{}, unix.ENOENT
 		}
 	}
@@ -306,7 +306,7 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 			return o, err
 		})
 		if err == nil {
-			return f, info, f.made, nil
+			return f, info, f.created, nil
 		}
 		if !errors.Is(err, errVanished) {
 			return nil, Info{}, false, err
@@ -338,7 +338,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 		return opened{}, err
 	}
 	defer d.Close()
-	w, info, err := beneath.CreateFile(l, d, name, flags&keptFlags, umasked(c, d, safeMode(l, mode&07777)), owner(c))
+	w, info, err := beneath.CreateFile(l, d, name, flags&sourceFlags, umasked(c, d, safeMode(l, mode&07777)), owner(c))
 	if err != nil {
 		return opened{}, err
 	}
@@ -373,7 +373,7 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 		if err := l.Judge().As(rules.ToMake, d.Rel(dir.Path.Rel()), "", pattern.Other); err != nil {
 			return opened{}, err // nothing may be made there
 		}
-		w, info, err := beneath.Tmpfile(l, d, flags&(keptFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
+		w, info, err := beneath.Tmpfile(l, d, flags&(sourceFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
 		if err != nil {
 			return opened{}, err
 		}
@@ -396,6 +396,6 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 func madeFile(t *Tree, l *guard.Lease, w beneath.Changeable, at At, c guard.Caller, flags int, info Info, room *slot) opened {
 	l.Notes().Created(info.ID())
 	f := newFile(t, l, w.Handle(), at, c, flags, room)
-	f.made = true
+	f.created = true
 	return opened{f, info}
 }

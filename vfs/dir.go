@@ -42,7 +42,7 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 		dir.ByKernel()
 		h, err := dir.Handle()
 		if err == nil {
-			err = h.Hold()
+			err = h.KeepOrClose()
 		}
 		if err != nil {
 			dir.Close()

@@ -35,7 +35,7 @@ func (b *bed) readAll(d *vfs.Dir, at vfs.At) (list []vfs.Entry) {
 // position.
 func TestReadDirOfMany(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
-		n := full(4_000, 10_000)
+		n := shortOrSoak(4_000, 10_000)
 		b.must(os.Mkdir(b.host("d"), 0o755))
 		for i := range n {
 			b.must(unix.Mknod(b.host(fmt.Sprintf("d/%05d", i)), unix.S_IFREG|0o644, 0))

@@ -147,7 +147,7 @@ func TestStormLeaksNothing(t *testing.T) {
 				}
 			})
 		}
-		for range full(40, 100) {
+		for range shortOrSoak(40, 100) {
 			b.revoke("code")
 			if err := second(b.t.Lstat(bg, who, b.at("d/f"))); names.Reason(err) != names.Revoked {
 				t.Errorf("after the revocation: %v", err)

@@ -21,7 +21,7 @@ import (
 // with links, nested roots and repositories, with any rights and under any rules. R110.
 func TestExplainRandom(t *testing.T) {
 	const each = 80
-	trees := uint64(full(80, 200))
+	trees := uint64(shortOrSoak(80, 200))
 	ran := map[guard.Op]int{}
 	refused := 0
 	for n := range trees {

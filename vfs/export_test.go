@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// LookedAt returns how long ago the file's name was looked up.
-func (f *File) LookedAt() time.Duration {
+// SinceCheck returns how long ago the file's name was looked up.
+func (f *File) SinceCheck() time.Duration {
 	return time.Since(f.t.began) - time.Duration(f.lastCheck.Load())
 }
 

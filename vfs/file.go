@@ -30,22 +30,23 @@ type File struct {
 	wrote  atomic.Int64
 	quiet  bool // no record of the close
 	ref    bool // a reference (O_PATH), not an open file
-	made   bool // the file was made when it was opened
-	ahead  bool // existing data cannot be overwritten through it, see NoOverwriting
-	// lastCheck is when the file's name was judged last, see Tree.since. lastPath is the latest
-	// path that allowed every access to the file; nil: there was none.
+	// created: opening the file created it. noOverwriting: existing data cannot be overwritten
+	// through this File, see NoOverwriting.
+	created, noOverwriting bool
+	// lastCheck is when the file's name was judged last, see Tree.startTime. lastPath is the
+	// latest path that allowed every access to the file; nil: there was none.
 	lastCheck atomic.Int64
 	lastPath  atomic.Pointer[string]
-	// alias is the name that otherName found last. missed is the time at which it last found
-	// none.
-	alias  atomic.Pointer[string]
-	missed atomic.Int64
-	// isWriter says that Tree.claims counts the file as open for writing until it is closed,
-	// and lent that it does so only during operations.
-	isWriter, lent bool
-	dir            *beneath.Names // the names of a directory, nil for any other file
-	closing        int64          // room that is promised for the record of the close
-	room           *slot          // the file's part of its opener's share
+	// alias is the name that otherName found last. lastMiss is the time of the last call of
+	// otherName that found no name.
+	alias    atomic.Pointer[string]
+	lastMiss atomic.Int64
+	// isWriter: Tree.claims counts the file as open for writing until it is closed.
+	// onlyWhileUsed: Tree.claims counts the file as open for writing only during operations.
+	isWriter, onlyWhileUsed bool
+	dir                     *beneath.Names // the names of a directory, nil for any other file
+	closing                 int64          // room that the audit log reserves for the record of the close
+	room                    *slot          // the file's part of its opener's share
 }
 
 func newFile(t *Tree, l *guard.Lease, h beneath.Handle, at At, c guard.Caller, flags int, room *slot) *File {
@@ -55,8 +56,8 @@ func newFile(t *Tree, l *guard.Lease, h beneath.Handle, at At, c guard.Caller, f
 	room.assign()
 	f.room = room
 	f.hold.Store(l.HoldAt(at.Path))
-	f.lastCheck.Store(t.since(l))
-	f.ahead = f.Writable() && l.Narrowest()&guard.Write == 0
+	f.lastCheck.Store(t.startTime(l))
+	f.noOverwriting = f.Writable() && l.Narrowest()&guard.Write == 0
 	return f
 }
 
@@ -80,9 +81,9 @@ func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 	return f, err
 }
 
-// keepBeforeRemoval does the work of At.Removed. If the file cannot be kept, the name is
-// removed nevertheless. It returns the attributes of a kept file, which may be seen, and nil if
-// none was kept.
+// keepBeforeRemoval passes a reference to dir.Removed.Keep, as At.Removed asks. It returns the
+// attributes of the file, or nil if it kept no file. A file that the caller may not see is not
+// kept. A failure to keep the file does not prevent the removal.
 func (t *Tree) keepBeforeRemoval(l *guard.Lease, c guard.Caller, dir At, d beneath.Dir, name string) *Info {
 	if dir.Removed == nil {
 		return nil
@@ -116,7 +117,7 @@ func (t *Tree) keepBeforeRemoval(l *guard.Lease, c guard.Caller, dir At, d benea
 // Then stores through a mapping that the kernel has not written back yet are refused, too:
 // msync(2) and fsync(2) report that. CountOnlyWhileUsed must be called before the file is used.
 func (f *File) CountOnlyWhileUsed() {
-	f.lent = f.Writable()
+	f.onlyWhileUsed = f.Writable()
 	if f.isWriter {
 		f.isWriter = false
 		f.t.claims.EndWriting(f.at.ID)
@@ -126,7 +127,7 @@ func (f *File) CountOnlyWhileUsed() {
 // countWhileUsed counts a file as open for writing while an operation changes it, if
 // CountOnlyWhileUsed was called.
 func (f *File) countWhileUsed(ctx context.Context, l *guard.Lease) (done func(), err error) {
-	if !f.lent {
+	if !f.onlyWhileUsed {
 		return func() {}, nil
 	}
 	if err := f.t.claims.ResumeWriting(ctx, l, f.at.ID); err != nil {
@@ -135,7 +136,7 @@ func (f *File) countWhileUsed(ctx context.Context, l *guard.Lease) (done func(),
 	return func() { f.t.claims.EndWriting(f.at.ID) }, nil
 }
 
-// Path returns the path at which the file was opened, ID its identity.
+// Path returns the path at which the file was opened, ID the identity of the file.
 func (f *File) Path() guard.Path   { return f.at.Path }
 func (f *File) ID() rules.Identity { return f.at.ID }
 
@@ -146,15 +147,15 @@ func (f *File) Writable() bool  { return f.flags&unix.O_ACCMODE != unix.O_RDONLY
 func (f *File) Appending() bool { return f.flags&unix.O_APPEND != 0 }
 
 // NoOverwriting reports whether the file was opened for writing without the right to overwrite:
-// for appending, or because the opening made it. A front end must not cache pages of such a
-// file: a store to a page would be refused only when the page is written back, and readers
-// would see the store meanwhile.
-func (f *File) NoOverwriting() bool { return f.ahead }
+// for appending, or with a right to create files but not to write them. A front end must not
+// cache pages of such a file: a store to a page would be refused only when the page is written
+// back, and readers would see the store meanwhile.
+func (f *File) NoOverwriting() bool { return f.noOverwriting }
 
 // epoch returns the lifetime of the root under which the file was opened.
 func (f *File) epoch() uint64 { _, e := f.hold.Load().Root(); return e }
 
-// Dead is closed when that root ends.
+// Dead returns a channel that is closed when the root ends under which the file was opened.
 func (f *File) Dead() <-chan struct{} { return f.hold.Load().Dead() }
 
 // enter counts an operation that uses the descriptor. The descriptor stays open until leave,
@@ -174,14 +175,14 @@ func (f *File) enter() (int, error) {
 // change allows the file to be changed. The caller has called enter.
 func (f *File) change(l *guard.Lease) (beneath.Changeable, error) { return f.h.Change(l) }
 
-// leave ends what enter began. The last user closes the descriptor.
+// leave ends the use that enter began. The last user closes the descriptor.
 func (f *File) leave() {
 	if f.users.Add(-1) == 0 {
 		f.h.Close()
 		if f.dir != nil {
 			f.dir.Close()
 		}
-		f.room.closed()
+		f.room.free()
 		if f.isWriter {
 			f.t.claims.EndWriting(f.at.ID)
 		}
@@ -208,7 +209,8 @@ func (f *File) Close() {
 	f.t.reg.Closed(f.hold.Load(), f.caller, f.at.Path, f.read.Load(), f.wrote.Load(), "", f.closing)
 }
 
-// onFile passes an operation on an open file through the gate.
+// onFile passes an operation on an open file through the gate. g returns its result and the
+// number of bytes that it moved, as for gate.Do.
 func onFile[T any](ctx context.Context, f *File, req guard.Request, g func(l *guard.Lease, fd int) (T, int64, error)) (T, error) {
 	return onFileDrop(ctx, f, req, nil, nil, g)
 }
@@ -218,13 +220,13 @@ func onFileDrop[T any](ctx context.Context, f *File, req guard.Request, prepare 
 	if req.Path.Root == "" {
 		req.Path = f.at.Path
 	}
-	return retried(&req, func() (T, error) {
+	return retry(&req, func() (T, error) {
 		req.Held = f.hold.Load()
 		return onFileOnce(ctx, f, req, prepare, drop, g)
 	}, func() error { return f.judgePlaceAgain(ctx, req) })
 }
 
-// onFileOnce is onFileDrop with the hold in req.
+// onFileOnce is onFileDrop with the hold that req.Held names, and does not try again.
 func onFileOnce[T any](ctx context.Context, f *File, req guard.Request, prepare func() (release func()), drop func(T), g func(l *guard.Lease, fd int) (T, int64, error)) (zero T, err error) {
 	if _, err := f.enter(); err != nil {
 		return zero, &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.IO, Err: err}
@@ -245,10 +247,10 @@ func onFileOnce[T any](ctx context.Context, f *File, req guard.Request, prepare 
 	})
 }
 
-// retried runs try, which puts req to the gate with the hold of an open file. If nested
+// retry runs try, which puts req to the gate with the hold of an open file. If nested
 // roots or patterns have changed since the hold was made, it calls judgePlaceAgain and
 // tries again.
-func retried[T any](req *guard.Request, try func() (T, error), judgePlaceAgain func() error) (v T, err error) {
+func retry[T any](req *guard.Request, try func() (T, error), judgePlaceAgain func() error) (v T, err error) {
 	for range 4 {
 		if v, err = try(); !errors.Is(err, guard.ErrJudgeAgain) {
 			return v, err
@@ -260,8 +262,8 @@ func retried[T any](req *guard.Request, try func() (T, error), judgePlaceAgain f
 	return v, &guard.Error{Op: req.Op, Path: req.Path, Kind: names.Conflict}
 }
 
-// fresh judges the file's place again if its hold is stale.
-func (f *File) fresh(ctx context.Context, c guard.Caller) error {
+// refreshHold judges the file's place again if its hold is stale.
+func (f *File) refreshHold(ctx context.Context, c guard.Caller) error {
 	if !f.hold.Load().Stale() {
 		return nil
 	}

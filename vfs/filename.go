@@ -15,7 +15,7 @@ import (
 )
 
 // An open file was judged by the name by which it was opened. The host may have renamed it
-// since: an editor writes a temporary file and renames it, a person moves one away. So in a
+// since: an editor writes a temporary file and renames it, a person moves a file away. So in a
 // root with patterns, operations on an open file look up its present name every few
 // milliseconds, and are judged by that name. A program that had a temporary file open before it
 // became .mcp.json does not write to .mcp.json.
@@ -25,8 +25,8 @@ import (
 // unlink(2)) is looked for in the root, see otherName. Two kinds of files cannot be written any
 // more, because their names are not known: a file that the search does not find, and a file
 // deeper than PATH_MAX that no longer lies where it was opened, because the kernel does not
-// show its path. A file that was kept in a trash, or has no name at all, belongs to the
-// programs that have it open.
+// show its path. Programs that have a file open can go on using it after it was moved to a
+// trash or has lost its last name.
 
 // recheckAfter is how long a check of a file's name counts. For that time a program can still
 // write after the host has renamed the file. It gains little by that: before the rename it
@@ -41,7 +41,7 @@ const (
 	searchAgainAfter = time.Second
 )
 
-// nameLost is the reason why an open file is not used any more.
+// nameLost is the reason why an operation on an open file is refused.
 type nameLost string
 
 func (n nameLost) Error() string { return string(n) }
@@ -54,16 +54,16 @@ const (
 	outside  nameLost = "the file was moved out of the root after it was opened"
 )
 
-// since returns when an operation began, in nanoseconds since the tree was made, by a clock
-// that cannot be set back.
-func (t *Tree) since(l *guard.Lease) int64 { return int64(l.Began().Sub(t.began)) }
+// startTime returns when an operation began, in nanoseconds since the tree was created, by a
+// clock that cannot be set back.
+func (t *Tree) startTime(l *guard.Lease) int64 { return int64(l.Began().Sub(t.began)) }
 
 // judgeNow judges the file by the name it has now, for an access. fd is its descriptor.
 func (f *File) judgeNow(l *guard.Lease, fd int, a rules.Access) error {
 	if !l.Judge().Patterned() || a == rules.ToLook || f.at.Path.IsRoot() {
 		return nil
 	}
-	now := f.t.since(l)
+	now := f.t.startTime(l)
 	if now-f.lastCheck.Load() < int64(recheckAfter) {
 		return nil
 	}
@@ -148,8 +148,8 @@ func (f *File) otherName(l *guard.Lease, last string) (rel string, ok bool) {
 	if known := f.alias.Load(); known != nil && f.isAt(l, *known) {
 		return *known, true
 	}
-	now := f.t.since(l)
-	if missed := f.missed.Load(); l.Source().Remote() || missed != 0 && now-missed < int64(searchAgainAfter) {
+	now := f.t.startTime(l)
+	if miss := f.lastMiss.Load(); l.Source().Remote() || miss != 0 && now-miss < int64(searchAgainAfter) {
 		return "", false
 	}
 	rel, ok = f.search(l, last[:max(strings.LastIndexByte(last, '/'), 0)], false)
@@ -159,12 +159,13 @@ func (f *File) otherName(l *guard.Lease, last string) (rel string, ok bool) {
 	if ok {
 		f.alias.Store(&rel)
 	} else {
-		f.missed.Store(now)
+		f.lastMiss.Store(now)
 	}
 	return rel, ok
 }
 
-// search looks for the file in a directory below the root, and with deep in all below it.
+// search looks for the file in the directory start, which is a path below the root. If deep is
+// set, it also looks in all directories below start.
 func (f *File) search(l *guard.Lease, start string, deep bool) (rel string, ok bool) {
 	w := walk.New(context.Background(), l, walk.Options{})
 	defer w.Close()
@@ -177,10 +178,10 @@ func (f *File) search(l *guard.Lease, start string, deep bool) (rel string, ok b
 			return "", false
 		}
 		name, at := e.Name, strings.TrimPrefix(w.Rel()+"/"+e.Name, "/")
-		isDir, is := e.Type == unix.S_IFDIR, e.Ino == f.at.ID.Ino && e.Type == unix.S_IFREG
+		isDir, mayMatch := e.Type == unix.S_IFDIR, e.Ino == f.at.ID.Ino && e.Type == unix.S_IFREG
 		w.Take()
 		switch {
-		case is && f.isAt(l, at):
+		case mayMatch && f.isAt(l, at):
 			return at, true
 		case isDir && deep:
 			if _, err := w.Enter(name); err != nil {

@@ -33,12 +33,12 @@ func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name        string
-		moves       func(b *bed) error // by the host, unless it goes through b.t
+		move        func(b *bed) error // by the host, unless it goes through b.t
 		write, read names.Kind
 	}{
 		{"nothing", func(*bed) error { return nil }, ok, ok},
 		{"protected", func(b *bed) error { return os.Rename(b.host("tmp"), b.host(".mcp.json")) }, names.Permission, ok},
-		{"in what is protected", func(b *bed) error { return os.Rename(b.host("tmp"), b.host(".vscode/tasks.json")) }, names.Permission, ok},
+		{"in a protected directory", func(b *bed) error { return os.Rename(b.host("tmp"), b.host(".vscode/tasks.json")) }, names.Permission, ok},
 		{"with its directory", func(b *bed) error { return os.Rename(b.host("dir"), b.host(".claude")) }, names.Permission, ok},
 		{"hidden", func(b *bed) error { return os.Rename(b.host("tmp"), b.host(".env")) }, names.Hidden, names.Hidden},
 		{"denied", func(b *bed) error { return os.Rename(b.host("tmp"), b.host("denied")) }, names.Permission, names.Permission},
@@ -87,8 +87,8 @@ func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 				if tt.name == "outside" {
 					b.must(os.Rename(b.host("tmp"), filepath.Join(outside, "tmp")))
 				}
-				b.must(tt.moves(b))
-				time.Sleep(30 * time.Millisecond) // a look at the name counts for a moment
+				b.must(tt.move(b))
+				time.Sleep(30 * time.Millisecond) // longer than recheckAfter
 				for range 2 {
 					b.wantKind(b.write(f, "evil", 0), tt.write)
 					_, err := f.ReadAt(bg, who, make([]byte, 4), 0)
@@ -133,7 +133,7 @@ func TestOpenFilesBeyondAnyPath(t *testing.T) {
 	b.must(err)
 	defer f.Close()
 	for _, text := range []string{"one", "two"} {
-		time.Sleep(30 * time.Millisecond) // a look at the name counts for a moment
+		time.Sleep(30 * time.Millisecond) // longer than recheckAfter
 		b.must(b.write(f, text, 0))
 		got := make([]byte, 3)
 		if _, err := f.ReadAt(bg, who, got, 0); err != nil || string(got) != text {
@@ -165,21 +165,21 @@ func TestCopyIntoAnOpenFileThatWasRenamed(t *testing.T) {
 	b.contents("plain", "text")
 }
 
-// The time of the last look-up of a name is not kept by the wall clock: if the clock were set
-// back by an hour, an open file's new name would not be judged for so long.
-func TestLooksAreByTheProcessClock(t *testing.T) {
+// The time of the last check of a name is not taken from the wall clock: if that clock were set
+// back by an hour, an open file's new name would not be judged for an hour.
+func TestNameChecksUseTheProcessClock(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("f", "")
 	f := b.open("f", unix.O_RDWR)
 	defer f.Close()
 	check := func(when string) {
 		t.Helper()
-		if ago := f.LookedAt(); ago < 0 || ago > time.Hour {
-			t.Errorf("%s: looked at %v ago", when, ago)
+		if ago := f.SinceCheck(); ago < 0 || ago > time.Hour {
+			t.Errorf("%s: checked %v ago", when, ago)
 		}
 	}
 	check("opened")
-	time.Sleep(20 * time.Millisecond) // the look at its opening counts no more
+	time.Sleep(20 * time.Millisecond) // the check at the opening has expired
 	b.must(b.write(f, "x", 0))
 	check("written")
 }
@@ -195,7 +195,7 @@ func TestWhyAnOpenFileIsRefused(t *testing.T) {
 		b.put("f", "text")
 		f := b.open("f", unix.O_WRONLY)
 		b.must(change(b.host("f"), filepath.Join(t.TempDir(), "f")))
-		time.Sleep(30 * time.Millisecond) // a look at the name counts for a moment
+		time.Sleep(30 * time.Millisecond) // longer than recheckAfter
 		err := b.write(f, "more", 0)
 		all := b.rec.All()
 		if last := all[len(all)-1]; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(last.Detail, want) || last.Kind != names.Permission {

@@ -111,7 +111,7 @@ func TestListFencedFile(t *testing.T) {
 	page, err := b.t.List(bg, who, b.at("").Path, vfs.ListOptions{})
 	b.must(err)
 	for _, e := range page.Entries {
-		if told := e.Info.Size != 0; told != (e.Name == "two") {
+		if hasSize := e.Info.Size != 0; hasSize != (e.Name == "two") {
 			t.Errorf("%s: size %d", e.Name, e.Info.Size)
 		}
 	}

@@ -37,7 +37,7 @@ const (
 // Follow returns the path to which a path leads when its links are followed. A link in the
 // last element is followed only if last is set. The path returned has no links before its
 // last element, which need not exist. A link whose text leaves the root is refused (Escaped),
-// even if it comes back. Following a link takes the right to read.
+// even if it comes back. Following a link needs the right to read.
 func (t *Tree) Follow(ctx context.Context, c guard.Caller, p guard.Path, last bool) (guard.Path, error) {
 	req := guard.Request{Caller: c, Op: names.OpLookup, Path: p}
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (guard.Path, int64, error) {
@@ -72,8 +72,8 @@ func followTo(ctx context.Context, l *guard.Lease, p guard.Path, last bool, f fu
 
 // step is an element still to be walked.
 type step struct {
-	name string
-	link bool // the element comes from a link's target, not from the path that was asked for
+	name     string
+	fromLink bool // the element comes from a link's target, not from the path that was asked for
 }
 
 // follower walks one path.
@@ -85,9 +85,9 @@ type follower struct {
 	todo  []step // in reverse: the next is the last
 	links int
 	climb int
-	link  *guard.MetLink // the one that was met last, in a dry run
-	// linked: the element that was walked last comes from a link's target.
-	linked bool
+	link  *guard.MetLink // the last link on the path; only set in a dry run
+	// fromLink: the element that was walked last comes from a link's target.
+	fromLink bool
 }
 
 func follow(ctx context.Context, l *guard.Lease, p guard.Path, last bool) (guard.Path, error) {
@@ -163,13 +163,13 @@ func (w *follower) fileRoot(p guard.Path) error {
 
 func (w *follower) pop() { w.todo = w.todo[:len(w.todo)-1] }
 
-func (w *follower) push(rel string, link bool) {
+func (w *follower) push(rel string, fromLink bool) {
 	if rel == "" {
 		return
 	}
 	elems := strings.Split(rel, "/")
 	for i := len(elems) - 1; i >= 0; i-- {
-		w.todo = append(w.todo, step{elems[i], link})
+		w.todo = append(w.todo, step{elems[i], fromLink})
 	}
 }
 
@@ -184,8 +184,8 @@ func (w *follower) rest() string {
 
 func (w *follower) rel() string { return strings.Join(w.at, "/") }
 
-// up leaves the directory. It resolves the one above from the root and not by "..", because
-// that can lead out of the root if somebody moves the directory.
+// up moves to the parent directory. It resolves the parent from the root: ".." could lead out
+// of the root if somebody moves the directory meanwhile.
 func (w *follower) up() error {
 	if len(w.at) == 0 {
 		if w.link != nil {
@@ -206,16 +206,16 @@ func (w *follower) up() error {
 	return nil
 }
 
-// enter walks the next element. done means that the element is the path's last one, and not a
-// link or directory; it then stays in todo.
+// enter walks the next element. done means that the element is the path's last one, and that it
+// is missing or neither a link nor a directory. The element then stays in todo.
 func (w *follower) enter(next step, final bool) (done bool, err error) {
-	w.linked = next.link
+	w.fromLink = next.fromLink
 	rel := w.rel()
 	// A name on the way has to be readable. The last name is judged by the operation
 	// itself, for its own access, unless it is a link.
-	pass := func() error { return beneath.Judge(w.l, w.d, rel, next.name, rules.ToRead) }
+	judgeRead := func() error { return beneath.Judge(w.l, w.d, rel, next.name, rules.ToRead) }
 	if !final {
-		if err := pass(); err != nil {
+		if err := judgeRead(); err != nil {
 			return false, err
 		}
 	}
@@ -235,7 +235,7 @@ func (w *follower) enter(next step, final bool) (done bool, err error) {
 		return false, nil
 	case info.Type() == unix.S_IFLNK:
 		defer d.Close()
-		if err := pass(); err != nil {
+		if err := judgeRead(); err != nil {
 			return false, err
 		}
 		w.pop()
@@ -251,7 +251,8 @@ func (w *follower) enter(next step, final bool) (done bool, err error) {
 	return false, unix.ENOTDIR
 }
 
-// expand puts the target of the link name in its place.
+// expand puts the elements of the link's target into todo. fd is a reference to the link, name
+// its name.
 func (w *follower) expand(fd int, name string) error {
 	if w.l.Narrowest()&guard.Read == 0 {
 		// As for READLINK in the mount: a target counts as contents.

@@ -20,8 +20,8 @@ func (b *bed) path(rel string) guard.Path {
 	return b.at(rel).Path
 }
 
-// tree makes files as guardtest.Tree describes. $OUT is a directory without a grant, which tree
-// returns.
+// tree makes files as guardtest.Tree describes. It returns the directory that $OUT stands for,
+// which has no grant.
 func (b *bed) tree(entries ...string) (out string) {
 	b.Helper()
 	out = b.TempDir()
@@ -112,7 +112,7 @@ func TestFollow(t *testing.T) {
 }
 
 // Following a link needs the right to read, as in a mount.
-func TestFollowTakesRead(t *testing.T) {
+func TestFollowNeedsRead(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.Write | guard.Create})
 	b.tree("a=x", "l => a", "d/b=", "e => d")
 	for _, rel := range []string{"l", "e/b"} {
@@ -141,7 +141,7 @@ func TestFollowIsBounded(t *testing.T) {
 
 // R063, R189: a directory on the way, and the file at the end, are exchanged with links that
 // lead out. Nothing outside is read, written or removed. Bare system calls do all of that.
-func TestWholeSwapRace(t *testing.T) {
+func TestPathSwapRace(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	out := b.tree("d/f=inside", "swap/", "keep/f=inside")
 	b.must(os.WriteFile(out+"/f", []byte("outside"), 0o644))

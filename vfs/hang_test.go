@@ -18,21 +18,21 @@ import (
 type hangBed struct {
 	*bed
 	fs     *hangfs.FS
-	closed chan struct{} // gets one for each source that its last user has closed
+	closed chan struct{} // receives a value for each source that its last user has closed
 }
 
 func newHangBed(t *testing.T, p guard.Policy) *hangBed {
 	t.Helper()
 	h := &hangBed{bed: &bed{TB: t, src: t.TempDir()}, closed: make(chan struct{}, 10)}
 	h.fs = hangfs.Mount(t, t.TempDir(), h.src)
-	h.fs.WithoutTmpfile() // what is not finished has a name
+	h.fs.WithoutTmpfile() // so that unfinished files have names
 	h.reg = guard.NewRegistry(guard.Config{Opener: closingOpener{vfs.Opener(), h.closed}, Deadline: 100 * time.Millisecond})
 	h.t = vfs.New(h.reg)
 	h.grant("code", "", p)
 	return h
 }
 
-// closingOpener tells when its source is closed.
+// closingOpener sends to closed when a source that it opened is closed.
 type closingOpener struct {
 	guard.Opener
 	closed chan struct{}
@@ -88,8 +88,8 @@ func TestRefusedWriteDoesNotArrive(t *testing.T) {
 	h.contents("f", "old")
 }
 
-// slowly lists operations of several calls, each with the request at which the source hangs.
-var slowly = map[string]struct {
+// multiCallOps are operations of several calls, each with the request at which the source hangs.
+var multiCallOps = map[string]struct {
 	request string
 	op      func(h *hangBed) error
 }{
@@ -137,7 +137,7 @@ func (h *hangBed) replace() error {
 // An operation makes no further call to the source once its root has ended. If one of its
 // calls is under way then, the error of the revocation says so.
 func TestOperationEndsAtTheCallThatHangs(t *testing.T) {
-	for name, c := range slowly {
+	for name, c := range multiCallOps {
 		t.Run(name, func(t *testing.T) {
 			h := newHangBed(t, guard.Policy{Trash: rules.Trash{On: name == "unlink to the trash"}})
 			h.put("f", "old")
@@ -159,8 +159,8 @@ func TestOperationEndsAtTheCallThatHangs(t *testing.T) {
 }
 
 // A temporary file that could not be removed because its root had ended is in the journal, and
-// is removed when the root is granted again. The same holds for that of an upload. An upload
-// that is abandoned while its root lives leaves nothing.
+// is removed when the root is granted again. The same holds for the temporary file of an upload.
+// An upload that is abandoned while its root lives leaves no file and no journal entry.
 func TestJournalKeepsWhatIsLeft(t *testing.T) {
 	for name, c := range map[string]func(h *hangBed) (left int){
 		"replace": func(h *hangBed) int {
@@ -185,7 +185,7 @@ func TestJournalKeepsWhatIsLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHangBed(t, guard.Policy{})
-			n := &notes{b: h.bed, open: map[guard.Path]bool{}}
+			n := &memJournal{b: h.bed, open: map[guard.Path]bool{}}
 			h.t.SetJournal(n)
 			h.put("f", "old")
 			left := c(h)

@@ -16,9 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// full returns the number of repetitions of a loop: the full number with ROOTSFS_SOAK=1 (make
-// soak), and fewer otherwise.
-func full(short, long int) int {
+// shortOrSoak returns how often a loop runs, or how large a tree is: long with ROOTSFS_SOAK=1
+// (make soak), short otherwise.
+func shortOrSoak(short, long int) int {
 	if os.Getenv("ROOTSFS_SOAK") != "" {
 		return long
 	}

@@ -76,7 +76,7 @@ func (f *File) appends(w Writing) bool {
 	case w.Append == AppendAlways:
 		return true
 	}
-	return f.Appending() && (w.Append == AppendAsOpened || f.ahead)
+	return f.Appending() && (w.Append == AppendAsOpened || f.noOverwriting)
 }
 
 // WriteAt writes bufs at off, or at the end of the file (see Append), by one system call.
@@ -92,17 +92,17 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 	// appending.
 	need := guard.Write
 	switch {
-	case f.made && !f.Appending() && !w.Cached:
+	case f.created && !f.Appending() && !w.Cached:
 		need = 0 // refuseOverwriting checks
 	case appending:
 		need = guard.Append
 	}
 	req := guard.Request{Caller: c, Op: names.OpWrite, Need: need, Bytes: int64(total), Size: off + int64(total)}
-	own := func() func() {
+	copyBufs := func() func() {
 		bufs = [][]byte{bytes.Join(bufs, nil)}
 		return func() {}
 	}
-	n, err := onFileDrop(ctx, f, req, own, nil, func(l *guard.Lease, fd int) (int, int64, error) {
+	n, err := onFileDrop(ctx, f, req, copyBufs, nil, func(l *guard.Lease, fd int) (int, int64, error) {
 		if need == 0 {
 			at := off
 			if appending {
@@ -113,7 +113,7 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 			}
 		}
 		if appending {
-			unlock, err := f.t.growing(ctx, l, fd, int64(total), nil)
+			unlock, err := f.t.admitGrowth(ctx, l, fd, int64(total), nil)
 			if err != nil {
 				return 0, 0, err
 			}
@@ -181,7 +181,8 @@ func killPriv(l *guard.Lease, w beneath.Changeable, info *Info) error {
 	return beneath.Chmod(l, w, info.Mode&07777&^kill)
 }
 
-// killPrivFor is killPriv for operations that the kernel does not mark.
+// killPrivFor is killPriv for operations without Writing.KillPriv. It leaves the bits if root
+// calls.
 func killPrivFor(l *guard.Lease, c guard.Caller, w beneath.Changeable) error {
 	if c.UID == 0 {
 		return nil
@@ -242,7 +243,7 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 		}
 		if mode&unix.FALLOC_FL_INSERT_RANGE != 0 {
 			// It makes the file longer by length, wherever off is.
-			unlock, err := f.t.growing(ctx, l, fd, length, nil)
+			unlock, err := f.t.admitGrowth(ctx, l, fd, length, nil)
 			if err != nil {
 				return none, 0, err
 			}
@@ -312,13 +313,13 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 		return int64(n), int64(n), err
 	}
 	req.Path = f.at.Path
-	done, err := retried(&req, func() (int64, error) {
+	done, err := retry(&req, func() (int64, error) {
 		// Both files must lie in the same nested roots. The request has both holds, so
 		// that the gate checks them as of the moment at which it admits the copy.
-		if err := out.fresh(ctx, c); err != nil {
+		if err := out.refreshHold(ctx, c); err != nil {
 			return 0, err
 		}
-		if err := f.fresh(ctx, c); err != nil {
+		if err := f.refreshHold(ctx, c); err != nil {
 			return 0, err
 		}
 		req.Held, req.HeldTarget = f.hold.Load(), out.hold.Load()
@@ -332,11 +333,12 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 	return done, err
 }
 
-// growing admits an operation that makes a file longer by n bytes from its end. If something
-// bounds the size, it charges the size that the file will have, and calls room, unless nil,
-// with it. Only the source knows where the end is, and only until another operation moves
-// it, so until unlock no other such operation on the file begins.
-func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64, room func(size int64) error) (unlock func(), err error) {
+// admitGrowth admits an operation that makes a file longer by n bytes from its end. If a limit
+// applies to the size of files, or room is not nil, it charges the size that the file will have
+// and calls room with that size. Only the source knows where the end of the file is, and another
+// operation may move the end. So until unlock is called, no other such operation on the file
+// begins.
+func (t *Tree) admitGrowth(ctx context.Context, l *guard.Lease, fd int, n int64, room func(size int64) error) (unlock func(), err error) {
 	if !l.Charges().BoundFiles() && room == nil {
 		return func() {}, nil
 	}

@@ -18,12 +18,12 @@ const TempPrefix = beneath.TempPrefix
 // remove leftover ones (CleanTemp); see wholefile.Journal.
 type Journal = wholefile.Journal
 
-// SetJournal names the journal; it must be called before the tree is used.
+// SetJournal sets the journal; it must be called before the tree is used.
 func (t *Tree) SetJournal(j Journal) { t.preparer.SetJournal(j) }
 
 // CleanTemp removes an unfinished file that another daemon left, at a path that its Journal
 // names. The file must be regular, and its name begin with TempPrefix; else it stays, and the
-// error is Invalid. It is no error if the path does not exist. CleanTemp takes no right,
+// error is Invalid. It is no error if the path does not exist. CleanTemp needs no right,
 // because rootsfs made the file, so it also works in a root that has become read-only. The
 // removal is recorded.
 func (t *Tree) CleanTemp(ctx context.Context, p guard.Path) error {

@@ -12,15 +12,15 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// notes is a journal in memory.
-type notes struct {
+// memJournal is a journal in memory.
+type memJournal struct {
 	b    *bed
 	mu   sync.Mutex // guards the fields below
 	open map[guard.Path]bool
 	all  []guard.Path
 }
 
-func (n *notes) Begin(p guard.Path) func() {
+func (n *memJournal) Begin(p guard.Path) func() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if left := n.b.temps(); len(left) != 0 {
@@ -38,11 +38,11 @@ func (n *notes) Begin(p guard.Path) func() {
 	}
 }
 
-// R074: a new file never has another name. A file that replaces another has a temporary name
+// R074: a new file never has a temporary name. A file that replaces another has a temporary name
 // only while that name is in the journal.
 func TestJournal(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
-		n := &notes{b: b, open: map[guard.Path]bool{}}
+		n := &memJournal{b: b, open: map[guard.Path]bool{}}
 		b.t.SetJournal(n)
 		b.must(second(b.replace("new", "x", vfs.IfMatch{})))
 		u := b.begin("up", vfs.IfMatch{})
@@ -80,7 +80,7 @@ func TestCleanTemp(t *testing.T) {
 		if len(b.rec.Of(names.OpUnlink)) != 2 {
 			t.Errorf("records %+v", b.rec.Of(names.OpUnlink))
 		}
-		if got := strings.Join([]string{b.hostNames()}, ""); strings.Contains(got, temp) {
+		if got := b.hostNames(); strings.Contains(got, temp) {
 			t.Errorf("left %q", got)
 		}
 		if _, err := os.Stat(out + "/" + temp); err != nil {

@@ -29,7 +29,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 	}
 	req := guard.Request{Caller: c, Op: names.OpLink, Path: p, Epoch: dir.Epoch, Path2: old.Path, Names: 1}
 	if f != nil {
-		if err := f.fresh(ctx, c); err != nil {
+		if err := f.refreshHold(ctx, c); err != nil {
 			return Info{}, err
 		}
 		req.HeldTarget = f.hold.Load()
@@ -145,9 +145,9 @@ func (t *Tree) ReadlinkWhere(ctx context.Context, c guard.Caller, at At, f *File
 
 // staysInside refuses a link's target, in the directory dir of the root, if it leads out of
 // the root (Escaped). Leading ".." elements climb real directories, so counting them is exact.
-// A later ".." leaves what the names before it lead to, which may be a link: so these are
-// followed. The names after the last ".." stay inside, or are links that are judged when
-// they are read.
+// A ".." that comes after a name leaves the directory that the name leads to. The name may be a
+// link, so staysInside follows all names before the last "..". The names after the last ".."
+// stay inside, or are links that are judged when they are read.
 func staysInside(ctx context.Context, l *guard.Lease, dir guard.Path, target string) error {
 	leaves := &guard.Error{Kind: names.Escaped}
 	if strings.HasPrefix(target, "/") {
@@ -157,15 +157,15 @@ func staysInside(ctx context.Context, l *guard.Lease, dir guard.Path, target str
 	if !dir.IsRoot() {
 		depth = 1 + strings.Count(dir.Rel(), "/")
 	}
-	climbs, climbsLater := countClimbs(target, depth)
+	climbs, climbsLater := findClimbs(target, depth)
 	if climbsLater {
 		// From the last ".." on nothing climbs.
 		err := followClimbs(ctx, l, dir, target[:strings.LastIndex(target, "..")+2])
 		if err == nil || names.Reason(err) == names.Escaped {
 			return err
 		}
-		// The kernel cannot walk it either, at this moment. The name that stopped the walk may
-		// become a directory, so it counts as one.
+		// The kernel cannot walk the target either, at this moment. The name that stopped the
+		// walk may become a directory, so it counts as a directory.
 	}
 	if climbs {
 		return leaves
@@ -173,9 +173,10 @@ func staysInside(ctx context.Context, l *guard.Lease, dir guard.Path, target str
 	return nil
 }
 
-// countClimbs reports whether a target climbs out of a directory that lies depth names below
-// the root, if every name in it is a directory; and whether it has ".." after a name.
-func countClimbs(target string, depth int) (out, later bool) {
+// findClimbs reports whether a target climbs out of the root (out), and whether it has ".." after
+// a name (later). The target is that of a link in a directory depth names below the root, and
+// every name in the target counts as a directory.
+func findClimbs(target string, depth int) (out, later bool) {
 	named := false
 	for e := range strings.SplitSeq(target, "/") {
 		switch e {

@@ -53,8 +53,8 @@ type ListOptions struct {
 	// Follow resolves links in the listed path. Links in directories are still listed as links.
 	Follow bool
 	// NoInfo is for callers that want names and types only: attributes of files and links are
-	// not read if the directory has their types. Therefore a file on which another one is
-	// mounted is listed, which it is not otherwise.
+	// not read if the directory has their types. Therefore NoInfo also lists a file on which
+	// another file is mounted; without NoInfo such a file is left out.
 	NoInfo bool
 	// Weigh returns how many bytes an entry will take in the caller's answer. When the entries
 	// of a page weigh 2 MiB together, the listing goes on in another page. nil: the length of
@@ -138,22 +138,22 @@ func (o *ListOptions) check() error {
 	return nil
 }
 
-// listing is the making of one page.
+// listing is the state of a List call, which makes one page.
 type listing struct {
 	ctx     context.Context
 	l       *guard.Lease
 	w       *walk.Walker
 	o       ListOptions
-	shown   guard.Path
+	shown   guard.Path // the listed path, as the caller wrote it
 	glob    glob
 	seal    seal
 	page    Page
 	next    Listed          // the name that is being examined
 	text    strings.Builder // holds paths of the page
-	bytes   int
-	scanned int
-	made    int64 // memory for paths, bytes
-	counted int64 // bytes that Room was asked for
+	weight  int             // of the entries of the page, see ListOptions.Weigh
+	scanned int             // names examined
+	textCap int64           // bytes allocated for paths
+	asked   int64           // bytes that Room was asked for
 }
 
 // pathText is how many bytes for paths are allocated at a time, unless one path needs more.
@@ -235,21 +235,21 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 		w.Take()
 		return false, nil
 	}
-	size := len(ls.next.Path.Rel())
+	weight := len(ls.next.Path.Rel())
 	if ls.o.Weigh != nil {
-		size = ls.o.Weigh(&ls.next)
+		weight = ls.o.Weigh(&ls.next)
 	}
 	n := len(ls.page.Entries)
-	if n >= ls.o.Limit || n > 0 && ls.bytes+size > maxPageBytes {
+	if n >= ls.o.Limit || n > 0 && ls.weight+weight > maxPageBytes {
 		return true, nil
 	}
 	ahead := min(ls.o.Limit, w.Ahead()) // names that are read already
-	if err := ls.room(max(n+1, ahead, cap(ls.page.Entries)), size); err != nil && n == 0 {
+	if err := ls.room(max(n+1, ahead, cap(ls.page.Entries)), weight); err != nil && n == 0 {
 		return false, err
 	} else if err != nil {
 		return true, nil
 	}
-	ls.bytes += size
+	ls.weight += weight
 	if ls.page.Entries == nil {
 		ls.page.Entries = make([]Listed, 0, ahead)
 	}
@@ -261,7 +261,7 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 	return false, err
 }
 
-// rel returns the path below the start of a name in the innermost directory.
+// rel returns the path of a name in the innermost directory, relative to the listed directory.
 func (ls *listing) rel(name string) string {
 	if len(ls.w.Path()) == 0 {
 		return name
@@ -278,18 +278,18 @@ var listedSize = int64(reflect.TypeFor[Listed]().Size())
 // for the paths so far, and, if there is a Weigh, for the weights of the entries so far and
 // of the next one.
 func (ls *listing) room(entries, weight int) error {
-	need := ls.made + int64(entries)*listedSize
+	need := ls.textCap + int64(entries)*listedSize
 	if ls.o.Weigh != nil {
-		need += int64(ls.bytes + weight)
+		need += int64(ls.weight + weight)
 	}
-	if ls.o.Room == nil || need <= ls.counted {
+	if ls.o.Room == nil || need <= ls.asked {
 		return nil
 	}
-	step := max(need-ls.counted, roomStep)
+	step := max(need-ls.asked, roomStep)
 	if err := ls.o.Room(step); err != nil {
 		return err
 	}
-	ls.counted += step
+	ls.asked += step
 	return nil
 }
 
@@ -313,9 +313,9 @@ func (ls *listing) look(name string, typ uint32) (ok bool, err error) {
 func (ls *listing) shownPath(name string) string {
 	top, n := ls.shown.Rel(), len(ls.shown.Rel())+len(ls.w.Path())+len(name)+2 // two slashes
 	if b := &ls.text; b.Cap()-b.Len() < n {
-		*b = strings.Builder{} // the strings that it has made stay valid
+		*b = strings.Builder{} // the strings of the old one stay valid
 		b.Grow(max(n, min(n*ls.w.Ahead(), pathText)))
-		ls.made += int64(b.Cap())
+		ls.textCap += int64(b.Cap())
 	}
 	from := ls.text.Len()
 	if top != "" {

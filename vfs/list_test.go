@@ -118,7 +118,7 @@ func TestListPages(t *testing.T) {
 }
 
 // Links are listed as links, and special files are not listed. A listing does not enter the
-// target of a link. Without rootsfs, the links marked unguarded lead to names outside.
+// target of a link. Without rootsfs, the link out leads to a name outside.
 func TestListLinksAndSpecialFiles(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		outside := t.TempDir()
@@ -260,13 +260,13 @@ func many(b *bed, dir string, n int) {
 	}
 }
 
-// An entry that exists all the time comes exactly once, whatever is added and removed between
-// the pages. A directory of the cursor that has vanished is skipped.
+// An entry that exists during the whole listing is returned exactly once, whatever is added and
+// removed between the pages. If a directory that the cursor names has vanished, it is skipped.
 func TestListCursorIsStable(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	rnd := rand.New(rand.NewPCG(1, 2))
 	stay := map[string]bool{}
-	var come []string // changing names
+	var changing []string // directories to remove during the listing
 	for d := range 8 {
 		dir := fmt.Sprintf("t/%d", d)
 		stay[fmt.Sprint(d)] = true
@@ -277,7 +277,7 @@ func TestListCursorIsStable(t *testing.T) {
 		}
 		for i := range 40 {
 			b.put(fmt.Sprintf("%s/go%d/x", dir, i), "")
-			come = append(come, fmt.Sprintf("%s/go%d", dir, i))
+			changing = append(changing, fmt.Sprintf("%s/go%d", dir, i))
 		}
 	}
 	p := b.at("t").Path
@@ -293,14 +293,14 @@ func TestListCursorIsStable(t *testing.T) {
 			break
 		}
 		for range 3 {
-			i := rnd.IntN(len(come))
+			i := rnd.IntN(len(changing))
 			if last := page.Entries[len(page.Entries)-1].Path; rnd.IntN(3) == 0 && strings.Contains(last.Rel(), "/go") {
 				// the directory that the cursor is in
 				dir := strings.TrimSuffix(last.Rel(), "/x")
-				i = slices.Index(come, dir)
+				i = slices.Index(changing, dir)
 			}
 			if i >= 0 && rnd.IntN(2) == 0 {
-				b.must(os.RemoveAll(b.host(come[i])))
+				b.must(os.RemoveAll(b.host(changing[i])))
 			} else {
 				b.put(fmt.Sprintf("t/%d/new%d", rnd.IntN(8), rnd.Uint32()), "")
 			}
@@ -332,11 +332,11 @@ func deep(b *bed, dir, name string, n int) {
 	}
 	b.must(unix.Mknodat(fd, "leaf", unix.S_IFREG|0o644, 0))
 	b.must(unix.Close(fd))
-	b.Cleanup(func() { clear10k(b, b.host(dir), name) })
+	b.Cleanup(func() { removeDeep(b, b.host(dir), name) })
 }
 
-// clear10k removes such a chain: os.RemoveAll holds a descriptor per level.
-func clear10k(b *bed, top, name string) {
+// removeDeep removes a chain that deep made. os.RemoveAll alone would need a descriptor per level.
+func removeDeep(b *bed, top, name string) {
 	for {
 		// The upper part of the chain is moved aside, as often as needed.
 		path, below := top, 0
@@ -360,7 +360,7 @@ func clear10k(b *bed, top, name string) {
 // A tree of thousands of levels (10,000 in make soak), many beyond PATH_MAX, is listed in
 // pages. The number of descriptors does not grow with the depth.
 func TestListDeepTree(t *testing.T) {
-	levels := full(2_200, 10_000) // longer than PATH_MAX
+	levels := shortOrSoak(2_200, 10_000) // longer than PATH_MAX
 	b := newBed(t, false, guard.Policy{})
 	deep(b, "chain", "d", levels)
 	before := openFDs(t)
@@ -393,7 +393,7 @@ func TestListDeepTree(t *testing.T) {
 // The memory a listing takes depends on the page, not on the directory.
 func TestListMemory(t *testing.T) {
 	const limit = 1000
-	entries := full(5_000, 100_000)
+	entries := shortOrSoak(5_000, 100_000)
 	b := newBed(t, false, guard.Policy{})
 	many(b, "d", entries)
 	p := b.at("d").Path

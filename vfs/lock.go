@@ -31,7 +31,7 @@ type Locker func(open func() (*File, error)) (*File, error)
 // TryLock sets or clears a lock, and does not wait.
 func (f *File) TryLock(ctx context.Context, c guard.Caller, lk Lock, by Locker) error {
 	req := guard.Request{Caller: c, Op: names.OpSetlk}
-	_, err := f.locking(ctx, req, by, func(l *guard.Lease, own *File) (unix.Flock_t, error) {
+	_, err := f.onLockOwner(ctx, req, by, func(l *guard.Lease, own *File) (unix.Flock_t, error) {
 		w, err := own.change(l)
 		if err != nil {
 			return unix.Flock_t{}, err
@@ -44,8 +44,8 @@ func (f *File) TryLock(ctx context.Context, c guard.Caller, lk Lock, by Locker) 
 	return err
 }
 
-// locking runs g on the File whose locks are an owner's.
-func (f *File) locking(ctx context.Context, req guard.Request, by Locker, g func(l *guard.Lease, own *File) (unix.Flock_t, error)) (unix.Flock_t, error) {
+// onLockOwner runs g on the File that has the locks of an owner, see Locker.
+func (f *File) onLockOwner(ctx context.Context, req guard.Request, by Locker, g func(l *guard.Lease, own *File) (unix.Flock_t, error)) (unix.Flock_t, error) {
 	return onFile(ctx, f, req, func(l *guard.Lease, fd int) (unix.Flock_t, int64, error) {
 		if by == nil {
 			got, err := g(l, f)
@@ -85,7 +85,7 @@ func (f *File) openForLocks(l *guard.Lease, fd int, c guard.Caller) (*File, erro
 		if err = openErr; err != nil {
 			continue
 		}
-		if err := again.Hold(); err != nil {
+		if err := again.KeepOrClose(); err != nil {
 			return nil, err
 		}
 		own := newFile(f.t, l, again, f.at, c, mode, room)
@@ -130,11 +130,11 @@ func (f *File) WaitLock(ctx context.Context, interrupted <-chan struct{}, c guar
 	}
 }
 
-// Conflict returns the lock that stands in the way of lk, Type F_UNLCK if none
-// does. PID is the holder's, -1 when it is an open file description.
+// Conflict returns a lock that conflicts with lk. Its Type is F_UNLCK if there is none. Its PID
+// is that of the holder, or -1 if an open file description holds the lock.
 func (f *File) Conflict(ctx context.Context, c guard.Caller, lk Lock, by Locker) (unix.Flock_t, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetlk}
-	return f.locking(ctx, req, by, func(_ *guard.Lease, own *File) (unix.Flock_t, error) {
+	return f.onLockOwner(ctx, req, by, func(_ *guard.Lease, own *File) (unix.Flock_t, error) {
 		return beneath.OFDConflict(own.h.FD(), lk.Type, lk.Start, lk.Length)
 	})
 }
@@ -180,8 +180,8 @@ func withFileLock(l *guard.Lease, d beneath.Dir, base string, old *Info, f func(
 }
 
 // lockFile acquires the whole-file lock of flock(2) on an open file, for as long as the file is
-// open, and checks that no program holds a lock of fcntl(2). A file system without locks has
-// none.
+// open, and checks that no program holds a lock of fcntl(2). On a file system without locks it
+// does nothing and returns nil.
 func lockFile(l *guard.Lease, h *beneath.Handle) error {
 	if lk, err := beneath.OFDConflict(h.FD(), unix.F_WRLCK, 0, 0); err == nil && lk.Type != unix.F_UNLCK {
 		return &guard.Error{Kind: names.Locked}

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// openNeed returns the rights that open flags take.
+// openNeed returns the rights that an open with these flags needs.
 func openNeed(flags int) guard.Rights {
 	var need guard.Rights
 	switch flags & unix.O_ACCMODE {
@@ -30,7 +30,7 @@ func openNeed(flags int) guard.Rights {
 	return need
 }
 
-// writeNeed: a file opened for appending takes the right to append only.
+// writeNeed returns the right that an open for writing needs: Append suffices with O_APPEND.
 func writeNeed(flags int) guard.Rights {
 	if flags&unix.O_APPEND != 0 {
 		return guard.Append
@@ -41,17 +41,17 @@ func writeNeed(flags int) guard.Rights {
 // writesTo reports whether a file opened with flags can be written to.
 func writesTo(flags int) bool { return flags&unix.O_ACCMODE != unix.O_RDONLY }
 
-// keptFlags are the flags of open(2) that reach the source. O_APPEND does not: the kernel
+// sourceFlags are the flags of open(2) that reach the source. O_APPEND does not: the kernel
 // may write a mapped page back through any descriptor, and the page must not land at the
 // end. File.WriteAt appends by itself.
-const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
+const sourceFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 
 // Open opens a regular file. Of the flags, access mode, O_APPEND, O_TRUNC,
 // O_SYNC, O_DSYNC and O_NOATIME have a meaning. While the file is open for writing, it is not
 // replaced through this Tree (see RenamePath, Replace and Upload).
 func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags), OpensForWriting: writesTo(flags)}
-	// Not by Tree.opening, whose closure costs an allocation.
+	// Tree.opening is not used, because its closure would cost an allocation.
 	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		o, err := t.open(ctx, l, c, at, flags)
 		return o, 0, err
@@ -72,6 +72,8 @@ func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, 
 	return o, err
 }
 
+// openOnce makes one attempt of open. lock says to lock the name first if the file is opened for
+// writing.
 func (t *Tree) openOnce(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int, lock bool) (opened, error) {
 	room, err := t.shares.reserve(c)
 	if err != nil {
@@ -133,10 +135,10 @@ func (t *Tree) openOnce(ctx context.Context, l *guard.Lease, c guard.Caller, at 
 // name.
 func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, base string, id rules.Identity, locked bool) error {
 	if !locked {
-		// A replacement may be under way that has resolved the name before this file got
-		// it, and so does not know this opener. It holds the name's lock. So take that lock
-		// before counting as a writer: otherwise this opener would wait for the replacement,
-		// and the replacement for this writer.
+		// A replacement may be under way that resolved the name before this file got the name,
+		// and so does not know this opener. The replacement holds the name's lock. So take that
+		// lock before counting as a writer: otherwise this opener would wait for the
+		// replacement, and the replacement for this writer.
 		unlock, err := t.claims.LockIfContended(ctx, l, d, base)
 		if err != nil {
 			return err
@@ -168,15 +170,15 @@ func (t *Tree) truncate(ctx context.Context, l *guard.Lease, h *beneath.Handle, 
 	return beneath.Truncate(l, w, 0)
 }
 
-// openExpected opens the file that at is about by its name.
+// openExpected opens the file with the name base in d, and checks that it is the file at.ID.
 func openExpected(l *guard.Lease, d beneath.Dir, at At, base string, flags int) (h beneath.Handle, info Info, err error) {
 	if flags&unix.O_TRUNC != 0 {
-		h, info, err = beneath.OpenToEmpty(l, d, base, flags&keptFlags, at.ID)
+		h, info, err = beneath.OpenToEmpty(l, d, base, flags&sourceFlags, at.ID)
 	} else {
-		h, info, err = beneath.OpenFile(l, d, base, flags&keptFlags)
+		h, info, err = beneath.OpenFile(l, d, base, flags&sourceFlags)
 	}
 	if err == nil {
-		err = h.Hold()
+		err = h.KeepOrClose()
 	}
 	if err != nil {
 		if info, serr := beneath.StatIn(d, base); serr == nil && walk.Visible(l, &info) != nil {
@@ -200,9 +202,9 @@ type Reopening struct {
 	Read bool
 }
 
-// Reopen opens a file once more through one that is open. For a program it does so only if the
-// file has no name any more; else the error is ESTALE. It is also ESTALE for writing if another
-// file has the name, because the written data could not be found again.
+// Reopen opens the file once more, without using its name. Unless how says otherwise, the file
+// must have lost its last name; else the error is ESTALE. A file that was replaced through this
+// Tree cannot be reopened for writing (ESTALE), because nobody could find the written data again.
 func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopening) (*File, error) {
 	quiet := how.Quiet
 	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet, OpensForWriting: writesTo(flags)}
@@ -228,9 +230,9 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 			}
 		}
 		// Without O_TRUNC: truncate does that, once the trash has kept the file.
-		again, err := f.h.Reopen(l, flags&keptFlags)
+		again, err := f.h.Reopen(l, flags&sourceFlags)
 		if err == nil {
-			err = again.Hold()
+			err = again.KeepOrClose()
 		}
 		if err == nil && flags&unix.O_TRUNC != 0 {
 			if err = f.t.truncate(ctx, l, &again, f.at.Path.Rel()); err != nil {

@@ -148,7 +148,7 @@ func TestCreateRaces(t *testing.T) {
 			for round := range 10 {
 				name := fmt.Sprint("f", flags, "-", round)
 				var mu sync.Mutex
-				made, opened, told := 0, 0, 0
+				made, opened, refused := 0, 0, 0
 				var wg sync.WaitGroup
 				for range 8 {
 					wg.Go(func() {
@@ -161,7 +161,7 @@ func TestCreateRaces(t *testing.T) {
 						case err == nil:
 							opened++
 						case names.Reason(err) == names.Exist:
-							told++
+							refused++
 						default:
 							t.Error(err)
 						}
@@ -171,8 +171,8 @@ func TestCreateRaces(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				if made != 1 || flags&unix.O_EXCL == 0 && opened != 7 || flags&unix.O_EXCL != 0 && told != 7 {
-					t.Errorf("made %d, opened %d, told %d", made, opened, told)
+				if made != 1 || flags&unix.O_EXCL == 0 && opened != 7 || flags&unix.O_EXCL != 0 && refused != 7 {
+					t.Errorf("made %d, opened %d, refused %d", made, opened, refused)
 				}
 			}
 		}
@@ -224,11 +224,12 @@ func TestTmpfileThenLink(t *testing.T) {
 	})
 }
 
-// The user's extended attributes work. Those that control the kernel are refused and not shown.
+// The user's extended attributes work. Attributes that control the kernel are refused and not
+// shown.
 func TestXattrs(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("a", "")
-		if os.Geteuid() == 0 { // only root can set such a one
+		if os.Geteuid() == 0 { // only root can set a trusted attribute
 			b.must(unix.Setxattr(b.host("a"), "trusted.x", []byte("t"), 0))
 		}
 		at := b.at("a")

@@ -12,7 +12,7 @@ import (
 
 // Many network and FUSE file systems have neither files without a name nor the flags of
 // renameat2(2). On such a source a new file can still be written, a name can be moved, and a
-// removed file is kept. No operation takes a name that is in use.
+// removed file is kept in the trash. No operation overwrites a name that is in use.
 func TestSourceWithoutRenameFlags(t *testing.T) {
 	h := newHangBed(t, guard.Policy{Trash: rules.Trash{On: true}})
 	h.fs.WithoutRenameFlags()

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R077, R193: files that are only appended to end exactly at the largest size, for any number
-// of concurrent appends and any call.
+// R077, R193: appends fill a file up to the largest size and never beyond it, however many run at
+// once and whichever call makes them.
 func TestAppendsAtOnceKeepToTheLargestFile(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		b := newBed(t, remote, guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{MaxFile: 1003}})

@@ -47,7 +47,7 @@ func target(l *guard.Lease, q guard.Path) (beneath.Dir, Info, error) {
 }
 
 // openTarget opens the regular file that a path without links leads to, for reading. It
-// opens nothing else: it looks at the file through a reference first.
+// opens no other type of file: it reads the type through a reference first.
 func openTarget(l *guard.Lease, q guard.Path) (h beneath.Handle, info Info, domain uint64, err error) {
 	d, info, err := target(l, q)
 	if err != nil {
@@ -112,7 +112,7 @@ func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 				if err != nil || ck.n < len(buf) || int64(ck.n) == length || ck.info.Size <= off+int64(ck.n) {
 					return ck, err
 				}
-				info = ck.info // it has grown: it is read again, with more room
+				info = ck.info // the file has grown: it is read again, with more room
 			}
 			return chunk{}, &guard.Error{Kind: names.Conflict}
 		})

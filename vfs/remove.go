@@ -125,8 +125,8 @@ type RemoveOptions struct {
 // system, and can be cancelled. It stops at the first name that cannot be
 // removed, with a *Partial as the error's cause. It leaves hidden names in place, and then the
 // error is that their directory is not empty. If a directory is moved out of the root
-// meanwhile, the removal notices that when it next reads names there, and leaves the directory.
-// In very deep directories it notices it a few readings later.
+// meanwhile, the removal notices the move when it next reads names there, and leaves the
+// directory. In very deep directories it notices the move a few readings later.
 func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how RemoveOptions) error {
 	tell, mute := telling(how.Progress)
 	defer mute()
@@ -186,7 +186,7 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 
 // removeAll removes a directory with all its contents.
 func (t *Tree) removeAll(ctx context.Context, l *guard.Lease, q guard.Path, d beneath.Dir, base string, b *trash.Bin, tell func(int64)) error {
-	if err := t.holdsRoots(l, q); err != nil {
+	if err := t.refuseRootsBelow(l, q); err != nil {
 		return err
 	}
 	r := remover{ctx: ctx, l: l, bin: b, tell: tell}
@@ -197,8 +197,8 @@ func (t *Tree) removeAll(ctx context.Context, l *guard.Lease, q guard.Path, d be
 	return r.partial(q.Root, err)
 }
 
-// holdsRoots refuses a directory that contains other roots, before any of it is removed.
-func (t *Tree) holdsRoots(l *guard.Lease, q guard.Path) error {
+// refuseRootsBelow refuses a directory that contains other roots, before any of it is removed.
+func (t *Tree) refuseRootsBelow(l *guard.Lease, q guard.Path) error {
 	st, ok := t.reg.Lookup(q.Root)
 	if !ok || !l.HasNested() {
 		return nil
@@ -223,7 +223,7 @@ const (
 // Partial is the cause of the error when a recursive removal stops midway.
 type Partial struct {
 	Removed int64      // names that are gone
-	At      guard.Path // which could not be removed
+	At      guard.Path // the name that could not be removed
 	Kind    guard.Kind
 }
 
@@ -239,18 +239,18 @@ type remover struct {
 	ctx     context.Context
 	l       *guard.Lease
 	w       *walk.Walker
-	levels  []removing // as deep as the walker's
-	at      string     // the path that is being removed, below the root
-	err     error      // of the first name that could not be removed
+	levels  []removeLevel // one for each level of the walker
+	at      string        // the path that is being removed, below the root
+	err     error         // of the first name that could not be removed
 	removed int64
 	tell    func(removed int64)
 	bin     *trash.Bin
 }
 
-// removing is one directory on the way down.
-type removing struct {
+// removeLevel is one directory on the way down.
+type removeLevel struct {
 	changed bool // something was removed since the beginning was read
-	passes  int
+	passes  int  // complete readings of the directory
 }
 
 // run removes the directory called base in top, which lies at rel.
@@ -263,7 +263,7 @@ func (r *remover) run(rel string, top beneath.Dir, base string) error {
 		return err
 	}
 	r.w.StartAt(rel, dir)
-	r.levels = append(r.levels, removing{})
+	r.levels = append(r.levels, removeLevel{})
 	for err == nil && len(r.levels) > 0 {
 		err = r.step(top, base)
 	}
@@ -322,7 +322,7 @@ func (r *remover) step(top beneath.Dir, base string) error {
 		r.at = rel + "/" + name
 		switch err := r.w.Open(name); err { //nolint:errorlint // bare errnos
 		case nil:
-			r.levels = append(r.levels, removing{})
+			r.levels = append(r.levels, removeLevel{})
 			return nil
 		case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
 			v.changed = true // it has another type by now: the next reading shows which
@@ -356,12 +356,12 @@ func (r *remover) finish(top beneath.Dir, base, rel string) error {
 	if err := beneath.Rmdir(r.l, parent, name); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
 		return err
 	}
-	r.gone(rel)
+	r.countRemoved(rel)
 	return nil
 }
 
-// gone counts a name that was removed.
-func (r *remover) gone(rel string) {
+// countRemoved counts a name that was removed.
+func (r *remover) countRemoved(rel string) {
 	r.l.Notes().Removed(rel)
 	r.removed++
 	r.tell(r.removed)
@@ -425,7 +425,7 @@ func (r *remover) removeEntry(d beneath.Dir, rel, name string, typ uint32) (isDi
 	switch err {
 	case nil:
 		v.changed = true
-		r.gone(rel + "/" + name)
+		r.countRemoved(rel + "/" + name)
 		return false, nil
 	case unix.EISDIR, unix.EPERM:
 		// It may be a directory by now, which the next reading shows.

@@ -35,16 +35,16 @@ func TestRemovePath(t *testing.T) {
 			{name: "link that leads out, recursively", rel: "outdir", recursive: true, gone: "outdir"},
 			{name: "behind a link", rel: "l/f", gone: "d/f"},
 			{name: "behind a link that leads out", rel: "outdir/secret", kind: names.Escaped},
-			{name: "behind one, recursively", rel: "outdir/dir", recursive: true, kind: names.Escaped},
+			{name: "behind a link that leads out, recursively", rel: "outdir/dir", recursive: true, kind: names.Escaped},
 			{name: "absent", rel: "none", recursive: true, kind: names.NotExist},
 			{name: "etag", rel: "f", etag: "f", gone: "f"},
 			{name: "other etag", rel: "f", etag: "d/f", kind: names.Conflict},
 			{name: "etag of a directory", rel: "d", etag: "d", recursive: true, gone: "d"},
 			{name: "the root", rel: "", recursive: true, kind: names.Permission},
 			{name: "a nested root", rel: "nest/in", recursive: true, kind: names.IO, errno: unix.EBUSY},
-			{name: "what holds a nested root", rel: "nest", recursive: true, kind: names.Permission},
+			{name: "a directory with a nested root", rel: "nest", recursive: true, kind: names.Permission},
 			{name: "hidden", rel: "fifo", recursive: true, kind: names.Hidden},
-			{name: "what holds something hidden", rel: "h", recursive: true, kind: names.NotEmpty, gone: "h/f"},
+			{name: "a directory with a hidden name", rel: "h", recursive: true, kind: names.NotEmpty, gone: "h/f"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				b := newBed(t, remote, guard.Policy{})
@@ -162,7 +162,7 @@ func TestRemoveOfMovedDirectory(t *testing.T) {
 				break
 			}
 			if _, err := os.Lstat(b.host("d")); err != nil {
-				break // it was faster
+				break // the removal was faster
 			}
 		}
 		err := <-done
@@ -180,6 +180,6 @@ func TestRemovePathProgress(t *testing.T) {
 	var seen []int64
 	b.must(b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveOptions{Recursive: true, Progress: func(n int64) { seen = append(seen, n) }}))
 	if want := []int64{1, 2, 3, 4, 5}; !slices.Equal(seen, want) {
-		t.Errorf("told %v, want %v", seen, want)
+		t.Errorf("progress %v, want %v", seen, want)
 	}
 }

@@ -55,8 +55,7 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 // moved itself. Without overwrite, or without the right to delete, nothing is replaced
 // (Exist). A locked file is neither moved nor replaced (Locked). The moved
 // file must be in the state of the etag, unless that is "". Across two roots, or the boundary
-// of a nested one, the error is EXDEV. An error's Path is the path of the two that the error is
-// about.
+// of a nested one, the error is EXDEV. An error's Path is old or to, whichever the error is about.
 func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
 	req := guard.Request{Caller: c, Op: names.OpRename, Path: old, Path2: to}
 	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
@@ -117,13 +116,14 @@ type move struct {
 	ofDir        bool // a directory is moved, under the lock for directories; set only in roots with patterns
 	replaces     bool // a file has the new name already; set only in roots with patterns
 	moved        Info // the file with the old name; set only in roots with patterns
-	// what and target are the files that had the two names when checkMovable looked at them.
-	// what is zero if it did not, and target also if there was none.
-	what, target Info
+	// oldInfo and newInfo are the files that had the old and the new name when checkMovable looked
+	// at them. oldInfo is zero if checkMovable need not look. newInfo is also zero if the new name
+	// was free.
+	oldInfo, newInfo Info
 }
 
-// rename moves a name. It prevents that names are made in a moved directory, and judges the
-// move before it is done.
+// rename judges a move and does it. Meanwhile nobody can create a name in a directory that is
+// moved.
 func (t *Tree) rename(m *move) error {
 	release, err := m.lockMoves()
 	if err != nil {
@@ -156,7 +156,7 @@ func (t *Tree) rename(m *move) error {
 	m.l.Notes().Moved(from, to, m.exchanges())
 	dir := m.dst.Rel(m.newDir.Path.Rel())
 	if m.l.Judge().Patterned() && !m.exchanges() {
-		m.l.Notes().Part(dir, m.newName, m.moved.ID(), m.moved.IsDir()) // the judged file: another one there is not remembered
+		m.l.Notes().Part(dir, m.newName, m.moved.ID(), m.moved.IsDir()) // remembers only the judged file, not one that took its place
 	}
 	if !m.replaces {
 		m.l.Notes().NewName(dir, m.newName)
@@ -258,12 +258,12 @@ func (t *Tree) lockNames(m *move) (unlock func(), err error) {
 // checkMovable refuses files that may not be moved or replaced because of their kind, and an
 // old file that is not in the state of the etag.
 func (m *move) checkMovable() error {
-	what, err := checkMovableName(m.l, m.src, m.oldName)
+	oldInfo, err := checkMovableName(m.l, m.src, m.oldName)
 	if err != nil {
 		return withPath(m.asked, err)
 	}
-	m.what = what
-	m.target, err = checkMovableName(m.l, m.dst, m.newName)
+	m.oldInfo = oldInfo
+	m.newInfo, err = checkMovableName(m.l, m.dst, m.newName)
 	if err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
 		// A name that a pattern hides gets the same refusal, whether it exists or not.
 		if refused := m.judgeReplaced(); refused != nil {
@@ -284,7 +284,7 @@ func (m *move) judge() error {
 		return nil
 	}
 	// A file that has the new name already is judged, too.
-	if _, target, err := m.look(); err == nil && target != (Info{}) {
+	if _, newInfo, err := m.look(); err == nil && newInfo != (Info{}) {
 		m.replaces = true
 		if err := m.judgeReplaced(); err != nil {
 			return err
@@ -307,31 +307,31 @@ func (m *move) judgeReplaced() error {
 	return beneath.Judge(m.l, m.dst, m.newDir.Path.Rel(), m.newName, access)
 }
 
-// judgePlace judges the file at the path at, a name of d, for the path to.
-func (m *move) judgePlace(d beneath.Dir, name, at, to string) (Info, error) {
+// judgePlace judges whether the file called name in d, whose path is from, may get the path to.
+func (m *move) judgePlace(d beneath.Dir, name, from, to string) (Info, error) {
 	info, err := beneath.StatIn(d, name)
 	if err != nil {
 		return Info{}, err
 	}
 	typ := walk.TypeOf(info.Type())
-	if err := m.l.Judge().Moved(at, to, info.ID(), typ); err != nil || typ != pattern.Dir {
+	if err := m.l.Judge().Moved(from, to, info.ID(), typ); err != nil || typ != pattern.Dir {
 		return info, err
 	}
 	if !m.ofDir {
 		return Info{}, &guard.Error{Kind: names.Conflict} // it was no directory when the lock was taken
 	}
-	return info, m.judgeBelow(at, to)
+	return info, m.judgeBelow(from, to)
 }
 
-// judgeBelow judges everything in a directory, at its own path and at another.
-func (m *move) judgeBelow(at, to string) error {
+// judgeBelow judges the move of everything in the directory from to the path to.
+func (m *move) judgeBelow(from, to string) error {
 	ctx := context.WithoutCancel(m.ctx) // rename(2) knows no EINTR, so Lease.Moving also waits without it
 	w := walk.New(ctx, m.l, walk.Options{Keep: func(*Entry) bool { return true }})
 	defer w.Close()
-	if err := w.Start(at); err != nil {
+	if err := w.Start(from); err != nil {
 		return err
 	}
-	judge := m.l.Judge().Move(at, to)
+	judge := m.l.Judge().Move(from, to)
 	for {
 		e, err := w.Next()
 		if e == nil {
@@ -374,19 +374,19 @@ func (t *Tree) replaceOrMove(m *move) error {
 		return beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, uint(m.flags))
 	}
 	if m.ofDir {
-		m.what = Info{} // judging a directory can take long
+		m.oldInfo = Info{} // judging a directory can take long, so look at the files again
 	}
-	what, target, err := m.look()
-	absent := target == (Info{})
+	oldInfo, newInfo, err := m.look()
+	absent := newInfo == (Info{})
 	switch {
 	case err != nil:
 		return err
 	case !absent && m.mustBeNew:
 		return unix.EEXIST
 	case absent && (m.mustBeNew || m.respectLocks):
-		return t.unlocked(m, &what, func() error { return beneath.RenameNew(m.l, m.src, m.oldName, m.dst, m.newName) })
-	case absent || target.ID() == what.ID(): // two names of one file: nothing is replaced
-		return t.unlocked(m, &what, func() error { return beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, 0) })
+		return t.whileUnlocked(m, &oldInfo, func() error { return beneath.RenameNew(m.l, m.src, m.oldName, m.dst, m.newName) })
+	case absent || newInfo.ID() == oldInfo.ID(): // two names of one file: nothing is replaced
+		return t.whileUnlocked(m, &oldInfo, func() error { return beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, 0) })
 	}
 	replace := func() error {
 		end, err := t.trash.Keep(m.ctx, m.l, m.dst, m.newName, m.to())
@@ -398,38 +398,38 @@ func (t *Tree) replaceOrMove(m *move) error {
 	if !m.respectLocks {
 		return replace()
 	}
-	done, err := t.claims.BeginReplacing(m.ctx, m.l, target.ID())
+	done, err := t.claims.BeginReplacing(m.ctx, m.l, newInfo.ID())
 	if err != nil {
 		return err
 	}
 	replaced := false
-	defer func() { done(replaced && target.IsRegular() && target.Nlink <= 1) }()
-	err = t.unlocked(m, &what, func() error { return withFileLock(m.l, m.dst, m.newName, &target, replace) })
+	defer func() { done(replaced && newInfo.IsRegular() && newInfo.Nlink <= 1) }()
+	err = t.whileUnlocked(m, &oldInfo, func() error { return withFileLock(m.l, m.dst, m.newName, &newInfo, replace) })
 	replaced = err == nil
 	return err
 }
 
 // look returns the files that have the two names, as checkMovable has seen them if it has looked.
-// target is zero if the new name is free.
-func (m *move) look() (what, target Info, err error) {
-	if m.what != (Info{}) {
-		return m.what, m.target, nil
+// newInfo is zero if the new name is free.
+func (m *move) look() (oldInfo, newInfo Info, err error) {
+	if m.oldInfo != (Info{}) {
+		return m.oldInfo, m.newInfo, nil
 	}
-	if what, err = beneath.StatIn(m.src, m.oldName); err != nil {
-		return what, target, withPath(m.asked, err)
+	if oldInfo, err = beneath.StatIn(m.src, m.oldName); err != nil {
+		return oldInfo, newInfo, withPath(m.asked, err)
 	}
-	target, err = beneath.StatIn(m.dst, m.newName)
-	return what, target, beneath.IgnoreAbsent(err)
+	newInfo, err = beneath.StatIn(m.dst, m.newName)
+	return oldInfo, newInfo, beneath.IgnoreAbsent(err)
 }
 
-// unlocked runs put. With respectLocks it does so only while no other program holds a lock on
-// the moved file.
-func (t *Tree) unlocked(m *move, what *Info, put func() error) error {
+// whileUnlocked runs put. With respectLocks it does so only while no other program holds a lock
+// on the moved file. info has the attributes of that file.
+func (t *Tree) whileUnlocked(m *move, info *Info, put func() error) error {
 	if !m.respectLocks {
 		return put()
 	}
 	begun := false
-	err := withFileLock(m.l, m.src, m.oldName, what, func() error { begun = true; return put() })
+	err := withFileLock(m.l, m.src, m.oldName, info, func() error { begun = true; return put() })
 	if err == unix.ELOOP { //nolint:errorlint // bare errno
 		err = &guard.Error{Kind: names.Conflict} // a link by now
 	}

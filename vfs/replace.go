@@ -78,7 +78,7 @@ func (m IfMatch) access() rules.Access {
 	return rules.ToMake
 }
 
-// need are the rights that the condition takes beside those of the operation.
+// need returns the rights that the condition needs beside those of the operation.
 func (m IfMatch) need() (need guard.Rights) {
 	if m.MustExist {
 		need |= guard.Write
@@ -102,16 +102,16 @@ func (t *Tree) Replace(ctx context.Context, c guard.Caller, at At, r io.Reader, 
 	return t.replaceFrom(ctx, c, at, cond, nil, func(p *replacement) error { return p.Fill(r) })
 }
 
-// charging is called before n more bytes are written to a file that then has size bytes;
+// chargeFunc is called before n more bytes are written to a file that then has size bytes;
 // see CopyOptions.
-type charging func(ctx context.Context, n, size int64) error
+type chargeFunc func(ctx context.Context, n, size int64) error
 
 // replaceFrom is Replace for contents that the function write writes.
-func (t *Tree) replaceFrom(ctx context.Context, c guard.Caller, at At, cond IfMatch, price charging, write func(p *replacement) error) (Info, error) {
+func (t *Tree) replaceFrom(ctx context.Context, c guard.Caller, at At, cond IfMatch, extraCharge chargeFunc, write func(p *replacement) error) (Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: at.Path, Epoch: at.Epoch, Need: cond.need(), Names: 1}
-	return t.replacing(ctx, req, at.Path, func(l *guard.Lease) (placed, error) {
-		run := func(q guard.Path) (placed, error) {
-			p := &replacement{t: t, ctx: ctx, l: l, c: c, path: q, cond: cond, price: price}
+	return t.gateReplace(ctx, req, at.Path, func(l *guard.Lease) (placement, error) {
+		run := func(q guard.Path) (placement, error) {
+			p := &replacement{t: t, ctx: ctx, l: l, c: c, path: q, cond: cond, extraCharge: extraCharge}
 			return p.run(nil, func() error { return write(p) })
 		}
 		if !cond.Follow {
@@ -121,19 +121,19 @@ func (t *Tree) replaceFrom(ctx context.Context, c guard.Caller, at At, cond IfMa
 	})
 }
 
-// placed is the result of putting a file in place.
-type placed struct {
+// placement is the result of putting a file in place.
+type placement struct {
 	path    guard.Path // the name, without links
 	info    Info
-	existed bool  // there was one before
-	size    int64 // how much was written
+	existed bool  // a file had the name before
+	size    int64 // bytes written
 	hold    *guard.Hold
 }
 
-// replacing passes an operation that replaces the file at asked through the gate, and
+// gateReplace passes an operation that replaces the file at asked through the gate, and
 // leaves its record.
-func (t *Tree) replacing(ctx context.Context, req guard.Request, asked guard.Path, f func(l *guard.Lease) (placed, error)) (Info, error) {
-	res, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (placed, int64, error) {
+func (t *Tree) gateReplace(ctx context.Context, req guard.Request, asked guard.Path, f func(l *guard.Lease) (placement, error)) (Info, error) {
+	res, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (placement, int64, error) {
 		res, err := f(l)
 		return res, res.size, err
 	})
@@ -143,10 +143,10 @@ func (t *Tree) replacing(ctx context.Context, req guard.Request, asked guard.Pat
 	return res.info, err
 }
 
-// recordWrite records a successful write to a path for which the gate leaves no record: if
-// the name existed (Lease.NoteExisting), and for OpWrite, whose bytes the record of a close
-// has otherwise. So every such write leaves one record with its bytes. The record is about
-// the file at q, to which the links of asked led.
+// recordWrite records a successful write of n bytes to a path, if the gate leaves no record of
+// the write. The gate leaves none if the name existed (guard.Notes.Existing), and none for an
+// OpWrite, because the record of a close usually has its bytes. So every write to a path leaves
+// one record. The record is about the file at q, to which the links of asked led.
 func (t *Tree) recordWrite(h *guard.Hold, c guard.Caller, asked, q guard.Path, n int64) {
 	t.reg.Closed(h, c, q, 0, n, guard.RequestedPath(asked, q), 0)
 }
@@ -161,9 +161,9 @@ type replacement struct {
 	d    beneath.Dir
 	base string // path's last element, in d
 	cond IfMatch
-	// price, unless nil, is called beside the quotas; see CopyOptions.Charge.
-	price charging
-	s     *wholefile.Prepared
+	// extraCharge, unless nil, is called beside the quotas; see CopyOptions.Charge.
+	extraCharge chargeFunc
+	s           *wholefile.Prepared
 	wholefile.Copier
 	// agree, unless nil, is called before the new file gets the name, with the file that has
 	// it, or nil if there is none. It may refuse the replacement.
@@ -172,20 +172,20 @@ type replacement struct {
 
 // run calls write, which writes the contents and charges them, and puts the file in place.
 // check, unless nil, may refuse the place before anything is written.
-func (p *replacement) run(check func(old *Info) error, write func() error) (placed, error) {
+func (p *replacement) run(check func(old *Info) error, write func() error) (placement, error) {
 	if err := p.begin(check); err != nil {
-		return placed{}, err
+		return placement{}, err
 	}
 	defer p.d.Close()
 	defer p.s.Drop(p.l, p.d)
 	p.Copier = wholefile.Copier{Ctx: p.ctx, Lease: p.l, To: p.s.Changeable, Charge: func(n, size int64) error { return p.l.Charges().Add(n, size, 0) }}
-	if p.price != nil {
+	if p.extraCharge != nil {
 		alive, stop := p.l.Life().UntilEnd(p.ctx)
 		defer stop()
 		p.Charge = func(n, size int64) error { return p.chargeAll(alive, n, size) }
 	}
 	if err := write(); err != nil {
-		return placed{size: p.Wrote()}, err
+		return placement{size: p.Wrote()}, err
 	}
 	return p.commit()
 }
@@ -195,7 +195,7 @@ func (p *replacement) run(check func(old *Info) error, write func() error) (plac
 func (p *replacement) chargeAll(alive context.Context, n, size int64) error {
 	err := p.l.Charges().Add(n, size, 0)
 	if err == nil {
-		err = p.price(alive, n, size)
+		err = p.extraCharge(alive, n, size)
 	}
 	if end := p.l.Life().Ended(p.ctx); err != nil && end != nil {
 		return end
@@ -237,7 +237,7 @@ func (p *replacement) begin(check func(old *Info) error) (err error) {
 func (p *replacement) newMode() uint32 { return umasked(p.c, p.d, p.cond.Mode&0o777) }
 
 // checkExisting looks at the file that is to be written on a condition. It returns nil if
-// there is none, and one may be created. need is the right that it takes to change the file.
+// there is none, and one may be created. need is the right that changing the file requires.
 func checkExisting(l *guard.Lease, d beneath.Dir, base string, cond IfMatch, need guard.Rights) (*Info, error) {
 	info, err := beneath.StatIn(d, base)
 	switch {
@@ -277,8 +277,8 @@ func checkExisting(l *guard.Lease, d beneath.Dir, base string, cond IfMatch, nee
 
 // commit puts the prepared file in place, excluding everybody else who changes
 // the name through this tree.
-func (p *replacement) commit() (placed, error) {
-	res := placed{path: p.path, size: p.Wrote(), hold: p.l.HoldAt(p.path)}
+func (p *replacement) commit() (placement, error) {
+	res := placement{path: p.path, size: p.Wrote(), hold: p.l.HoldAt(p.path)}
 	release, err := p.judgeAgain()
 	if err != nil {
 		return res, err
@@ -360,19 +360,20 @@ func (p *replacement) judgeAgain() (release func(), err error) {
 	return release, nil
 }
 
-// applyAttributes makes the prepared file look as the file of that name should.
+// applyAttributes gives the prepared file the attributes of the old one. If old is nil, it gives
+// it the mode of a new file.
 func (p *replacement) applyAttributes(old *Info) error {
 	if old != nil {
 		return p.copyAttributes(old)
 	}
 	if mode := p.newMode(); p.s.Mode != mode {
-		return beneath.Chmod(p.l, p.s.Changeable, mode) // prepared while there still was an old file
+		return beneath.Chmod(p.l, p.s.Changeable, mode) // the file was prepared while there was an old one
 	}
 	return nil
 }
 
-// copyAttributes makes the new file like the old one. The owner can be kept only by
-// root; a user's file stays the user's.
+// copyAttributes gives the new file the mode, owner, attributes and ACL of the old one. Only a
+// daemon of root can give it the owner; otherwise it belongs to the daemon's user.
 func (p *replacement) copyAttributes(old *Info) error {
 	src, err := beneath.OpenChild(p.d, p.base)
 	if err != nil {
@@ -389,13 +390,12 @@ func (p *replacement) copyAttributes(old *Info) error {
 	if err := beneath.Chown(p.l, p.s.Changeable, int(old.UID), int(old.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
 		return err
 	}
-	// The directory's default ACL gave the new file one, which the old may
-	// not have.
+	// The new file may have an ACL from the directory's default ACL, and the old file none.
 	const acl = "system.posix_acl_access"
 	hasACL := false
 	if list, err := beneath.Listxattr(src.FD()); err == nil {
 		for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
-			if name == "" || xattrAllowed(p.l, name, true) != nil {
+			if name == "" || checkXattr(p.l, name, true) != nil {
 				continue
 			}
 			hasACL = hasACL || name == acl

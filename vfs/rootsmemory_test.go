@@ -14,11 +14,11 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// With 2,000 roots, and with 10,000, each takes at most 4 KB of memory. All have the built-in rules and
-// patterns of the owner, and names in them have been judged.
+// With 1,000 roots (10,000 in make soak), each takes at most 4 KB of memory. All have the
+// built-in rules and patterns of the owner, and names in them have been judged.
 func TestMemoryOfRoots(t *testing.T) {
 	const most = 4096
-	roots := full(1_000, 10_000)
+	roots := shortOrSoak(1_000, 10_000)
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil || l.Cur < uint64(roots)+500 {
 		t.Skipf("the limit of descriptors is %d: %v", l.Cur, err)

@@ -46,7 +46,7 @@ func (s *userShares) reserve(c guard.Caller) (*slot, error) {
 	return &slot{of: s, uid: c.UID}, nil
 }
 
-// assign gives the slot to a File, which must call closed when it is closed.
+// assign gives the slot to a File, which must call free when it is closed.
 func (p *slot) assign() {
 	if p != nil {
 		p.taken = true
@@ -57,12 +57,12 @@ func (p *slot) assign() {
 func (p *slot) release() {
 	if p != nil && !p.taken {
 		p.taken = true
-		p.closed()
+		p.free()
 	}
 }
 
-// closed gives the room back.
-func (p *slot) closed() {
+// free gives the room back.
+func (p *slot) free() {
 	if p != nil {
 		p.of.shares.Release(p.uid, 1)
 	}

@@ -84,9 +84,9 @@ func DefaultStageOutput() []rules.Pattern { return guard.Texts(apply.DefaultOutp
 // SetStageOutput sets the build output of all staged roots. Initially there is none.
 func (t *Tree) SetStageOutput(o StageOutput) { t.output.Store(&o) }
 
-// ReviewStage divides changes into those that a list shows, and units of build output, which a
-// list counts. Build output that paths name is shown. A change of a file that the source has is
-// in both.
+// ReviewStage returns the changes that a list shows, and the units of build output that a list
+// only counts. Build output that paths name is shown. A change of build output is shown and
+// counted if the source has the file.
 func ReviewStage(list []StageChange, paths []string) ([]StageChange, []StageOutputUnit) {
 	return apply.Review(list, paths)
 }
@@ -107,9 +107,9 @@ func RemoveStage(dir string) error {
 // StageChanges lists the changes at and below paths, sorted by path. Without paths it lists
 // all. Every name below a removed directory is listed.
 func (t *Tree) StageChanges(ctx context.Context, root guard.RootName, paths []string) ([]StageChange, error) {
-	if t.applying.TryLock() { // otherwise the holder of the lock has recovered the stage
+	if t.stageMu.TryLock() { // otherwise the holder of the lock has recovered the stage
 		err := t.recoverStage(ctx, root)
-		t.applying.Unlock()
+		t.stageMu.Unlock()
 		if err != nil {
 			return nil, err
 		}
@@ -118,9 +118,9 @@ func (t *Tree) StageChanges(ctx context.Context, root guard.RootName, paths []st
 	return p.list, err
 }
 
-// StageContents returns the contents of a file in the stage, or the present ones in the source.
-// For a link it returns the target. If there are more than most bytes, the error is
-// names.Quota.
+// StageContents returns the contents of a file: those in the stage if staged is set, else those
+// in the source. For a link it returns the target. If there are more than most bytes, the error
+// is names.Quota.
 func (t *Tree) StageContents(ctx context.Context, root guard.RootName, path string, staged bool, most int64) ([]byte, error) {
 	return asStager(ctx, t, names.OpStage, root, path, func(l *guard.Lease, _ apply.Env) ([]byte, int64, error) {
 		st, _ := beneath.StageOf(l)
@@ -138,7 +138,8 @@ func (t *Tree) StageContents(ctx context.Context, root guard.RootName, path stri
 	})
 }
 
-// readWhole reads a regular file, or the target of a link. staged says that it is the stage's.
+// readWhole reads a regular file, or the target of a link. staged says that the file lies in the
+// stage.
 func readWhole(l *guard.Lease, d beneath.Dir, staged bool, most int64) ([]byte, error) {
 	info, err := d.Own()
 	switch {
@@ -171,8 +172,8 @@ func readWhole(l *guard.Lease, d beneath.Dir, staged bool, most int64) ([]byte, 
 // StageApply brings changes into the source. Unless a.Partial is set, it applies nothing if a
 // change would be left. Files that the owner changes during the apply may be left nevertheless.
 func (t *Tree) StageApply(ctx context.Context, root guard.RootName, a StageApply) (StageResult, error) {
-	t.applying.Lock()
-	defer t.applying.Unlock()
+	t.stageMu.Lock()
+	defer t.stageMu.Unlock()
 	if err := t.recoverStage(ctx, root); err != nil {
 		return StageResult{}, err
 	}
@@ -206,7 +207,7 @@ func (t *Tree) StageApply(ctx context.Context, root guard.RootName, a StageApply
 		r.Dropped = nil
 		return r, nil
 	}
-	run := applying{t: t, root: root, r: &r, partial: a.Partial, held: map[string]*apply.Change{}}
+	run := applyRun{t: t, root: root, r: &r, partial: a.Partial, leftIn: map[string]*apply.Change{}}
 	err = run.all(ctx, todo, plan.same)
 	return r, err
 }
@@ -215,8 +216,8 @@ func (t *Tree) StageApply(ctx context.Context, root guard.RootName, a StageApply
 // that cannot be dropped, because the stage has removed or moved a directory above them that is
 // not among paths.
 func (t *Tree) StageDiscard(ctx context.Context, root guard.RootName, paths []string) (StageResult, error) {
-	t.applying.Lock()
-	defer t.applying.Unlock()
+	t.stageMu.Lock()
+	defer t.stageMu.Unlock()
 	if err := t.recoverStage(ctx, root); err != nil {
 		return StageResult{}, err
 	}
@@ -231,7 +232,7 @@ func (t *Tree) discard(ctx context.Context, root guard.RootName, paths []string)
 	})
 }
 
-// recoverStage finishes or takes back the steps of a killed apply. The caller holds t.applying.
+// recoverStage finishes or takes back the steps of a killed apply. The caller holds t.stageMu.
 func (t *Tree) recoverStage(ctx context.Context, root guard.RootName) error {
 	needed, err := asStager(ctx, t, names.OpStage, root, "", func(l *guard.Lease, _ apply.Env) (bool, int64, error) {
 		return apply.NeedsRecovery(l), 0, nil

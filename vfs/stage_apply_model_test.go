@@ -19,7 +19,7 @@ import (
 
 var linkCount = regexp.MustCompile(`^(\d+) \d+ `)
 
-// withoutLinks leaves the count of hard links out: apply makes a file of each name.
+// withoutLinks leaves out the counts of hard links: apply makes a separate file of each name.
 func withoutLinks(tree map[string]string) map[string]string {
 	out := map[string]string{}
 	for path, text := range tree {
@@ -28,7 +28,7 @@ func withoutLinks(tree map[string]string) map[string]string {
 	return out
 }
 
-// applyAll applies everything, or the rest of what was left.
+// applyAll makes an apply, and fails the test if it returns an error.
 func (s *stageScene) applyAll(a vfs.StageApply) vfs.StageResult {
 	s.Helper()
 	r, err := s.tree.StageApply(s.Context(), "r", a)
@@ -38,10 +38,10 @@ func (s *stageScene) applyAll(a vfs.StageApply) vfs.StageResult {
 	return r
 }
 
-// Without edits of the owner's, apply makes the source what was seen, and leaves the stage
-// without a change. Half of it can be applied before, by path, and half of it dropped.
+// If the owner edits nothing, apply makes the source equal to what programs saw, and leaves no
+// change in the stage. In every third run, some paths were applied or dropped before.
 func TestApplyModel(t *testing.T) {
-	runs := uint64(full(60, 300))
+	runs := uint64(shortOrSoak(60, 300))
 	for seed := range runs {
 		s := newStageScene(t, seed)
 		for range 40 {
@@ -73,10 +73,10 @@ func TestApplyModel(t *testing.T) {
 	}
 }
 
-// Killed at any point of apply and discard, again and again, the two come to the same end; and
-// at each moment a file of the source is as it was or as it becomes.
+// An apply or a discard that is killed at any points, and repeated after each kill, ends like one
+// that was not killed. At each moment a file of the source is as before or as afterwards.
 func TestApplyIsKilled(t *testing.T) {
-	runs := uint64(full(60, 200))
+	runs := uint64(shortOrSoak(60, 200))
 	kills := 0
 	for seed := range runs {
 		s := newStageScene(t, seed)
@@ -98,7 +98,7 @@ func TestApplyIsKilled(t *testing.T) {
 			}
 			kills++
 			for path, text := range withoutLinks(seenIn(t, s.source)) {
-				if text != before[path] && text != want[path] && strings.HasPrefix(text, "1006") && !strings.HasPrefix(filepath.Base(path), vfs.TempPrefix) {
+				if text != before[path] && text != want[path] && isFile(text) && !strings.HasPrefix(filepath.Base(path), vfs.TempPrefix) {
 					s.fail("killed at point %d, %s is %s; it was %s and becomes %s", point, path, text, before[path], want[path])
 				}
 			}
@@ -120,7 +120,7 @@ func TestApplyIsKilled(t *testing.T) {
 
 // What the owner writes between two kills stays where the owner wrote it.
 func TestApplyIsKilledAndEdited(t *testing.T) {
-	runs := uint64(full(60, 200))
+	runs := uint64(shortOrSoak(60, 200))
 	for seed := range runs {
 		s := newStageScene(t, seed)
 		for range 30 {
@@ -153,7 +153,8 @@ func TestApplyIsKilledAndEdited(t *testing.T) {
 	}
 }
 
-// isKilledAt runs a command that is killed at its nth point, and reports whether it was.
+// isKilledAt runs a command and kills it after n points. It reports whether the command got that
+// far.
 func (s *stageScene) isKilledAt(n int, command func() error) (isKilled bool) {
 	s.Helper()
 	kill := func() error {
@@ -178,7 +179,7 @@ func (s *stageScene) isKilledAt(n int, command func() error) (isKilled bool) {
 	return isKilled
 }
 
-// applyHalf applies what can be of one directory, and drops what is in another.
+// applyHalf applies the changes in the directory a that can be applied, and drops those in b.
 func (s *stageScene) applyHalf() {
 	s.Helper()
 	s.applyAll(vfs.StageApply{Paths: []string{"a"}, Partial: true})
@@ -192,10 +193,10 @@ func (s *stageScene) applyHalf() {
 	}
 }
 
-// Whatever the owner does meanwhile, apply writes nothing while anything is in conflict, and
-// never over what the owner has written after the programs: it is where the owner wrote it.
+// Whatever the owner has edited, apply writes nothing if any change is in conflict. It never
+// overwrites contents that the owner has written after the programs.
 func TestApplyKeepsTheOwnersEdits(t *testing.T) {
-	runs := uint64(full(60, 300))
+	runs := uint64(shortOrSoak(60, 300))
 	conflicts := 0
 	for seed := range runs {
 		s := newStageScene(t, seed)

@@ -63,9 +63,10 @@ func (t *Tree) StageCheckpoint(ctx context.Context, root guard.RootName, name, c
 	return t.checkpoint(ctx, root, Checkpoint{Name: name, Cause: cause})
 }
 
-// StageCheckpointOf makes a checkpoint before an apply or a discard of paths. It has what these
-// need, so the rest of the stage is not read, and its files are not copied when programs write to
-// them later. Without paths it is StageCheckpoint.
+// StageCheckpointOf makes a checkpoint before an apply or a discard of paths. The checkpoint has
+// only the names that such an operation can change. So the rest of the stage is not read, and
+// files in the rest are not copied when programs write to them later. Without paths the
+// checkpoint is one of the whole stage.
 func (t *Tree) StageCheckpointOf(ctx context.Context, root guard.RootName, paths []string, cause string) error {
 	c := Checkpoint{Cause: cause}
 	c.SetScope(apply.Needed(paths))
@@ -74,8 +75,8 @@ func (t *Tree) StageCheckpointOf(ctx context.Context, root guard.RootName, paths
 }
 
 func (t *Tree) checkpoint(ctx context.Context, root guard.RootName, c Checkpoint) (made Checkpoint, isNew bool, err error) {
-	t.applying.Lock()
-	defer t.applying.Unlock()
+	t.stageMu.Lock()
+	defer t.stageMu.Unlock()
 	made, err = asStager(ctx, t, names.OpStage, root, "", func(l *guard.Lease, _ apply.Env) (Checkpoint, int64, error) {
 		st, _ := beneath.StageOf(l)
 		var err error
@@ -102,10 +103,10 @@ func checkCheckpointName(name string) error {
 // with very many changes, and none of a stage in which nothing has ever changed.
 func (t *Tree) StageBeforeCall(ctx context.Context, who guard.Subject, tool string) error {
 	roots := t.reg.StagedFor(who)
-	if len(roots) == 0 || !t.applying.TryLock() {
-		return nil // a checkpoint has just been made
+	if len(roots) == 0 || !t.stageMu.TryLock() {
+		return nil // nothing is staged, or the command that holds the lock has made a checkpoint
 	}
-	defer t.applying.Unlock()
+	defer t.stageMu.Unlock()
 	cause := "tool call"
 	if tool != "" && checkCheckpointName(tool) == nil {
 		cause += " " + tool
@@ -131,8 +132,8 @@ func (t *Tree) StageBeforeCall(ctx context.Context, who guard.Subject, tool stri
 // StageUndo brings a root's stage back to a checkpoint: its number or name, or "" for the
 // latest that differs from the present stage. The source does not change.
 func (t *Tree) StageUndo(ctx context.Context, root guard.RootName, to string, dryRun bool) (StageUndone, error) {
-	t.applying.Lock()
-	defer t.applying.Unlock()
+	t.stageMu.Lock()
+	defer t.stageMu.Unlock()
 	if err := t.recoverStage(ctx, root); err != nil {
 		return StageUndone{}, err
 	}
@@ -148,7 +149,7 @@ func (t *Tree) StageUndo(ctx context.Context, root guard.RootName, to string, dr
 		}
 		l.Notes().Remark(fmt.Sprintf("the stage is as at checkpoint %d", u.To.Number))
 		out = undoneOf(&u)
-		e.MarkSeen(ctx, l, out.Changes)
+		e.MarkUndoOutput(ctx, l, out.Changes)
 		return out, 0, nil
 	})
 }
@@ -160,7 +161,7 @@ func undoneOf(u *beneath.Undone) StageUndone {
 		switch {
 		case !c.Before:
 			class = StageNew
-		case !c.Behind:
+		case !c.After:
 			class = StageRemoved
 		}
 		out.Changes = append(out.Changes, StageChange{Path: names.Foreign(c.Path), Class: class})

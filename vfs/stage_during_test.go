@@ -18,7 +18,7 @@ import (
 var duringApply = []struct {
 	name string
 	do   func(s *stageScene, held *vfs.File) (end func())
-	want string // that is seen afterwards; "" if it is removed
+	want string // the contents that are seen afterwards; "" if the file is removed
 }{
 	{"writes", func(s *stageScene, _ *vfs.File) func() {
 		s.must(s.write("a", "later", unix.O_WRONLY|unix.O_TRUNC))
@@ -59,8 +59,8 @@ var duringApply = []struct {
 	}, "staged"},
 }
 
-// Whatever a program does with a file while the owner applies it, nothing of that is lost: it is
-// seen, and the next apply brings it into the source.
+// No change that a program makes to a file while the owner applies the file is lost: it is seen,
+// and the next apply brings it into the source.
 func TestProgramsDuringApply(t *testing.T) {
 	for _, c := range duringApply {
 		t.Run(c.name, func(t *testing.T) {
@@ -122,8 +122,8 @@ func (s *stageScene) textOf(rel string) string {
 	return string(buf[:n])
 }
 
-// A program has opened the stage's file for writing when the owner's apply drops it, and is not
-// counted as a writer yet: it gets the file that has the name now.
+// The owner's apply drops the stage's file at a moment at which a program has opened that file for
+// writing and does not count as a writer yet. The program gets the file that has the name then.
 func TestOpenedWhileApplied(t *testing.T) {
 	s := newStaged(t, "a=old")
 	s.put("a", "staged")
@@ -179,8 +179,8 @@ func TestWriteWhileDropped(t *testing.T) {
 	}
 }
 
-// A file that a program or the owner changes after the comparison is not applied, also if its size
-// and its time of modification stay.
+// A file that a program or the owner changes after the comparison is not applied, even if its size
+// and its time of modification stay the same.
 func TestChangedAfterComparison(t *testing.T) {
 	for who, want := range map[string]vfs.StageClass{"program": vfs.StageInUse, "owner": vfs.StageConflict} {
 		s := newStaged(t, "a=old!")
@@ -191,7 +191,7 @@ func TestChangedAfterComparison(t *testing.T) {
 		}
 		info, err := os.Stat(path)
 		s.must(err)
-		time.Sleep(10 * time.Millisecond) // a tick of the kernel's clock, in which files are stamped
+		time.Sleep(10 * time.Millisecond) // longer than a tick of the clock that stamps files
 		apply.AtStep = func(point, _ string) error {
 			if point != "begin" {
 				return nil

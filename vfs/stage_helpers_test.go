@@ -29,7 +29,7 @@ type stageScene struct {
 	reg           *guard.Registry
 	tree          *vfs.Tree
 	who           guard.Caller
-	contents      int
+	contents      int // how many texts text has returned
 	limits        guard.Limits
 	log           []string
 	open          []*bothOpen
@@ -44,13 +44,13 @@ type bothOpen struct {
 	path  string
 }
 
-// emptyScene has an empty source, and no root yet.
+// emptyScene returns a scene with an empty source and no root.
 func emptyScene(t *testing.T) *stageScene {
 	t.Helper()
 	return emptySceneIn(t, t.TempDir())
 }
 
-// inMemory is a directory for a store that is closed many times.
+// inMemory is a directory in memory, for stores that are closed many times.
 const inMemory = "/dev/shm"
 
 // tempDirIn returns a temporary directory in another directory, if that is possible.
@@ -76,7 +76,7 @@ func emptySceneIn(t *testing.T, top string) *stageScene {
 	return s
 }
 
-// newStageScene is a staged root with a source of random files.
+// newStageScene returns a staged root with a source of random files.
 func newStageScene(t *testing.T, seed uint64) *stageScene {
 	t.Helper()
 	s := emptyScene(t)
@@ -103,7 +103,7 @@ func newStageScene(t *testing.T, seed uint64) *stageScene {
 func (s *stageScene) start() {
 	s.Helper()
 	if _, err := os.Stat(s.store); err != nil {
-		s.store = "" // it was empty
+		s.store = "" // the store was empty, so its end removed it
 	}
 	s.reg = guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(s.stages, "test")})
 	got, err := s.reg.Grant(s.Context(), guard.Grant{Root: "r", Dir: names.Foreign(s.source), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Limits: s.limits}, Store: s.store})
@@ -173,7 +173,7 @@ func errnoOf(err error) error {
 	return err
 }
 
-// seen is everything that is seen in a tree: type, mode, and contents or target by path.
+// seen returns what programs see in the staged root: type, mode, and contents or target by path.
 func (s *stageScene) seen() map[string]string {
 	s.Helper()
 	out, ids := map[string]string{}, map[rules.Identity]string{}
@@ -220,8 +220,8 @@ func (s *stageScene) describe(rel string, info *vfs.Info) string {
 	return fmt.Sprintf("%o %d %q", info.Mode, linksOf(info.Mode, uint64(info.Nlink)), text)
 }
 
-// linksOf returns the link counts, without those of directories, which a staged root does not
-// count.
+// linksOf returns a file's count of links. For a directory it returns 1, because a staged root
+// does not count the links of directories.
 func linksOf(mode uint32, n uint64) uint64 {
 	if mode&unix.S_IFMT == unix.S_IFDIR {
 		return 1
@@ -262,6 +262,9 @@ func seenIn(t *testing.T, top string) map[string]string {
 	}
 	return out
 }
+
+// isFile reports whether a text of seen describes a regular file that is not executable.
+func isFile(text string) bool { return strings.HasPrefix(text, "1006") }
 
 // stateOf describes a tree that must not change: contents, and the fields of stat(2) except the
 // access time.

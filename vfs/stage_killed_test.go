@@ -22,8 +22,8 @@ import (
 // killedVar holds, in a re-run of the test binary, what the process does until it is killed.
 const killedVar = "ROOTSFS_TEST_KILLED"
 
-// kept is the number of files in the scenes below.
-const kept = 24
+// jobFiles is the number of files that the job "checkpoint" writes to in turn.
+const jobFiles = 24
 
 // TestProcessIsKilled kills a process with SIGKILL at random times, while it goes
 // back and forth between two checkpoints, makes checkpoints, or applies. Afterwards the stage is
@@ -34,7 +34,7 @@ func TestProcessIsKilled(t *testing.T) {
 		workUntilKilled(t, job)
 		return
 	}
-	kills := full(10, 70)
+	kills := shortOrSoak(10, 70)
 	t.Run("undo", func(t *testing.T) { killUndo(t, kills) })
 	t.Run("checkpoint", func(t *testing.T) { killCheckpoint(t, kills) })
 	t.Run("apply", func(t *testing.T) { killApply(t, kills) })
@@ -58,7 +58,7 @@ func workUntilKilled(t *testing.T, job string) {
 			}
 		case "checkpoint":
 			n++
-			s.must(s.write(keptName(n), keptText(n), unix.O_WRONLY))
+			s.must(s.write(jobFileName(n), jobFileText(n), unix.O_WRONLY))
 			_, _, err := s.tree.StageCheckpoint(t.Context(), "r", fmt.Sprint("c", n), vfs.CheckpointAsked)
 			s.must(err)
 		case "apply":
@@ -68,11 +68,11 @@ func workUntilKilled(t *testing.T, job string) {
 	}
 }
 
-func keptName(n int) string { return fmt.Sprintf("f%02d", n%kept) }
-func keptText(n int) string { return fmt.Sprintf("%06d", n) }
+func jobFileName(n int) string { return fmt.Sprintf("f%02d", n%jobFiles) }
+func jobFileText(n int) string { return fmt.Sprintf("%06d", n) }
 
-// killed has a process do a job, and kills it within a time.
-func (s *stageScene) killed(job string, n int, within time.Duration) {
+// runAndKill has a process do a job, and kills it within a time.
+func (s *stageScene) runAndKill(job string, n int, within time.Duration) {
 	s.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestProcessIsKilled$")
 	cmd.Env = append(os.Environ(), killedVar+"="+strings.Join([]string{job, s.source, s.stages, s.store, fmt.Sprint(n)}, "\n"))
@@ -114,7 +114,7 @@ func killUndo(t *testing.T, kills int) {
 	s.end()
 	inside := 0
 	for range kills {
-		s.killed("undo", 0, 25*time.Millisecond)
+		s.runAndKill("undo", 0, 25*time.Millisecond)
 		if s.isUndoing() {
 			inside++
 		}
@@ -132,18 +132,18 @@ func killUndo(t *testing.T, kills int) {
 
 func killCheckpoint(t *testing.T, kills int) {
 	var files []string
-	for n := 1; n <= kept; n++ {
-		files = append(files, keptName(n)+"=000000")
+	for n := 1; n <= jobFiles; n++ {
+		files = append(files, jobFileName(n)+"=000000")
 	}
 	s := newStaged(t, files...)
 	source := stateOf(t, s.source)
-	s.must(s.write(keptName(1), keptText(1), unix.O_WRONLY))
+	s.must(s.write(jobFileName(1), jobFileText(1), unix.O_WRONLY))
 	made := 1
 	for range kills {
 		s.end()
-		s.killed("checkpoint", made, 25*time.Millisecond)
+		s.runAndKill("checkpoint", made, 25*time.Millisecond)
 		s.start()
-		s.wantKept("after the kill", made, made+1<<20)
+		s.wantWrites("after the kill", made, made+1<<20)
 		list, err := s.tree.StageCheckpoints(t.Context(), "r")
 		s.must(err)
 		for _, c := range list[max(0, len(list)-2):] {
@@ -155,36 +155,36 @@ func killCheckpoint(t *testing.T, kills int) {
 			s.must(err)
 			want, err := strconv.Atoi(n)
 			s.must(err)
-			s.wantKept("at checkpoint "+c.Name, want, want)
+			s.wantWrites("at checkpoint "+c.Name, want, want)
 		}
-		made = s.keptNow() // an undo may have gone back over the latest write
+		made = s.latestWrite() // an undo may have gone back over the latest write
 		if now := stateOf(t, s.source); !maps.Equal(now, source) {
 			t.Fatalf("the source:\n%s", difference(now, source))
 		}
 	}
 }
 
-// keptNow returns the number of the latest visible write.
-func (s *stageScene) keptNow() (latest int) {
-	for n := 1; n <= kept; n++ {
-		got, err := strconv.Atoi(s.textOf(keptName(n)))
+// latestWrite returns the number of the latest visible write.
+func (s *stageScene) latestWrite() (latest int) {
+	for n := 1; n <= jobFiles; n++ {
+		got, err := strconv.Atoi(s.textOf(jobFileName(n)))
 		s.must(err)
 		latest = max(latest, got)
 	}
 	return latest
 }
 
-// wantKept fails unless the files are those of a moment between two writes: each file has the
+// wantWrites fails unless the files are those of a moment between two writes: each file has the
 // last text that was written to it until then.
-func (s *stageScene) wantKept(when string, from, to int) {
+func (s *stageScene) wantWrites(when string, from, to int) {
 	s.Helper()
-	now := s.keptNow()
+	now := s.latestWrite()
 	if now < from || now > to {
 		s.Errorf("%s: the latest write is %d, want %d to %d", when, now, from, to)
 	}
-	for n := max(1, now-kept+1); n <= now; n++ {
-		if got := s.textOf(keptName(n)); got != keptText(n) {
-			s.Errorf("%s, write %d: %s is %q", when, now, keptName(n), got)
+	for n := max(1, now-jobFiles+1); n <= now; n++ {
+		if got := s.textOf(jobFileName(n)); got != jobFileText(n) {
+			s.Errorf("%s, write %d: %s is %q", when, now, jobFileName(n), got)
 		}
 	}
 }
@@ -201,10 +201,10 @@ func killApply(t *testing.T, kills int) {
 			if _, err := os.Stat(s.store); err != nil {
 				break // all was applied
 			}
-			s.killed("apply", 0, time.Duration(5+20*n)*time.Millisecond)
+			s.runAndKill("apply", 0, time.Duration(5+20*n)*time.Millisecond)
 			kills--
 			for path, text := range withoutLinks(seenIn(t, s.source)) {
-				if text != before[path] && text != want[path] && strings.HasPrefix(text, "1006") && !strings.Contains(path, vfs.TempPrefix) {
+				if text != before[path] && text != want[path] && isFile(text) && !strings.Contains(path, vfs.TempPrefix) {
 					s.fail("killed, %s is %s; it was %s and becomes %s", path, text, before[path], want[path])
 				}
 			}

@@ -17,7 +17,7 @@ import (
 )
 
 // liveRuns is how often a test of the owner's commands beside programs is run.
-func liveRuns() uint64 { return uint64(full(40, 150)) }
+func liveRuns() uint64 { return uint64(shortOrSoak(40, 150)) }
 
 // The owner applies and drops changes while programs have files open. The view does not change,
 // open files stay the same files, and the source gets the view.
@@ -25,7 +25,7 @@ func TestStageModelLive(t *testing.T) {
 	applied, moved := 0, 0
 	for seed := range liveRuns() {
 		s := newStageScene(t, seed)
-		// When it is applied, each name of a file becomes a separate file.
+		// No hard links: an apply makes a separate file of each name.
 		s.ops = slices.DeleteFunc(slices.Clone(stageOps), func(op stageOp) bool { return op.name == "link" })
 		for range 50 {
 			switch s.rnd.IntN(12) {
@@ -103,8 +103,8 @@ func (s *stageScene) discardLive() {
 	}))
 }
 
-// Programs write while the owner makes checkpoints, applies and drops and edits: each program reads at once what it
-// has written, through every descriptor, and the source has it in the end.
+// Programs write while the owner makes checkpoints, applies, drops and edits. Each program reads
+// at once what it has written, through every descriptor, and the source has it in the end.
 func TestApplyBesideWriters(t *testing.T) {
 	const writers, rounds = 4, 120
 	s := newStaged(t, "w0=first", "w1=first", "w2=first", "w3=first", "d/w0=x", "mine=0")

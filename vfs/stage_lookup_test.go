@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// absentAs checks that there is no file at a path, for a reason.
+// absentAs checks that there is no file at a path, and that a look-up returns the error want.
 func (s *stageScene) absentAs(rel string, want error) {
 	s.Helper()
 	if _, err := s.tree.Lstat(s.Context(), s.who, s.at(rel)); !errors.Is(errnoOf(err), want) {

@@ -64,6 +64,7 @@ var stageOps = []stageOp{
 	}, func(a, _, _ string) error { return unix.Rmdir(a) }},
 	{"rename", func(s *stageScene, a, b, _ string) error { return s.rename(a, b, 0) },
 		func(a, b, _ string) error { return unix.Rename(a, b) }},
+	// A second time, so that random steps contain more renames.
 	{"rename", func(s *stageScene, a, b, _ string) error { return s.rename(a, b, 0) },
 		func(a, b, _ string) error { return unix.Rename(a, b) }},
 	{"renamenew", func(s *stageScene, a, b, _ string) error { return s.rename(a, b, unix.RENAME_NOREPLACE) },
@@ -144,7 +145,7 @@ func (s *stageScene) step(crash bool) {
 // stepKilled kills the process in the middle of the operation. The view is then as before the
 // operation or as after it.
 func (s *stageScene) stepKilled(op stageOp, a, b, text string) {
-	err, killed := s.killedAt(op, a, b, text, s.rnd.IntN(6))
+	err, killed := s.killAt(op, a, b, text, s.rnd.IntN(6))
 	if killed {
 		return
 	}
@@ -156,13 +157,13 @@ func (s *stageScene) stepKilled(op stageOp, a, b, text string) {
 	}
 }
 
-// killedAt does an operation, and kills the process at its nth point, if there are so many. The
-// view of the next session is then as before the operation, or as after it.
-func (s *stageScene) killedAt(op stageOp, a, b, text string, n int) (err error, killed bool) {
+// killAt does an operation, and kills the process after n points, if there are so many. The view of
+// the next session is then as before the operation, or as after it.
+func (s *stageScene) killAt(op stageOp, a, b, text string, n int) (err error, killed bool) {
 	s.Helper()
 	before := s.seen()
 	beneath.AtStep = func(point string) error {
-		if point == "opened" && !killed { // this is no point in a change: O_TRUNC has emptied the file already, as in any root
+		if point == "opened" && !killed { // not in the middle of a change: O_TRUNC has emptied the file already, as in any root
 			return nil
 		}
 		if n--; n < 0 || killed {
@@ -192,7 +193,7 @@ func (s *stageScene) killedAt(op stageOp, a, b, text string, n int) (err error, 
 	return err, true
 }
 
-// useOpen opens a file on both sides, and uses those that are open.
+// useOpen opens a file on both sides, and uses all files that are open.
 func (s *stageScene) useOpen() {
 	if len(s.open) < 4 {
 		path := s.path()
@@ -251,9 +252,9 @@ func (s *stageScene) useOpen() {
 	}
 }
 
-// leavesNothingOpen fails if a descriptor of the stage is open after the session. Each operation
-// closes what it has opened, also if a copy has taken the place of it.
-func (s *stageScene) leavesNothingOpen() {
+// checkNothingOpen fails if a descriptor of the stage is open after the session. Each operation
+// must close its descriptors, even if a copy has taken the place of the file that it opened.
+func (s *stageScene) checkNothingOpen() {
 	s.Helper()
 	open, err := filepath.Glob("/proc/self/fd/*")
 	s.must(err)
@@ -265,10 +266,10 @@ func (s *stageScene) leavesNothingOpen() {
 }
 
 // TestStageModel does the same operations in a staged root and in a plain directory. After
-// each, errors, views and open files are equal, and the source is unchanged. If the process is
-// killed, an operation has taken effect or not.
+// each, errors, views and open files are equal, and the source is unchanged. An operation in which
+// the process is killed has taken effect completely or not at all.
 func TestStageModel(t *testing.T) {
-	runs, steps := uint64(full(100, 100_000)), 50 // TestUndoModel and TestStageModelLive do these steps as well
+	runs, steps := uint64(shortOrSoak(100, 100_000)), 50 // TestUndoModel and TestStageModelLive do these steps as well
 	crashes := 0
 	for seed := range runs {
 		s := newStageScene(t, seed)
@@ -286,7 +287,7 @@ func TestStageModel(t *testing.T) {
 			s.fail("the source has changed:\n%s", difference(now, before))
 		}
 		s.end()
-		s.leavesNothingOpen()
+		s.checkNothingOpen()
 		crashes += s.crashes
 	}
 	t.Logf("%d runs of %d steps, %d crashes", runs, steps, crashes)

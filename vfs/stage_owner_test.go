@@ -66,7 +66,7 @@ func (s *stageScene) united() map[string]string {
 // The owner changes the source while programs use a staged root. The view is the union of both,
 // by path, name and inode number.
 func TestUnionLookup(t *testing.T) {
-	for seed := range uint64(full(40, 2000)) {
+	for seed := range uint64(shortOrSoak(40, 2000)) {
 		s := newStageScene(t, seed)
 		for range 40 {
 			op := stageOps[s.rnd.IntN(len(stageOps))]

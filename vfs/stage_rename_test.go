@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stagePlace is a file that can lie at a name of a staged root: made in the source, in the
-// stage, or in both.
+// stagePlace is a state of a path of a staged root: files of the source, changes of programs,
+// or both.
 type stagePlace struct {
 	name   string
-	source []string                       // below the name
-	staged func(s *stageScene, at string) // on both sides
+	source []string                       // files of the source, as newStaged has them, below the path
+	staged func(s *stageScene, at string) // makes the changes, in the staged root and in the model
 }
 
 var stagePlaces = []stagePlace{
@@ -87,7 +87,8 @@ func TestRenameRules(t *testing.T) {
 	}
 }
 
-// renameScene has one place at a/old, and another at b/new, and a store in a directory.
+// renameScene returns a scene with one place at a/old and another at b/new. Its store lies in the
+// directory stages, unless that is "".
 func renameScene(t *testing.T, stages string, old, target *stagePlace) *stageScene {
 	t.Helper()
 	files := []string{"a/", "b/"}
@@ -111,7 +112,7 @@ func renameScene(t *testing.T, stages string, old, target *stagePlace) *stageSce
 func TestRenameIsKilled(t *testing.T) {
 	places := stagePlaces
 	if testing.Short() {
-		places = append(places[:4:4], places[6:8]...)
+		places = append(places[:4:4], places[6:8]...) // files, and directories of the source
 	}
 	for _, name := range []string{"rename", "exchange"} {
 		op := stageOps[slices.IndexFunc(stageOps, func(op stageOp) bool { return op.name == name })]
@@ -123,7 +124,7 @@ func TestRenameIsKilled(t *testing.T) {
 					if n > 100 {
 						s.fail("it is killed at each point")
 					}
-					_, killed = s.killedAt(op, "a/old", "b/new", "", n)
+					_, killed = s.killAt(op, "a/old", "b/new", "", n)
 					s.end()
 				}
 			}

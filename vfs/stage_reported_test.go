@@ -15,9 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// reported lists failures of other tools that stage changes, or undo those of an agent, as
-// reported by users: files were lost, came back, or were taken from their owner.
-var reported = []struct {
+// reportedLosses lists situations in which other tools that stage or undo changes have failed, by
+// the reports of their users: files were lost, came back, or were taken from their owner.
+var reportedLosses = []struct {
 	name   string
 	source string // files, "path=text", or directories, "path/"
 	steps  string
@@ -71,7 +71,7 @@ var oldTime = time.Unix(1e9, 0)
 
 // A stage loses no file in the situations in which users have reported losses by other tools.
 func TestReportedLosses(t *testing.T) {
-	for _, c := range reported {
+	for _, c := range reportedLosses {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStaged(t, strings.Fields(c.source)...)
 			for _, step := range strings.Split(c.steps, ", ") {

@@ -17,7 +17,7 @@ import (
 // An undo to a checkpoint before an apply shows again the view of that checkpoint, and does not
 // change the source. The difference is staged then. When it is applied, the source has its old state.
 func TestUndoOverApply(t *testing.T) {
-	runs := uint64(full(40, 80))
+	runs := uint64(shortOrSoak(40, 80))
 	applied, undone := 0, 0
 	for seed := range runs {
 		s := newUndoScene(t, seed)
@@ -44,7 +44,7 @@ func TestUndoOverApply(t *testing.T) {
 		}
 		s.end()
 		s.start()
-		s.toEach()
+		s.undoToEach()
 		if _, err := s.tree.StageUndo(t.Context(), "r", "1", false); err != nil {
 			s.fail("undo 1: %v", err)
 		}
@@ -94,10 +94,11 @@ func TestUndoOverApplyKeepsEdits(t *testing.T) {
 	s.end()
 }
 
-// An undo works over an apply that was killed again and again, and then finished. If a kill comes just
-// when a file is created or gets another mode, the stage does not know of that change, so it may stay.
+// An undo works over an apply that was killed again and again, and then finished. If a kill comes
+// just when the apply has created a file or changed a mode, the stage does not know of that change.
+// So the undo may leave one such change for each kill.
 func TestUndoOverKilledApply(t *testing.T) {
-	runs := uint64(full(40, 80))
+	runs := uint64(shortOrSoak(40, 80))
 	kills := 0
 	for seed := range runs {
 		s := newUndoScene(t, seed)
@@ -129,14 +130,14 @@ func TestUndoOverKilledApply(t *testing.T) {
 			for path, text := range want {
 				if have, ok := now[path]; !ok {
 					s.fail("undo %s after %d kills: %s has gone, which was %s", number, killed, path, text)
-				} else if after(have) != after(text) {
+				} else if contentsOf(have) != contentsOf(text) {
 					s.fail("undo %s after %d kills: %s is %s, which was %s", number, killed, path, have, text)
 				}
 			}
 		}
 		r := s.applyAll(vfs.StageApply{Partial: true})
 		for path, text := range first {
-			if have := seenIn(t, s.source)[path]; after(have) != after(text) {
+			if have := seenIn(t, s.source)[path]; contentsOf(have) != contentsOf(text) {
 				s.fail("left %s; after %d kills your %s is %s, which was %s", whys(r.Left), killed, path, have, text)
 			}
 		}
@@ -155,8 +156,8 @@ func whys(list []vfs.StageChange) (out []string) {
 	return out
 }
 
-// after leaves mode and links out of a description.
-func after(text string) string { return text[strings.IndexByte(text, '"')+1:] }
+// contentsOf leaves mode and links out of a description.
+func contentsOf(text string) string { return text[strings.IndexByte(text, '"')+1:] }
 
 // A call of a tool leaves no checkpoint of a stage in which nothing was ever changed. An undo also
 // takes back a change of only the mode of a directory.
@@ -184,8 +185,8 @@ func TestUndoOfLittle(t *testing.T) {
 	s.end()
 }
 
-// A directory that took the place of a link of the source is applied with what is in it. What lies
-// where the link leads stays as it is.
+// A directory that took the place of a link of the source is applied with its contents. The files
+// to which the link leads do not change.
 func TestApplyDirectoryOverLink(t *testing.T) {
 	s := newStaged(t, "d/f=old")
 	s.must(os.Symlink("d", s.source+"/l"))
@@ -204,8 +205,9 @@ func TestApplyDirectoryOverLink(t *testing.T) {
 	s.end()
 }
 
-// A stage has at most MaxCheckpoints checkpoints. The oldest is removed first, and those that were
-// asked for last. An undo to one of these also takes back an apply whose own checkpoint was removed.
+// A stage has at most MaxCheckpoints checkpoints. The oldest are removed first, but those that the
+// owner asked for only when there are no others. An undo to such a checkpoint also takes back an
+// apply whose own checkpoint was removed.
 func TestCheckpointsAreBounded(t *testing.T) {
 	s := newStaged(t, "f=x")
 	keep, _, err := s.tree.StageCheckpoint(t.Context(), "r", "keep", vfs.CheckpointAsked)
@@ -215,7 +217,7 @@ func TestCheckpointsAreBounded(t *testing.T) {
 		s.must(s.tree.StageBeforeCall(t.Context(), "", "write_file"))
 		s.must(s.tree.StageBeforeCall(t.Context(), "", "write_file")) // nothing has changed
 		if n == 3 {
-			s.applyAll(vfs.StageApply{}) // the checkpoint that knows of it goes
+			s.applyAll(vfs.StageApply{}) // the checkpoint that records the apply will be removed
 		}
 	}
 	list, err := s.tree.StageCheckpoints(t.Context(), "r")
@@ -235,7 +237,7 @@ func TestCheckpointsAreBounded(t *testing.T) {
 }
 
 // A program that writes never fails because of a checkpoint: if the store has no room for the
-// contents of a checkpoint, the checkpoint goes.
+// contents of a checkpoint, the checkpoint is removed.
 func TestFullStoreDropsCheckpoints(t *testing.T) {
 	s := emptyScene(t)
 	s.limits.MaxStage = 1 << 20

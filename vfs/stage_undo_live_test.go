@@ -70,7 +70,7 @@ func TestCheckpointBesideWriters(t *testing.T) {
 			s.must(err)
 			for i := range writers {
 				name := "w" + strconv.Itoa(i)
-				n, err := strconv.ParseInt(strings.TrimLeft(strings.TrimPrefix(s.get(name), "w:"), "0")+"", 10, 64)
+				n, err := strconv.ParseInt(strings.TrimLeft(strings.TrimPrefix(s.get(name), "w:"), "0"), 10, 64)
 				if s.get(name) == "w:000000" {
 					n, err = 0, nil
 				}
@@ -84,8 +84,8 @@ func TestCheckpointBesideWriters(t *testing.T) {
 	s.end()
 }
 
-// A program keeps a file that it has open over an undo, and nobody else sees its writes there.
-// A directory in which it works stays.
+// A file that a program has open stays open over an undo, but nobody else sees what the program
+// writes to it. A directory that is undone stays the same directory.
 func TestUndoUnderOpenFiles(t *testing.T) {
 	s := newStaged(t, "d/f=old", "d/g=g", "later/h=h")
 	s.must(s.write("d/f", "one", unix.O_WRONLY|unix.O_TRUNC))
@@ -219,7 +219,7 @@ func TestUndoThatFails(t *testing.T) {
 		_, err = s.tree.StageUndo(t.Context(), "r", "", false)
 		beneath.AtStep = nil
 		if left >= 0 {
-			break // it has not so many points
+			break // the undo has fewer points
 		}
 		if now := s.seen(); err != nil && !maps.Equal(now, before) {
 			t.Errorf("after a failure at point %d (%v); seen:\n%s", n, err, difference(now, before))

@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// saved has the view at the time of a checkpoint, and a copy of the model at that time.
-type saved struct {
+// snapshot has the view at the time of a checkpoint, and a copy of the model at that time.
+type snapshot struct {
 	seen map[string]string
 	copy string
 }
@@ -25,17 +25,17 @@ type saved struct {
 // undoScene is a scene that knows its checkpoints.
 type undoScene struct {
 	*stageScene
-	saved  map[int]saved
+	saved  map[int]snapshot // by the number of the checkpoint
 	copies int
 	undone int
 }
 
 func newUndoScene(t *testing.T, seed uint64) *undoScene {
 	t.Helper()
-	s := &undoScene{stageScene: newStageScene(t, seed), saved: map[int]saved{}}
+	s := &undoScene{stageScene: newStageScene(t, seed), saved: map[int]snapshot{}}
 	start := filepath.Join(filepath.Dir(s.model), "start")
 	copyTree(t, s.model, start)
-	s.saved[0] = saved{s.seen(), start}
+	s.saved[0] = snapshot{s.seen(), start}
 	return s
 }
 
@@ -93,7 +93,7 @@ func (s *undoScene) remember(seen map[string]string) {
 		s.copies++
 		dir := filepath.Join(filepath.Dir(s.model), "copy"+strconv.Itoa(s.copies))
 		copyTree(s.T, s.model, dir)
-		s.saved[c.Number] = saved{seen, dir}
+		s.saved[c.Number] = snapshot{seen, dir}
 	}
 }
 
@@ -106,7 +106,7 @@ func (s *undoScene) checkpoint(crash bool) {
 	if crash {
 		point = s.rnd.IntN(8)
 	}
-	killed := s.killedIn(point, func() error {
+	killed := s.killCommand(point, func() error {
 		_, _, err := s.tree.StageCheckpoint(s.Context(), "r", "", vfs.CheckpointAsked)
 		return err
 	})
@@ -116,9 +116,9 @@ func (s *undoScene) checkpoint(crash bool) {
 	s.remember(before)
 }
 
-// killedIn runs a command that is killed at its nth point, and a new session begins. With n < 0
-// it is not killed.
-func (s *undoScene) killedIn(n int, command func() error) (killed bool) {
+// killCommand runs a command and kills it after n points, if there are so many; a new session then
+// begins. With n < 0 it does not kill the command.
+func (s *undoScene) killCommand(n int, command func() error) (killed bool) {
 	s.Helper()
 	beneath.AtStep = func(string) error {
 		if n < 0 {
@@ -178,7 +178,7 @@ func (s *undoScene) undo(crash bool) {
 	if crash {
 		point = s.rnd.IntN(12)
 	}
-	killed := s.killedIn(point, func() error {
+	killed := s.killCommand(point, func() error {
 		u, err := s.tree.StageUndo(s.Context(), "r", to, false)
 		if err == nil && (u.To.Number != number || len(u.Changes) != len(would.Changes)) {
 			s.fail("undone %+v, and the dry run was %+v", u, would)
@@ -199,11 +199,11 @@ func (s *undoScene) undo(crash bool) {
 	copyTree(s.T, s.saved[number].copy, s.model)
 }
 
-// TestUndoModel makes checkpoints and goes back to them among the steps of programs, with files
-// open, and with the process killed in the middle of a checkpoint or an undo. An undo shows again the view at the checkpoint,
-// whatever was written since, and the source stays as it was.
+// TestUndoModel makes checkpoints and goes back to them among the steps of programs. Files are open
+// meanwhile, or the process is killed in the middle of a checkpoint or an undo. An undo shows the
+// view at the checkpoint again, whatever was written since, and the source stays as it was.
 func TestUndoModel(t *testing.T) {
-	runs, steps := uint64(full(60, 2000)), 50
+	runs, steps := uint64(shortOrSoak(60, 2000)), 50
 	crashes, undone := 0, 0
 	for seed := range runs {
 		s := newUndoScene(t, seed)
@@ -229,7 +229,7 @@ func TestUndoModel(t *testing.T) {
 		}
 		s.end()
 		s.start()
-		s.toEach()
+		s.undoToEach()
 		s.end()
 		crashes, undone = crashes+s.crashes, undone+s.undone
 	}
@@ -239,8 +239,8 @@ func TestUndoModel(t *testing.T) {
 	}
 }
 
-// toEach goes back to each checkpoint once.
-func (s *undoScene) toEach() {
+// undoToEach goes back to each checkpoint once.
+func (s *undoScene) undoToEach() {
 	s.Helper()
 	list, err := s.tree.StageCheckpoints(s.Context(), "r")
 	s.must(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// A checkpoint of some paths brings back these. The rest of the stage is as the next checkpoint has
-// it, and as it is now if there is none.
+// An undo to a checkpoint of some paths brings these paths back. The rest of the stage gets the
+// state that the next checkpoint has, or stays as it is if there is no next checkpoint.
 func TestUndoToCheckpointOfPath(t *testing.T) {
 	s := newStaged(t, "a/f=old", "b=old")
 	s.put("a/f", "1")
@@ -39,15 +39,15 @@ func TestUndoToCheckpointOfPath(t *testing.T) {
 // pathScene is an undoScene with checkpoints of some paths.
 type pathScene struct {
 	*undoScene
-	scope draft.Scope
-	at    int // number of the checkpoint
-	was   map[string]string
+	scope    draft.Scope
+	number   int               // of the checkpoint; 0: none was made
+	seenThen map[string]string // the view when it was made
 }
 
 // In random stages an undo to a checkpoint of a path brings back what programs saw there, and
 // changes nothing that they see elsewhere, whatever they have done to the directories above.
 func TestUndoOfPathsModel(t *testing.T) {
-	runs := uint64(full(20, 1000))
+	runs := uint64(shortOrSoak(20, 1000))
 	undone := 0
 	for seed := range runs {
 		s := pathScene{undoScene: newUndoScene(t, seed)}
@@ -56,7 +56,9 @@ func TestUndoOfPathsModel(t *testing.T) {
 			s.steps(10)
 			s.checkpointOf(s.path(), s.rnd.IntN(2) == 0)
 			s.steps(10)
-			undone += s.back()
+			if s.undoAndCompare() {
+				undone++
+			}
 		}
 		s.end()
 	}
@@ -81,29 +83,30 @@ func (s *pathScene) checkpointOf(rel string, applies bool) {
 	s.Helper()
 	s.log = append(s.log, fmt.Sprint("checkpoint of ", rel, ", apply: ", applies))
 	s.scope = draft.NewScope([]string{rel})
-	s.was = s.seen()
+	s.seenThen = s.seen()
 	s.must(s.tree.StageCheckpointOf(s.Context(), "r", s.scope, vfs.CheckpointApply))
 	list, err := s.tree.StageCheckpoints(s.Context(), "r")
 	s.must(err)
-	s.at = 0
+	s.number = 0
 	if len(list) > 0 && len(list[len(list)-1].Paths) > 0 {
-		s.at = list[len(list)-1].Number
+		s.number = list[len(list)-1].Number
 	}
-	if applies && s.at > 0 {
+	if applies && s.number > 0 {
 		s.applyAll(vfs.StageApply{Paths: s.scope, Partial: true})
 	}
 }
 
-// back goes back to the checkpoint, and compares what programs see in its scope and elsewhere.
-func (s *pathScene) back() int {
+// undoAndCompare goes back to the checkpoint, and compares what programs see in its scope and
+// elsewhere. It reports false if there is no checkpoint.
+func (s *pathScene) undoAndCompare() bool {
 	s.Helper()
-	if s.at == 0 {
-		return 0
+	if s.number == 0 {
+		return false
 	}
 	before := s.seen()
-	s.log = append(s.log, fmt.Sprint("undo ", s.at))
-	if _, err := s.tree.StageUndo(s.Context(), "r", strconv.Itoa(s.at), false); err != nil {
-		s.fail("undo %d: %v", s.at, err)
+	s.log = append(s.log, fmt.Sprint("undo ", s.number))
+	if _, err := s.tree.StageUndo(s.Context(), "r", strconv.Itoa(s.number), false); err != nil {
+		s.fail("undo %d: %v", s.number, err)
 	}
 	want := map[string]string{}
 	for rel, text := range before {
@@ -111,7 +114,7 @@ func (s *pathScene) back() int {
 			want[rel] = text
 		}
 	}
-	for rel, text := range s.was {
+	for rel, text := range s.seenThen {
 		if s.scope.Has(rel) {
 			want[rel] = text
 		}
@@ -121,9 +124,9 @@ func (s *pathScene) back() int {
 		maps.DeleteFunc(all, func(rel, _ string) bool { return s.scope.Touches(rel) && !s.scope.Has(rel) })
 	}
 	if !maps.Equal(now, want) {
-		s.fail("undo to %d, of %q; seen:\n%s", s.at, s.scope, difference(now, want))
+		s.fail("undo to %d, of %q; seen:\n%s", s.number, s.scope, difference(now, want))
 	}
-	return 1
+	return true
 }
 
 // If programs have replaced the directory of a checkpoint's path, or removed it, an undo brings the
@@ -165,7 +168,7 @@ func TestKilledUndoOfPathIsFinished(t *testing.T) {
 		s.put("a/f", "1")
 		s.must(s.tree.StageCheckpointOf(t.Context(), "r", []string{"a/f"}, vfs.CheckpointApply))
 		s.put("a/f", "2")
-		killed := s.killedIn(n, func() error {
+		killed := s.killCommand(n, func() error {
 			_, err := s.tree.StageUndo(t.Context(), "r", "1", false)
 			return err
 		})

@@ -107,8 +107,8 @@ func stageOfAUser(t *testing.T, base string) {
 	applyClosed(t, base, expect)
 }
 
-// applyClosed checks that a new directory which a program has closed is applied with what lies in
-// it, and is no change from then on; and that an undo brings back its attributes.
+// applyClosed checks that a new directory whose mode a program has set to 0 is applied with its
+// contents, and is no change from then on. It also checks that an undo brings back its attributes.
 func applyClosed(t *testing.T, base string, expect func(what string, err, want error)) {
 	s := emptySceneIn(t, filepath.Join(base, "applied"))
 	s.start()

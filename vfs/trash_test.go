@@ -25,8 +25,8 @@ func trashBed(t *testing.T, remote bool, trash rules.Trash) *bed {
 	return newBed(t, remote, guard.Policy{Rights: guard.ReadWrite, Trash: trash})
 }
 
-// kept lists what is in the trash: path and contents, in the order of removal.
-func (b *bed) kept() (out []string) {
+// trashContents lists what is in the trash: path and contents, in the order of removal.
+func (b *bed) trashContents() (out []string) {
 	b.Helper()
 	list, err := b.t.TrashList(bg, "code")
 	b.must(err)
@@ -43,9 +43,10 @@ func (b *bed) kept() (out []string) {
 	return out
 }
 
+// wantKept checks that the trash holds exactly these paths and contents.
 func (b *bed) wantKept(want ...string) {
 	b.Helper()
-	if got := b.kept(); strings.Join(got, "|") != strings.Join(want, "|") {
+	if got := b.trashContents(); strings.Join(got, "|") != strings.Join(want, "|") {
 		b.Errorf("the trash holds %q, want %q", got, want)
 	}
 }
@@ -89,10 +90,10 @@ func TestTrashKeeps(t *testing.T) {
 			lost(b.t.RemovePath(bg, who, b.path("g"), vfs.RemoveOptions{}), "g", "h!")
 			lost(second(b.t.CopyFile(bg, who, b.path("e"), b.path("f"), vfs.CopyOptions{Overwrite: true})), "f", "f2")
 			b.must(b.t.RemovePath(bg, who, b.path("tree"), vfs.RemoveOptions{Recursive: true}))
-			if got := b.kept(); len(got) != len(want)+2 || !strings.Contains(strings.Join(got, "|"), "tree/in/y=tree/in/y!") {
+			if got := b.trashContents(); len(got) != len(want)+2 || !strings.Contains(strings.Join(got, "|"), "tree/in/y=tree/in/y!") {
 				t.Errorf("after a recursive removal: %q", got)
 			}
-			n := len(b.kept())
+			n := len(b.trashContents())
 			// Nothing is lost by these.
 			b.must(b.t.Rename(bg, who, dir, "b", dir, "moved", 0))
 			b.must(os.Link(b.host("moved"), b.host("second")))
@@ -117,15 +118,15 @@ func TestTrashKeeps(t *testing.T) {
 			if err := b.t.Unlink(bg, who, dir, "adir"); names.Reason(err) != names.IsDir {
 				t.Errorf("unlink of a directory: %v", err)
 			}
-			if got := b.kept(); len(got) != n {
+			if got := b.trashContents(); len(got) != n {
 				t.Errorf("kept for nothing: %q", got[n:])
 			}
 		})
 	}
 }
 
-// No front shows the trash, whatever patterns the owner writes. The name cannot be made, at the
-// top or below, and an entry cannot be reached by its path.
+// No front end shows the trash, whatever patterns the owner writes. A file cannot get its name, at
+// the top of the root or below, and an entry of the trash cannot be reached by its path.
 func TestTrashIsHidden(t *testing.T) {
 	for name, p := range map[string]guard.Patterns{
 		"default": {}, "allowed": {Allow: guard.Texts(rules.TrashName, "/"+rules.TrashName+"/**", "*")}, "no defaults": {NoDefaults: true},
@@ -151,7 +152,7 @@ func TestTrashIsHidden(t *testing.T) {
 			if err := b.t.RemovePath(bg, who, b.path("in"), vfs.RemoveOptions{Recursive: true}); err != nil {
 				t.Error(err)
 			}
-			if n := len(b.kept()); n != 2 {
+			if n := len(b.trashContents()); n != 2 {
 				t.Errorf("%d kept, want 2", n)
 			}
 		})
@@ -209,7 +210,7 @@ func TestTrashIsBounded(t *testing.T) {
 	f, _, err := b.t.Open(bg, who, b.at("big"), unix.O_WRONLY|unix.O_TRUNC)
 	b.must(err)
 	f.Close()
-	for _, e := range second2(b.t.TrashList(bg, "code")) {
+	for _, e := range value(b.t.TrashList(bg, "code")) {
 		if e.Path == "big" {
 			t.Error("a copy larger than the trash was kept")
 		}
@@ -221,7 +222,7 @@ func TestTrashIsBounded(t *testing.T) {
 	old := trashBed(t, false, rules.Trash{Age: time.Hour})
 	old.put("a", "text")
 	old.must(old.t.Unlink(bg, who, old.at(""), "a"))
-	e := second2(old.t.TrashList(bg, "code"))[0]
+	e := value(old.t.TrashList(bg, "code"))[0]
 	aged := time.Now().Add(-2*time.Hour).UTC().Format("20060102T150405.000000000") + "-" + e.Short()
 	dir := old.host(rules.TrashName)
 	old.must(os.Rename(filepath.Join(dir, e.ID), filepath.Join(dir, aged)))
@@ -232,24 +233,24 @@ func TestTrashIsBounded(t *testing.T) {
 	old.wantKept("b=text")
 }
 
-// total returns the space that the files of the trash take on the disk, and which of the names
+// trashUsage returns the space that the files of the trash take on the disk, and which of the paths
 // are among them.
-func (b *bed) total(of ...string) (bytes int64, there []string) {
+func (b *bed) trashUsage(paths ...string) (bytes int64, there []string) {
 	b.Helper()
-	for _, e := range second2(b.t.TrashList(bg, "code")) {
+	for _, e := range value(b.t.TrashList(bg, "code")) {
 		var st unix.Stat_t
 		b.must(unix.Stat(b.host(rules.TrashName+"/"+e.ID), &st))
 		bytes += st.Blocks * 512
-		if slices.Contains(of, e.Path.Raw()) {
+		if slices.Contains(paths, e.Path.Raw()) {
 			there = append(there, e.Path.Raw())
 		}
 	}
 	return bytes, there
 }
 
-// A file may grow after it was removed, through a descriptor or through another name. Its size
-// counts at the next search of the trash. A file that has become larger than the trash's bound
-// is removed, and nothing else.
+// A file may grow after it was removed, through a descriptor or through another name. The next
+// operation that reads the trash counts the new size. If the file has become larger than the
+// trash's bound, only that file is removed.
 func TestTrashCountsWhatGrows(t *testing.T) {
 	const bound, piece = 1 << 20, 64 << 10
 	text := strings.Repeat("x", piece)
@@ -295,10 +296,10 @@ func TestTrashCountsWhatGrows(t *testing.T) {
 				b.must(write(off))
 			}
 			b.must(b.t.TrashPrune(bg, "code"))
-			if n, _ := b.total(); n > bound {
+			if n, _ := b.trashUsage(); n > bound {
 				t.Fatalf("the trash takes %d bytes, %d are its bound", n, bound)
 			}
-			if _, there := b.total("old", "young", "big"); !slices.Equal(there, []string{"big"}) {
+			if _, there := b.trashUsage("old", "young", "big"); !slices.Equal(there, []string{"big"}) {
 				t.Errorf("when it fills the trash the others go: there is %q", there)
 			}
 			b.put("last", "z")
@@ -307,7 +308,7 @@ func TestTrashCountsWhatGrows(t *testing.T) {
 				b.must(write(off))
 			}
 			b.must(b.t.TrashPrune(bg, "code"))
-			if _, there := b.total("big", "last"); !slices.Equal(there, []string{"last"}) {
+			if _, there := b.trashUsage("big", "last"); !slices.Equal(there, []string{"last"}) {
 				t.Errorf("what outgrew the trash goes alone: there is %q", there)
 			}
 		})
@@ -326,14 +327,14 @@ func TestTrashCountsNoHoles(t *testing.T) {
 		b.must(b.t.Unlink(bg, who, b.at(""), "hole"))
 	}
 	b.must(b.t.TrashPrune(bg, "code"))
-	if _, there := b.total("precious"); len(there) != 1 {
+	if _, there := b.trashUsage("precious"); len(there) != 1 {
 		t.Error("it was driven out")
 	}
 	// A file that takes more space than the trash has displaces nothing either.
 	b.put("huge", strings.Repeat("h", bound+1<<16))
 	b.must(b.t.Unlink(bg, who, b.at(""), "huge"))
 	b.must(b.t.TrashPrune(bg, "code"))
-	if _, there := b.total("precious", "huge"); !slices.Equal(there, []string{"precious"}) {
+	if _, there := b.trashUsage("precious", "huge"); !slices.Equal(there, []string{"precious"}) {
 		t.Errorf("there is %q", there)
 	}
 }
@@ -357,7 +358,7 @@ func TestTrashKeepsHoles(t *testing.T) {
 	f, _, err := b.t.Open(bg, who, b.at("sparse"), unix.O_WRONLY|unix.O_TRUNC)
 	b.must(err)
 	f.Close()
-	list := second2(b.t.TrashList(bg, "code"))
+	list := value(b.t.TrashList(bg, "code"))
 	if len(list) != 1 || list[0].Size != long {
 		t.Fatalf("the trash holds %+v", list)
 	}
@@ -366,7 +367,7 @@ func TestTrashKeepsHoles(t *testing.T) {
 	if st.Blocks*512 > long/4 {
 		t.Errorf("the copy takes %d bytes of the disk", st.Blocks*512)
 	}
-	data := second2(os.ReadFile(kept))
+	data := value(os.ReadFile(kept))
 	want := make([]byte, long)
 	copy(want, "head")
 	copy(want[long/2:], "middle")
@@ -375,7 +376,8 @@ func TestTrashKeepsHoles(t *testing.T) {
 	}
 }
 
-func second2[T any](v T, err error) T {
+// value returns v, and panics if err is not nil.
+func value[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
@@ -392,7 +394,7 @@ func TestTrashRestore(t *testing.T) {
 	b.put(raw, "raw")
 	b.must(b.t.Unlink(bg, who, b.at("d"), "a"))
 	b.must(b.t.Unlink(bg, who, b.at(""), raw))
-	list := second2(b.t.TrashList(bg, "code"))
+	list := value(b.t.TrashList(bg, "code"))
 	restore := func(i int, to string) error {
 		return second(b.t.TrashRestore(bg, "code", list[i].Short(), to))
 	}
@@ -429,8 +431,8 @@ func TestTrashRestore(t *testing.T) {
 	}
 }
 
-// With a full trash, many concurrent removals and replacements lose no file for which the trash
-// has room, and leave no half of an entry.
+// Many concurrent removals and replacements put each file into the trash, and leave no incomplete
+// entry.
 func TestTrashAmongMany(t *testing.T) {
 	b := trashBed(t, false, rules.Trash{})
 	const writers, each = 8, 40
@@ -456,7 +458,7 @@ func TestTrashAmongMany(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	list := second2(b.t.TrashList(bg, "code"))
+	list := value(b.t.TrashList(bg, "code"))
 	if len(list) != writers*each {
 		t.Errorf("%d kept, want %d", len(list), writers*each)
 	}

@@ -44,7 +44,8 @@ func TestTrashIsNotInTheStatus(t *testing.T) {
 	}
 }
 
-// A socket has no contents, so the trash does not keep it: servers remove theirs at each start.
+// A socket has no contents, so the trash does not keep it: servers remove their sockets at each
+// start.
 func TestTrashLeavesSockets(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Trash: rules.Trash{On: true}})
 	for _, dir := range []string{"", "d"} {

@@ -27,14 +27,14 @@ type Info = beneath.Info
 // Tree is the guarded tree over the roots of one registry.
 type Tree struct {
 	reg      *guard.Registry
-	began    time.Time
+	began    time.Time // when the tree was created, see startTime
 	claims   claims.Table
 	preparer wholefile.Preparer
 	trash    *trash.Store
 	shares   userShares
-	// applying is held while changes of a stage are applied or discarded.
-	applying sync.Mutex
-	output   atomic.Pointer[StageOutput] // of stages; nil: nothing is build output
+	// stageMu is held while changes of a stage are applied or discarded.
+	stageMu sync.Mutex
+	output  atomic.Pointer[StageOutput] // of stages; nil: nothing is build output
 
 	inotify, remoteInotify watch.Inotify
 }
@@ -94,8 +94,8 @@ type At struct {
 	Epoch uint64
 	// Nameless says that the file of the operation, which is open, has lost the path: the
 	// operation is refused with ESTALE if the file has a name. A file that was moved may lie
-	// outside of the root by now, or where other patterns hold; a file that was removed
-	// belongs to those who have it open.
+	// outside of the root by now, or where other patterns hold; only programs that have it
+	// open can use a file that was removed.
 	Nameless bool
 	// Held, unless nil, is an open file or a reference (see Ref) of the file with the identity
 	// ID. If the host has moved the file, so that the path does not lead to it any more, the

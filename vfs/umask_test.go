@@ -35,10 +35,10 @@ func TestUmaskOfTheProcess(t *testing.T) {
 				t.Helper()
 				b.must(err)
 				if info.Mode&0o777 != want {
-					t.Errorf("%s in %s: it is told to have the mode %#o, want %#o", name, dir, info.Mode&0o777, want)
+					t.Errorf("%s in %s: the returned mode is %#o, want %#o", name, dir, info.Mode&0o777, want)
 				}
 				if st, err := os.Lstat(b.host(dir + "/" + name)); err == nil && uint32(st.Mode().Perm()) != want {
-					t.Errorf("%s in %s: it has the mode %#o, want %#o", name, dir, st.Mode().Perm(), want)
+					t.Errorf("%s in %s: the file's mode is %#o, want %#o", name, dir, st.Mode().Perm(), want)
 				}
 			}
 			info, err := b.t.Mkdir(bg, c, at, "mkdir", 0o777)

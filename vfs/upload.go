@@ -44,8 +44,8 @@ type Upload struct {
 	busy  sync.RWMutex // held for writing by Commit and Abort, so that no piece is being written then
 	mu    sync.Mutex   // guards the fields below
 	spans []span       // the written parts: sorted, neither touching nor overlapping
-	over  bool
-	done  chan struct{}
+	ended bool
+	done  chan struct{} // closed when the upload ends
 }
 
 // BeginUpload starts to collect the contents of a file. The condition is judged now, and once
@@ -91,13 +91,13 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 	return u, nil
 }
 
-// keep checks that the descriptors may stay open between operations (vfs.MaxKept). After an error
-// the prepared file is dropped.
+// keep keeps the prepared file open between operations, and with a temporary name also the
+// directory d, if MaxKept allows that. After an error the prepared file is dropped.
 func (u *Upload) keep(l *guard.Lease, d beneath.Dir) error {
 	h := u.s.Handle()
-	err := h.Hold()
+	err := h.KeepOrClose()
 	if err != nil {
-		u.s.Changeable = beneath.Changeable{} // Hold has closed it
+		u.s.Changeable = beneath.Changeable{} // KeepOrClose has closed it
 	} else if u.s.HasTemp() {
 		u.dir, err = beneath.Dup(d)
 	}
@@ -175,14 +175,14 @@ func (u *Upload) Size() int64 {
 func (u *Upload) Over() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.over
+	return u.ended
 }
 
 // doUpload passes one operation of the upload through the gate. The root must still be in the
 // lifetime in which the upload began.
 func doUpload[T any](ctx context.Context, u *Upload, req guard.Request, prepare func() (release func()), f func(l *guard.Lease) (T, int64, error)) (T, error) {
 	req.Path = u.path
-	return retried(&req, func() (T, error) {
+	return retry(&req, func() (T, error) {
 		req.Held = u.hold.Load()
 		return gate.DoPrepared(ctx, u.t.reg, req, prepare, nil, f)
 	}, func() error {
@@ -251,16 +251,16 @@ func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 		leave := u.retain()
 		return func() { u.committing.Store(false); leave() }
 	}
-	res, err := doUpload(ctx, u, req, own, func(l *guard.Lease) (placed, int64, error) {
-		if err := u.complete(); err != nil {
-			return placed{}, 0, err
+	res, err := doUpload(ctx, u, req, own, func(l *guard.Lease) (placement, int64, error) {
+		if err := u.checkComplete(); err != nil {
+			return placement{}, 0, err
 		}
 		if pending {
-			return placed{}, 0, &guard.Error{Kind: names.Timeout}
+			return placement{}, 0, &guard.Error{Kind: names.Timeout}
 		}
 		d, base, err := u.parent(l)
 		if err != nil {
-			return placed{}, 0, err
+			return placement{}, 0, err
 		}
 		defer d.Close()
 		p := replacement{t: u.t, ctx: ctx, l: l, c: c, path: u.path, d: d, base: base, cond: u.cond, s: u.s, agree: u.agree}
@@ -270,14 +270,14 @@ func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 	if err == nil {
 		u.t.recordWrite(res.hold, c, u.path, u.path, u.Size())
 	}
-	if err == nil || final(err) {
+	if err == nil || isFinal(err) {
 		u.close()
 	}
 	return res.info, err
 }
 
-// final reports whether an upload that met the error can never be committed.
-func final(err error) bool {
+// isFinal reports whether an upload that met the error can never be committed.
+func isFinal(err error) bool {
 	switch names.Reason(err) {
 	case names.Conflict, names.Exist, names.NotExist, names.NotDir, names.IsDir, names.Revoked, names.Hidden:
 		return true
@@ -323,7 +323,7 @@ func (u *Upload) abort() bool {
 // close ends the upload; the caller holds busy.
 func (u *Upload) close() {
 	u.mu.Lock()
-	u.over = true
+	u.ended = true
 	u.mu.Unlock()
 	u.t.claims.EndUpload(u.name)
 	close(u.done)
@@ -359,7 +359,7 @@ func (u *Upload) WriteAt(ctx context.Context, c guard.Caller, data []byte, off i
 		if off < 0 || end < off {
 			return struct{}{}, 0, unix.EINVAL
 		}
-		if err := u.room(off, end); err != nil {
+		if err := u.checkGaps(off, end); err != nil {
 			return struct{}{}, 0, err
 		}
 		n, err := beneath.Pwritev(l, u.s.Changeable, [][]byte{data}, off, false)
@@ -371,8 +371,8 @@ func (u *Upload) WriteAt(ctx context.Context, c guard.Caller, data []byte, off i
 	return int(n), err
 }
 
-// room refuses a piece that would leave too many gaps.
-func (u *Upload) room(from, to int64) error {
+// checkGaps refuses a piece that would leave too many gaps.
+func (u *Upload) checkGaps(from, to int64) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.spans) < maxGaps {
@@ -386,6 +386,7 @@ func (u *Upload) room(from, to int64) error {
 	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("the upload has more than %d gaps; send pieces nearer to one another", maxGaps)}
 }
 
+// add adds the bytes between from and to to the written parts.
 func (u *Upload) add(from, to int64) {
 	if from >= to {
 		return
@@ -406,8 +407,8 @@ func (u *Upload) add(from, to int64) {
 	u.spans = slices.Replace(u.spans, i, j, span{from, to})
 }
 
-// complete reports a gap. Commit holds busy.
-func (u *Upload) complete() error {
+// checkComplete returns an error if the written parts leave a gap. Commit holds busy.
+func (u *Upload) checkComplete() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {

@@ -29,7 +29,7 @@ func piece(u *vfs.Upload, text string, off int64) error {
 	return second(u.WriteAt(bg, who, []byte(text), off))
 }
 
-// hostNames are the names in the root on the host.
+// hostNames returns the names in the root's directory on the host.
 func (b *bed) hostNames() string {
 	b.Helper()
 	entries, err := os.ReadDir(b.src)
@@ -139,7 +139,7 @@ func TestUploadPieces(t *testing.T) {
 		b.must(piece(u, "x", 2*i))
 	}
 	b.wantKind(piece(u, "x", 10_000), names.Invalid)
-	b.must(piece(u, "x", 1)) // one that closes a gap is welcome
+	b.must(piece(u, "x", 1)) // a piece that closes a gap is accepted
 	if u.Size() != 8191 {
 		t.Errorf("size %d", u.Size())
 	}
@@ -179,7 +179,7 @@ func TestUploadConcurrently(t *testing.T) {
 func TestUploadConflicts(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.tree("f=old", "sub/", "l => f", "dl => sub")
-		overtaken := func(name, rel string, change func(), cond vfs.IfMatch, want guard.Kind) {
+		commitAfter := func(name, rel string, change func(), cond vfs.IfMatch, want guard.Kind) {
 			t.Run(name, func(t *testing.T) {
 				u := b.begin(rel, cond)
 				b.must(piece(u, "upload", 0))
@@ -192,13 +192,13 @@ func TestUploadConflicts(t *testing.T) {
 				v.Abort()
 			})
 		}
-		overtaken("replaced", "f", func() { b.must(second(b.replace("f", "other", vfs.IfMatch{}))) }, vfs.IfMatch{}, names.Conflict)
+		commitAfter("replaced", "f", func() { b.must(second(b.replace("f", "other", vfs.IfMatch{}))) }, vfs.IfMatch{}, names.Conflict)
 		b.contents("f", "other")
-		overtaken("written on the host", "f", func() { b.put("f", "host") }, vfs.IfMatch{}, names.Conflict)
-		overtaken("removed", "f", func() { b.must(os.Remove(b.host("f"))) }, vfs.IfMatch{}, names.Conflict)
-		overtaken("made", "f", func() { b.put("f", "made") }, vfs.IfMatch{}, names.Conflict)
-		overtaken("new, made meanwhile", "n", func() { b.put("n", "x") }, vfs.IfMatch{MustBeNew: true}, names.Exist)
-		overtaken("the directory was exchanged", "sub/x", func() {
+		commitAfter("written on the host", "f", func() { b.put("f", "host") }, vfs.IfMatch{}, names.Conflict)
+		commitAfter("removed", "f", func() { b.must(os.Remove(b.host("f"))) }, vfs.IfMatch{}, names.Conflict)
+		commitAfter("made", "f", func() { b.put("f", "made") }, vfs.IfMatch{}, names.Conflict)
+		commitAfter("new, made meanwhile", "n", func() { b.put("n", "x") }, vfs.IfMatch{MustBeNew: true}, names.Exist)
+		commitAfter("the directory was exchanged", "sub/x", func() {
 			b.must(os.Rename(b.host("sub"), b.host("sub2")))
 			b.must(os.Mkdir(b.host("sub"), 0o755))
 		}, vfs.IfMatch{}, names.Conflict)

@@ -23,7 +23,7 @@ import (
 func TestWatchOfEndedRoot(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/f", "")
-		h := b.hub(watch.HubOptions{Coalesce: time.Hour}) // the rest is still being gathered
+		h := b.hub(watch.HubOptions{Coalesce: time.Hour}) // so that the watch still waits for further events
 		defer h.Close()
 		x := b.watch(h, "d", watch.Options{Recursive: true})
 		b.put("d/g", "")

@@ -39,7 +39,7 @@ func (b *bed) loseEvents(change func()) {
 	release := b.holdReader()
 	defer release()
 	b.put("noise/0", "")
-	for i := range room { // two events each; one buffer's full may have been read
+	for i := range room { // each rename makes two events; the tree may have read one buffer of them
 		b.must(os.Rename(b.host("noise/"+strconv.Itoa(i)), b.host("noise/"+strconv.Itoa(i+1))))
 	}
 	b.must(os.Remove(b.host("noise/" + strconv.Itoa(room))))

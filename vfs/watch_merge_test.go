@@ -37,7 +37,7 @@ func TestWatchMergesReplacements(t *testing.T) {
 			b.put("d/f", "")
 			for _, at := range []string{"d", "d/f"} {
 				h := b.hub(watch.HubOptions{})
-				x, heard := b.watch(h, at, watch.Options{}), b.watch(h, "d", watch.Options{})
+				x, control := b.watch(h, at, watch.Options{}), b.watch(h, "d", watch.Options{})
 				busy := make(chan struct{})
 				x.holdUntil(busy)
 				change(b, 0)
@@ -48,7 +48,7 @@ func TestWatchMergesReplacements(t *testing.T) {
 				if at == "d" {
 					b.must(os.Rename(b.host("d/f"), b.host("d/moved")))
 					// Both halves have come before any other event.
-					heard.until("the rename", has(watch.Created, "d/moved"))
+					control.until("the rename", has(watch.Created, "d/moved"))
 					b.put("d/f", "")
 				}
 				close(busy)
@@ -62,8 +62,8 @@ func TestWatchMergesReplacements(t *testing.T) {
 					}
 					return slices.ContainsFunc(list, moved) && slices.IndexFunc(list, back) > slices.IndexFunc(list, gone)
 				})
-				// These are an event that was being delivered, those that waited, and one that
-				// came while these were looked at.
+				// At most: an event that was being delivered, the events that waited, and one
+				// that came while the waiting events were examined.
 				if len(list) > 10 {
 					t.Errorf("watching %s: %d changes are %d events", at, times, len(list))
 				}
@@ -76,7 +76,7 @@ func TestWatchMergesReplacements(t *testing.T) {
 					}
 				}
 				x.w.Close()
-				heard.w.Close()
+				control.w.Close()
 			}
 		})
 	}

@@ -19,8 +19,7 @@ import (
 )
 
 // After any changes of a tree, by the host and through the guarded tree, the events folded into
-// the first state give the last state. After an overflow, the state that is listed then is the
-// first one. A file's last change is not missing either.
+// the first state give the last state. No event names a temporary file of the guarded tree.
 func TestWatchFoldsToTheTree(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

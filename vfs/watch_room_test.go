@@ -29,7 +29,7 @@ func (b *bed) watchAs(h *watch.Hub, s guard.Subject, rel string) (*watch.Watch, 
 // used again.
 func TestOneServerLeavesWatchesToOthers(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
-	const dirs = 10 // in each of them
+	const dirs = 10 // in each tree, its top included
 	for _, d := range []string{"a", "b", "c", "d"} {
 		for i := range dirs - 1 {
 			b.put(fmt.Sprintf("%s/%d/f", d, i), "")
@@ -80,7 +80,7 @@ func TestOneServerLeavesWatchesToOthers(t *testing.T) {
 	}
 }
 
-// The limit of each is the owner's to set.
+// The owner can set the limit of one server.
 func TestMaxEach(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/1/f", "")
@@ -144,7 +144,7 @@ func TestWatchBeyondItsRoom(t *testing.T) {
 		b.put(name, "")
 		list := x.until("anything", func(list []watch.Event) bool { return overflowed(list) || has(watch.Created, name)(list) })
 		if has(watch.Created, name)(list) {
-			return // what changes there is told of again
+			return // changes there are reported again
 		}
 		x.forget()
 	}
@@ -172,8 +172,9 @@ func TestNamesTakeRoom(t *testing.T) {
 	for i := range 300 {
 		b.put(fmt.Sprint("grows/new", i), "")
 	}
-	// After their growth each watch takes 2 of 5. A watch that finds no room gives up its own
-	// meanwhile, and that may be enough for the next one: at most 2 watches see everything.
+	// After the directory has grown, each watch takes 2 of 5. A watch that finds no room gives up
+	// the room that it had, and that may be enough for the next one: at most 2 watches see
+	// everything.
 	whole := 0
 	for _, x := range all {
 		list := x.until("to look again, or all", func(list []watch.Event) bool {
@@ -194,9 +195,8 @@ func TestNamesTakeRoom(t *testing.T) {
 	first.Close()
 }
 
-// R070: a revocation ends the largest number of watches of one directory, and each is told. The
-// cost for one watch does not grow with the number of watches. (It did, and 1,500 watches of a
-// hundred directories took longer than the deadline.)
+// R070: a revocation ends the largest number of watches of one directory, and tells each. The
+// cost for one watch does not grow with the number of watches.
 func TestRevokeEndsManyWatches(t *testing.T) {
 	few, some := endMany(t, 150)
 	many, all := endMany(t, 3000)

@@ -27,8 +27,7 @@ type watcher struct {
 	list []watch.Event
 	more chan struct{}
 	hold chan struct{} // not nil: emit waits until it is closed
-	in   int
-	n    int
+	busy int           // running calls of emit
 }
 
 func (b *bed) hub(o watch.HubOptions) *watch.Hub {
@@ -53,12 +52,11 @@ func (b *bed) watch(h *watch.Hub, rel string, o watch.Options) *watcher {
 
 func (x *watcher) emit(_ context.Context, events []watch.Event) {
 	x.mu.Lock()
-	if x.in++; x.in > 1 {
+	if x.busy++; x.busy > 1 {
 		x.Error("emit is called twice at a time")
 	}
 	hold := x.hold
 	x.list = append(x.list, events...)
-	x.n++
 	x.mu.Unlock()
 	select {
 	case x.more <- struct{}{}:
@@ -68,7 +66,7 @@ func (x *watcher) emit(_ context.Context, events []watch.Event) {
 		<-hold
 	}
 	x.mu.Lock()
-	x.in--
+	x.busy--
 	x.mu.Unlock()
 }
 

@@ -41,8 +41,8 @@ func (h *WriteOptions) access() rules.Access {
 }
 
 func (h *WriteOptions) request(c guard.Caller, p guard.Path, n int) guard.Request {
-	// OpReplace, because its success leaves one record with the bytes written. It takes
-	// the right Write or Create. An append is an OpWrite: a root for appending only has
+	// OpReplace, because its success leaves one record with the bytes written. It needs the
+	// right Write or Create. An append is an OpWrite, because a root that allows only appends has
 	// neither right.
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: p, Need: guard.Write, Bytes: int64(n), Size: h.Off + int64(n)}
 	if h.Create {
@@ -60,8 +60,8 @@ func (h *WriteOptions) request(c guard.Caller, p guard.Path, n int) guard.Reques
 	return req
 }
 
-// written is the result of a write.
-type written struct {
+// writeResult is the result of a write.
+type writeResult struct {
 	path guard.Path // without links
 	info Info
 	// unrecorded says that the gate leaves no record, so WriteRange has to leave one.
@@ -79,13 +79,13 @@ func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, dat
 	}
 	how.Create = how.Create || how.CreateOnly
 	req := how.request(c, p, len(data))
-	var wrote atomic.Int64 // bytes; not in written, because a failure returns none
+	var wrote atomic.Int64 // bytes; not in writeResult, which a failed write does not return
 	copyData := func() func() {
 		data = bytes.Clone(data)
 		return func() {}
 	}
-	w, err := gate.DoPrepared(ctx, t.reg, req, copyData, nil, func(l *guard.Lease) (written, int64, error) {
-		w, err := followed(ctx, l, p, true, func(q guard.Path) (written, error) {
+	w, err := gate.DoPrepared(ctx, t.reg, req, copyData, nil, func(l *guard.Lease) (writeResult, int64, error) {
+		w, err := followed(ctx, l, p, true, func(q guard.Path) (writeResult, error) {
 			o := rangeWrite{t: t, ctx: ctx, l: l, c: c, how: how, path: q, wrote: &wrote}
 			w, err := o.run(data)
 			w.path = q
@@ -112,35 +112,35 @@ type rangeWrite struct {
 	wrote *atomic.Int64
 }
 
-func (o *rangeWrite) run(data []byte) (written, error) {
+func (o *rangeWrite) run(data []byte) (writeResult, error) {
 	release, err := o.l.Making(o.ctx)
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
 	defer release()
 	d, base, err := beneath.Parent(o.l, o.path, o.how.access())
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
 	defer d.Close()
 	unlock, err := o.t.claims.LockName(o.ctx, o.l, d, base)
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
 	defer unlock()
 	h, created, err := o.open(d, base)
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
 	defer h.Close()
 	now, err := beneath.Stat(o.l, h.FD())
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
 	id := now.ID()
 	since, err := o.t.claims.BeginInPlace(o.ctx, o.l, id)
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
 	defer o.t.claims.EndInPlace(id)
 	err = o.write(&h, data)
@@ -148,7 +148,7 @@ func (o *rangeWrite) run(data []byte) (written, error) {
 		removeEmpty(o.l, d, base, id)
 	}
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
 	unrecorded := !created && o.how.Create // the gate reserved a name that is not used
 	if unrecorded {
@@ -161,7 +161,7 @@ func (o *rangeWrite) run(data []byte) (written, error) {
 		o.l.Notes().Created(info.ID())
 		o.l.Notes().Name(d.Rel(dir.Rel()), base, info.ID(), false)
 	}
-	return written{info: info, unrecorded: unrecorded}, err
+	return writeResult{info: info, unrecorded: unrecorded}, err
 }
 
 // removeEmpty removes the file that was created for a write that failed, unless the name
@@ -177,7 +177,7 @@ func (o *rangeWrite) open(d beneath.Dir, base string) (h beneath.Handle, created
 	cond := IfMatch{ETag: o.how.ETag, MustExist: !o.how.Create, MustBeNew: o.how.CreateOnly, Follow: true}
 	need := guard.Write
 	if o.how.Append {
-		need = 0 // the gate has asked for Append
+		need = 0 // the gate has required Append
 	}
 	for range maxExchanges {
 		old, err := checkExisting(o.l, d, base, cond, need)
@@ -218,7 +218,7 @@ func (o *rangeWrite) openExisting(d beneath.Dir, base string) (beneath.Handle, e
 	}
 	if err == nil && o.how.Truncate && o.how.Off == 0 && !o.how.Append {
 		dir, _ := o.path.Split()
-		err = o.t.trash.KeepEmptied(o.ctx, o.l, h.FD(), relIn(d, dir, base)) // all of it is replaced
+		err = o.t.trash.KeepEmptied(o.ctx, o.l, h.FD(), relIn(d, dir, base)) // the write replaces all contents
 	}
 	if err != nil {
 		h.Close()
@@ -235,7 +235,7 @@ func (o *rangeWrite) write(h *beneath.Handle, data []byte) error {
 	n := int64(len(data))
 	switch {
 	case o.how.Append:
-		unlock, err := o.t.growing(o.ctx, o.l, h.FD(), n, o.how.Room)
+		unlock, err := o.t.admitGrowth(o.ctx, o.l, h.FD(), n, o.how.Room)
 		if err != nil {
 			return err
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// xattrAllowed refuses attributes other than the user's own and the POSIX ACLs. Those of
-// security.* and trusted.* also steer the kernel outside our mount (capabilities,
-// overlayfs), so they take full POSIX.
-func xattrAllowed(l *guard.Lease, name string, change bool) error {
+// checkXattr refuses attributes other than the user's own and the POSIX ACLs. Attributes of
+// security.* and trusted.* also steer the kernel outside our mount (capabilities, overlayfs), so
+// they need full POSIX.
+func checkXattr(l *guard.Lease, name string, change bool) error {
 	if strings.HasPrefix(name, userAttr) || aclNames[name] || l.PosixFull() {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 		buf []byte
 	}
 	get := func(l *guard.Lease, n *node) (v value, err error) {
-		if err := xattrAllowed(l, name, false); err != nil {
+		if err := checkXattr(l, name, false); err != nil {
 			return v, err
 		}
 		v.buf = buf
@@ -53,7 +53,7 @@ func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 		v.n, err = beneath.Getxattr(n.fd, name, v.buf)
 		return v, err
 	}
-	v, err := onNodeUnless(ctx, t, req, at, f, func(l *guard.Lease) error { return xattrAllowed(l, name, false) }, get)
+	v, err := onNodeUnless(ctx, t, req, at, f, func(l *guard.Lease) error { return checkXattr(l, name, false) }, get)
 	if err != nil {
 		return 0, err
 	}
@@ -73,7 +73,7 @@ func (t *Tree) Listxattr(ctx context.Context, c guard.Caller, at At, f *File) ([
 			return nil, err
 		}
 		for name := range strings.SplitSeq(strings.TrimSuffix(string(all), "\x00"), "\x00") {
-			if name != "" && xattrAllowed(l, name, false) == nil {
+			if name != "" && checkXattr(l, name, false) == nil {
 				list = append(append(list, name...), 0)
 			}
 		}
@@ -86,7 +86,7 @@ func (t *Tree) Setxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 	req := at.request(c, names.OpSetxattr, at.Path)
 	value = bytes.Clone(value) // the front end's buffer may be reused before a detached call is through
 	_, err := onNode(ctx, t, req, at, f, func(l *guard.Lease, n *node) (none struct{}, err error) {
-		if err := xattrAllowed(l, name, true); err != nil {
+		if err := checkXattr(l, name, true); err != nil {
 			return none, err
 		}
 		w, err := n.change(l)
@@ -119,7 +119,7 @@ func killSetgid(l *guard.Lease, w beneath.Changeable) error {
 func (t *Tree) Removexattr(ctx context.Context, c guard.Caller, at At, f *File, name string) error {
 	req := at.request(c, names.OpRemovexattr, at.Path)
 	_, err := onNode(ctx, t, req, at, f, func(l *guard.Lease, n *node) (none struct{}, err error) {
-		if err := xattrAllowed(l, name, true); err != nil {
+		if err := checkXattr(l, name, true); err != nil {
 			return none, err
 		}
 		w, err := n.change(l)

@@ -104,7 +104,7 @@ var consumers = []consumer{
 	{"guard.Explanation", "it is for no want of a right, and no link leaves the root"},
 	{"guard.countRefusal", "if it is a refusal, it counts against the server"},
 	{"guard.isOrdinary", "it is on record"},
-	{"vfs.final", "the upload can be committed again"},
+	{"vfs.isFinal", "the upload can be committed again"},
 	{"vfs/watch.work", "the watch goes on, unless the error is about its root"},
 	{"vfs/watch.watchAnew", "vfs/watch.work decides"},
 }

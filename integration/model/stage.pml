@@ -25,7 +25,7 @@ inline track(n) {
   if :: up -> file[n] = copy :: else -> tracked[n] = 1 fi;
   UNLOCK; up = 0 }
 
-/* code: vfs/internal/beneath.(*tracked).untrack */
+/* code: vfs/internal/beneath.(*trackedFile).untrack */
 inline untrack(n) { LOCK; tracked[n] = 0; UNLOCK }
 
 /* kernel: the lowest number that is free */
@@ -82,7 +82,7 @@ bit changed[FILES];          /* its size or mtime is not what it was */
 byte writers[FILES];         /* so many have it open for writing */
 byte lease, asked;           /* the file that is leased; somebody waits for that lease */
 bit placed = 1;              /* no placing record; else recNew says what it says */
-bit isNew;                   /* Placing.New is set: an exchange; else a removal */
+bit isNew;                   /* Step.New is set: an exchange; else a removal */
 bit kept;                    /* leave: the owner is told what lies under the temporary name */
 bit over, ownerOver, killed;
 bit unlinked, dropped[FILES];  /* the owner has removed the path; has dropped a file himself */
@@ -114,7 +114,7 @@ inline retire() { atomic {
 /* code: vfs/internal/apply.(*placement).leave */
 inline leave() { atomic { kept = 1; placed = 1 } }
 
-/* code: vfs/internal/apply.(*placement).back */
+/* code: vfs/internal/apply.(*placement).exchangeBack */
 inline back() {
   if
   :: atomic { path!=2 -> leave() }

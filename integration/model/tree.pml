@@ -93,7 +93,7 @@ inline copyUp(w) {
 #endif
 
 /* The system calls of an operation. The second change is that of a staged write: its
- * rename. code: vfs/internal/gate.detached, vfs/internal/gate.recovered,
+ * rename. code: vfs/internal/gate.runDetached, vfs/internal/gate.runRecovering,
    vfs/internal/gate.guardPanic */
 proctype Part(byte w) {
   byte g; bit a, may, in;

@@ -13,8 +13,8 @@
 // Stores through a mapping, and what other machines do on remote file systems, are not
 // reported: inotify does not report them.
 //
-// inotify is used directly, not by fsnotify: that watches by path, which would race with links
-// in the roots, and keeps the cookies to itself that join both halves of a rename.
+// inotify is used directly, and not fsnotify: fsnotify watches by path, which would race with links
+// in the roots, and does not return the cookies that join both halves of a rename.
 package watch
 
 import (
@@ -147,8 +147,8 @@ func NewHub(reg *guard.Registry, local, remote *Inotify, o HubOptions) *Hub {
 	h := &Hub{reg: reg, o: o, seed: maphash.MakeSeed(), watches: map[*Watch]struct{}{}}
 	h.maxRoom = min(int64(o.MaxWatches), hubRoom(userWatches()))
 	_, _ = rand.Read(h.key[:]) // never fails, see crypto/rand
-	h.local = local.NewWatcher(reg, h.event, h.lost)
-	h.remote = remote.NewWatcher(reg, h.event, h.lost)
+	h.local = local.NewWatcher(reg, h.queueEvent, h.overflowAll)
+	h.remote = remote.NewWatcher(reg, h.queueEvent, h.overflowAll)
 	return h
 }
 
@@ -194,8 +194,8 @@ func (h *Hub) list(matches func(*Watch) bool) (out []*Watch) {
 
 func anyWatch(*Watch) bool { return true }
 
-// event queues an event. It runs in the goroutine that reads events, for all watches.
-func (h *Hub) event(ev SourceEvent) {
+// queueEvent queues an event. It runs in the goroutine that reads the events of all watches.
+func (h *Hub) queueEvent(ev SourceEvent) {
 	w := ev.Dir.(*watchedDir).w
 	if ev.Stale {
 		w.overflow()
@@ -204,8 +204,8 @@ func (h *Hub) event(ev SourceEvent) {
 	w.enqueue(&ev)
 }
 
-// lost makes all watches look at everything.
-func (h *Hub) lost() {
+// overflowAll makes all watches inspect everything, because events were lost.
+func (h *Hub) overflowAll() {
 	for _, w := range h.list(anyWatch) {
 		w.overflow()
 	}

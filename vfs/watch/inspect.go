@@ -19,7 +19,7 @@ type inspection struct {
 	names []pendingName
 	found []observation // of each of names
 
-	entered map[place]bool // directories that are watched anew
+	entered map[place]bool // whether the directory at a place is watched anew
 	gone    bool           // the watched path leads to another file, or to none
 	full    bool           // there was no room for all directories
 }
@@ -37,7 +37,8 @@ type observation struct {
 	incomplete bool        // there were too many paths
 }
 
-// newInspection leaves out names in directories that are not watched any more.
+// newInspection returns an inspection of the names in batch. It leaves out names in directories
+// that are not watched any more.
 func newInspection(w *Watch, batch []pendingName) *inspection {
 	batch = slices.DeleteFunc(batch, func(p pendingName) bool { return p.dir.unwatched })
 	x := &inspection{w: w, base: w.base, names: batch, found: make([]observation, len(batch)), entered: map[place]bool{}}
@@ -99,7 +100,7 @@ func (x *inspection) isRenewed(d *watchedDir) bool {
 	return false
 }
 
-// findBase checks that the directory at which the watch begins is at its path. One that
+// findBase checks that the directory at which the watch begins is at its path. A directory that
 // was moved out of the root still has its inotify watch.
 func (x *inspection) findBase(sc *scan) error {
 	d, ok, err := sc.open(x.base)
@@ -130,16 +131,16 @@ func (s *scan) open(d *watchedDir) (dir beneath.Dir, ok bool, err error) {
 	return dir, true, nil
 }
 
-// lookInto looks at names of one directory. If the directory was moved, lookInto finds
-// nothing: the events of the move are still to come.
-func (x *inspection) lookInto(ctx context.Context, sc *scan, d *watchedDir, which []int) error {
+// lookInto looks at names of one directory, by their indexes in x.names. If the directory was
+// moved, lookInto finds nothing: the events of the move are still to come.
+func (x *inspection) lookInto(ctx context.Context, sc *scan, d *watchedDir, indexes []int) error {
 	dir, ok, err := sc.open(d)
 	if !ok {
 		return err
 	}
 	defer dir.Close()
 	rel := d.rel()
-	for _, i := range which {
+	for _, i := range indexes {
 		at, o := x.names[i].place, &x.found[i]
 		isDir := sc.look(dir, rel, at.name, o)
 		if !isDir || !sc.w.o.Recursive || o.watched == o.id {
@@ -189,7 +190,7 @@ func (o *observation) enter(ctx context.Context, sc *scan, at place) error {
 		return err
 	}
 	sc.found = &o.below
-	err = sc.below(wk, kid)
+	err = sc.watchBelow(wk, kid)
 	sc.found = nil
 	if err == nil {
 		o.kid, o.incomplete = kid, len(o.below) >= maxPending

@@ -170,14 +170,15 @@ func (w *Watch) mayReport() bool {
 	return !w.narrowed && w.ctx.Err() == nil
 }
 
-// gathered is an event that is still to report.
-type gathered struct {
+// pendingEvent is an event that is still to report.
+type pendingEvent struct {
 	Event
 	cookie uint32 // of the rename that it is a half of, else 0
 }
 
+// gather adds an event to those that are still to report. at is the time of the change.
 func (w *Watch) gather(kind EventKind, p guard.Path, at time.Time, cookie uint32) {
-	w.gathered = append(w.gathered, gathered{Event{Path: p, Kind: kind, Time: at}, cookie})
+	w.gathered = append(w.gathered, pendingEvent{Event{Path: p, Kind: kind, Time: at}, cookie})
 }
 
 // drain returns the gathered events of the kinds wanted, and forgets them. A modification is

@@ -26,11 +26,11 @@ type runState struct {
 	dead  <-chan struct{} // closed when the root ends
 
 	base      *watchedDir     // the top of the watch; once unwatched, it has to be watched again
-	gathered  []gathered      // to be reported
+	gathered  []pendingEvent  // to be reported
 	lookAgain bool            // the receiver has to list again
-	judging   []chan struct{} // closed when everything has been judged again
+	judging   []chan struct{} // of callers of narrow; closed when everything has been judged again
 	delay     *time.Timer     // runs while names or events wait to be reported
-	lacking   *time.Timer     // runs while a part is not watched for want of room; nil: everything is watched
+	retry     *time.Timer     // runs while a part is not watched for want of room; nil: everything is watched
 }
 
 const (
@@ -46,7 +46,7 @@ func (w *Watch) run() {
 	w.delay.Stop()
 	why := w.loop()
 	w.delay.Stop()
-	w.setLacking(false)
+	w.setIncomplete(false)
 	w.base.unwatch()
 	w.returnSpare()
 	if errors.Is(why, errPathGone) {
@@ -179,20 +179,20 @@ func (w *Watch) watchAnew() error {
 		return errPathGone
 	}
 	w.base, w.lookAgain = set.base, true
-	w.setLacking(set.incomplete)
+	w.setIncomplete(set.incomplete)
 	return nil
 }
 
-// setLacking records whether a part is not watched for want of room. Changes of that part are
+// setIncomplete records whether a part is not watched for want of room. Changes of that part are
 // not reported, so now and then the watch tells the receiver to list again, and tries to get
 // more room.
-func (w *Watch) setLacking(lacking bool) {
-	if w.lacking != nil {
-		w.lacking.Stop()
-		w.lacking = nil
+func (w *Watch) setIncomplete(isIncomplete bool) {
+	if w.retry != nil {
+		w.retry.Stop()
+		w.retry = nil
 	}
-	if lacking {
-		w.lacking = time.AfterFunc(w.h.o.RetryRoom, w.overflow)
+	if isIncomplete {
+		w.retry = time.AfterFunc(w.h.o.RetryRoom, w.overflow)
 	}
 }
 
@@ -221,7 +221,7 @@ func (w *Watch) process(batch []pendingName) error {
 	}
 	x.drop() // directories that were watched and not adopted
 	if x.full {
-		w.lackRoom()
+		w.noteNoRoom()
 	}
 	if x.gone {
 		return errPathGone
@@ -229,11 +229,11 @@ func (w *Watch) process(batch []pendingName) error {
 	return nil
 }
 
-// lackRoom notes that a part of a new directory is not watched for want of room.
-func (w *Watch) lackRoom() {
+// noteNoRoom records that a part of a new directory is not watched for want of room.
+func (w *Watch) noteNoRoom() {
 	w.lookAgain = true
-	if w.lacking == nil {
-		w.setLacking(true)
+	if w.retry == nil {
+		w.setIncomplete(true)
 	}
 }
 
@@ -283,7 +283,7 @@ func (w *Watch) applyPresence(p *pendingName, o *observation) {
 	case !d.knows(p.name):
 		w.gather(Created, path, p.time, p.newCookie)
 		if d.record(p.name) != nil {
-			w.lackRoom()
+			w.noteNoRoom()
 		}
 	case p.changed || p.newCookie != 0:
 		w.gather(Modified, path, p.time, p.newCookie)

@@ -33,13 +33,14 @@ func (in *Inotify) mark() (reported []<-chan struct{}) {
 	}
 	if in.posting {
 		done := make(chan struct{})
-		in.posted = append(in.posted, due{marks: done})
+		in.posted = append(in.posted, delivery{marks: done})
 		reported = append(reported, done)
 	}
 	return reported
 }
 
-// takeMarksLocked returns the marks that an event reaches. After a loss of events those are all.
+// takeMarksLocked removes and returns the marks that an event reaches. After a loss of events it
+// returns all marks.
 func (in *Inotify) takeMarksLocked(e beneath.NotifyEvent, isLoss bool) (reached []chan struct{}) {
 	for wd, done := range in.marks {
 		if wd == e.WD || isLoss {

@@ -37,8 +37,8 @@ type SourceEvent struct {
 	// Copied is set beside Changed when the stage has made a copy of the source's file for a
 	// change: a file that had several names is another one under this name from then on.
 	Copied bool
-	// Stale is set when another directory of the source belongs to this directory of a staged
-	// root than before, or none. Anything may have changed in it, and it must be watched anew.
+	// Stale is set when the source's side of a directory of a staged root has become another
+	// directory, or none. Anything may have changed in the directory, and it must be watched anew.
 	Stale bool
 }
 
@@ -64,8 +64,8 @@ type SourceWatcher struct {
 	emit    func(SourceEvent)
 	onLoss  func()
 	limit   int64
-	watches atomic.Int64 // how many there are
-	refused atomic.Int64 // how often there was none left
+	watches atomic.Int64 // number of watches
+	refused atomic.Int64 // how often no watch was left
 }
 
 // The errors of Watch when the user's inotify watches or instances are used up.
@@ -98,8 +98,8 @@ func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path,
 	return wd, err
 }
 
-// openAs opens the directory at a path. The error is ESTALE if it has not the identity id,
-// unless that is zero.
+// openAs opens the directory at a path. The error is ESTALE if the directory does not have the
+// identity id, unless id is zero.
 func openAs(l *guard.Lease, rel string, id rules.Identity) (beneath.Dir, error) {
 	d, err := beneath.OpenDir(l, rel)
 	if err != nil {
@@ -195,7 +195,7 @@ type Inotify struct {
 	followers  map[beneath.Stage]*follower // of the staged roots with a watched directory
 	staged     map[int32]*stagedDir        // by number
 	lastStaged int32                       // the latest number
-	posted     []due                       // events of the stages
+	posted     []delivery                  // events of the stages
 	posting    bool                        // a goroutine delivers them
 	postsLost  bool
 	marks      map[int32]chan struct{} // see mark
@@ -276,7 +276,7 @@ func (in *Inotify) run(kernel *beneath.Inotify, closed chan struct{}) {
 	}
 }
 
-// eachEvent calls f for events in their order, and for those that merge once.
+// eachEvent calls f for events in their order, but only once for events that merge.
 func eachEvent(events []beneath.NotifyEvent, f func(beneath.NotifyEvent)) {
 	for i := range events {
 		if i+1 == len(events) || !merge(events[i], &events[i+1]) {
@@ -304,14 +304,14 @@ func merge(e beneath.NotifyEvent, next *beneath.NotifyEvent) bool {
 // deliver passes one event to each watcher that it concerns.
 func (in *Inotify) deliver(e beneath.NotifyEvent) {
 	var lossy []*SourceWatcher
-	var all []due
+	var all []delivery
 	in.mu.Lock()
 	isLoss := e.Mask&unix.IN_Q_OVERFLOW != 0
 	reached := in.takeMarksLocked(e, isLoss)
 	switch {
 	case isLoss:
 		lossy = slices.Clone(in.watchers)
-		in.lostLocked()
+		in.forgetCopiesLocked()
 	case e.Mask&unix.IN_IGNORED != 0: // the directory is gone
 		for _, s := range in.dirs[e.WD] {
 			s.w.watches.Add(-1)

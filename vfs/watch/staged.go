@@ -20,12 +20,12 @@ import (
 // stagedDir is the watch of a directory of a staged root: of its two sides, the one in the
 // source and the one in the upper directory. The fields after number are guarded by Inotify.mu.
 type stagedDir struct {
-	w      *SourceWatcher
-	dir    any
-	of     *follower
-	number int32 // negative, so that it differs from those of inotify
-	rel    string
-	wds    []int32 // of the sides that are watched
+	w        *SourceWatcher
+	dir      any
+	follower *follower
+	number   int32 // negative, so that it differs from those of inotify
+	rel      string
+	wds      []int32 // of the sides that are watched
 	// copies counts the names that are about to come into the upper directory as copies of the
 	// source's.
 	copies map[string]int
@@ -43,8 +43,8 @@ var _ beneath.Follower = (*follower)(nil)
 // maxPosted bounds the events of the stages that wait to be delivered.
 const maxPosted = 1 << 16
 
-// due is an event that has to be delivered.
-type due struct {
+// delivery is an event that has to be delivered, or marks that have to be closed.
+type delivery struct {
 	w  *SourceWatcher
 	ev SourceEvent
 	// source is set if the event is the source's, of the path at in a staged root.
@@ -66,7 +66,8 @@ func (w *SourceWatcher) watchDir(l *guard.Lease, rel string, dir any, open func(
 		defer d.Close()
 		return w.watchOpen(d.FD(), dir)
 	}
-	// The stagedDir comes first: if the directory is raised or moved meanwhile, the stage tells it.
+	// Make the stagedDir first, so that the stage reports if the directory is raised or moved
+	// meanwhile.
 	t, err := w.in.newStagedDir(w, stage, rel, dir)
 	if err != nil {
 		return 0, err
@@ -91,7 +92,7 @@ func (in *Inotify) newStagedDir(w *SourceWatcher, stage beneath.Stage, rel strin
 		stage.Follow(f)
 	}
 	in.lastStaged--
-	t := &stagedDir{w: w, dir: dir, of: f, number: in.lastStaged, rel: rel}
+	t := &stagedDir{w: w, dir: dir, follower: f, number: in.lastStaged, rel: rel}
 	in.staged[t.number] = t
 	f.dirs[rel] = append(f.dirs[rel], t)
 	return t, nil
@@ -147,7 +148,7 @@ func (in *Inotify) dropLocked(t *stagedDir) {
 			return s.staged == t
 		}))
 	}
-	f := t.of
+	f := t.follower
 	f.setLocked(t.rel, slices.DeleteFunc(f.dirs[t.rel], func(other *stagedDir) bool { return other == t }))
 	if len(f.dirs) == 0 {
 		f.stage.Unfollow(f)
@@ -163,8 +164,9 @@ func (f *follower) setLocked(rel string, all []*stagedDir) {
 	f.dirs[rel] = all
 }
 
-// takeCopy reports whether a name that has come into the upper directory is a copy.
-func (t *stagedDir) takeCopy(name string) bool {
+// consumeCopy reports whether a name that has come into the upper directory is an expected copy, and
+// then expects one copy less.
+func (t *stagedDir) consumeCopy(name string) bool {
 	n := t.copies[name]
 	if n > 1 {
 		t.copies[name] = n - 1
@@ -175,22 +177,22 @@ func (t *stagedDir) takeCopy(name string) bool {
 }
 
 // eventsLocked returns the events that a subscriber gets for one event of inotify.
-func (s *subscriber) eventsLocked(e beneath.NotifyEvent) []due {
+func (s *subscriber) eventsLocked(e beneath.NotifyEvent) []delivery {
 	ev := sourceEvent(e, s.dir)
 	t := s.staged
 	switch {
 	case t == nil:
-		return []due{{w: s.w, ev: ev}}
+		return []delivery{{w: s.w, ev: ev}}
 	case s.isUpper:
-		if ev.Created && ev.Moved && t.takeCopy(ev.Name) {
+		if ev.Created && ev.Moved && t.consumeCopy(ev.Name) {
 			ev = SourceEvent{Dir: s.dir, Name: ev.Name, Changed: true, Copied: true, IsDir: ev.IsDir}
 		}
-		return []due{{w: s.w, ev: ev}}
+		return []delivery{{w: s.w, ev: ev}}
 	}
 	at := strings.TrimPrefix(t.rel+"/"+ev.Name, "/")
-	all := []due{{w: s.w, ev: ev, source: &t.of.stage, at: at}}
+	all := []delivery{{w: s.w, ev: ev, source: &t.follower.stage, at: at}}
 	if ev.IsDir && ev.Name != "" && (ev.Created || ev.Deleted) {
-		for _, below := range t.of.belowLocked(at) {
+		for _, below := range t.follower.belowLocked(at) {
 			if below.w == s.w {
 				all = append(all, below.stale())
 			}
@@ -200,10 +202,12 @@ func (s *subscriber) eventsLocked(e beneath.NotifyEvent) []due {
 }
 
 // stale returns the event that says that the directory has to be watched anew.
-func (t *stagedDir) stale() due { return due{w: t.w, ev: SourceEvent{Dir: t.dir, Stale: true}} }
+func (t *stagedDir) stale() delivery {
+	return delivery{w: t.w, ev: SourceEvent{Dir: t.dir, Stale: true}}
+}
 
-// belowLocked returns the watched directories at a path and below it. Below a path without one there is
-// none: a directory is watched after the one that it lies in.
+// belowLocked returns the watched directories at a path and below it. If the directory at the path
+// is not watched, none below it is, because a directory is watched after its parent.
 func (f *follower) belowLocked(rel string) (all []*stagedDir) {
 	if len(f.dirs[rel]) == 0 {
 		return nil
@@ -228,7 +232,7 @@ func (f *follower) Copying(rel string, by int) {
 	for _, t := range f.dirs[dir] {
 		switch {
 		case by < 0:
-			t.takeCopy(name)
+			t.consumeCopy(name)
 		case t.copies == nil:
 			t.copies = map[string]int{name: 1}
 		default:
@@ -288,7 +292,7 @@ func (f *follower) Hidden(rel string, isHidden bool) {
 	dir, name := splitPath(rel)
 	for _, t := range f.dirs[dir] {
 		// The name may be a directory.
-		f.in.postLocked(due{w: t.w, ev: SourceEvent{Dir: t.dir, Name: name, Created: !isHidden, Deleted: isHidden, IsDir: true}})
+		f.in.postLocked(delivery{w: t.w, ev: SourceEvent{Dir: t.dir, Name: name, Created: !isHidden, Deleted: isHidden, IsDir: true}})
 	}
 	if !isHidden {
 		for _, t := range f.belowLocked(rel) {
@@ -304,7 +308,7 @@ func splitPath(rel string) (dir, name string) {
 }
 
 // postLocked delivers an event soon. A stage must not wait for it.
-func (in *Inotify) postLocked(d due) {
+func (in *Inotify) postLocked(d delivery) {
 	if in.kernel == nil {
 		return
 	}
@@ -346,7 +350,7 @@ func (in *Inotify) deliverPosted() {
 
 // deliver passes the event to its watcher, unless it is about a name of the source that no
 // program sees.
-func (d *due) deliver() {
+func (d *delivery) deliver() {
 	if d.marks != nil {
 		close(d.marks)
 		return
@@ -356,8 +360,8 @@ func (d *due) deliver() {
 	}
 }
 
-// lostLocked drops expected events after the kernel has dropped events.
-func (in *Inotify) lostLocked() {
+// forgetCopiesLocked drops the counts of expected copies, because the kernel has dropped events.
+func (in *Inotify) forgetCopiesLocked() {
 	for _, t := range in.staged {
 		t.copies = nil
 	}
@@ -370,7 +374,7 @@ func (in *Inotify) closeLocked(w *SourceWatcher) {
 			in.dropLocked(t)
 		}
 	}
-	in.posted = slices.DeleteFunc(in.posted, func(d due) bool { return d.w == w })
+	in.posted = slices.DeleteFunc(in.posted, func(d delivery) bool { return d.w == w })
 }
 
 // addLocked begins to watch an open directory for a subscriber.

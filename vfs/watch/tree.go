@@ -150,7 +150,7 @@ func (w *Watch) drop(s *setup) {
 // accepts that there is room for a part only, and that a file does not exist.
 func (w *Watch) setUp(ctx context.Context, l *guard.Lease, old *watchedDir) (*setup, error) {
 	sc := &scan{w: w, l: l, refused: map[rules.Identity]error{}}
-	base, err := sc.path(ctx, old != nil && old.only != "")
+	base, err := sc.watchPath(ctx, old != nil && old.only != "")
 	if err == nil && sc.full != nil && (base == nil || old == nil) {
 		err = &guard.Error{Kind: names.Quota, Err: sc.full}
 	}
@@ -178,9 +178,9 @@ func (s *scan) walker(ctx context.Context) *walk.Walker {
 	return walk.New(ctx, s.l, walk.Options{Refused: s.refused})
 }
 
-// path watches the path of the watch. If wasFile is set, path watches it as a file, even if it
-// does not exist.
-func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
+// watchPath watches the path of the watch. If wasFile is set, it watches the path as a file, even if
+// the file does not exist.
+func (s *scan) watchPath(ctx context.Context, wasFile bool) (*watchedDir, error) {
 	isFile := wasFile
 	if !wasFile {
 		n, err := beneath.Node(s.l, s.w.path, s.l.Judge().Access())
@@ -198,7 +198,7 @@ func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
 		isFile = !info.IsDir()
 	}
 	if isFile {
-		return s.file()
+		return s.watchFile()
 	}
 	wk := s.walker(ctx)
 	defer wk.Close()
@@ -209,11 +209,11 @@ func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
 	if base == nil {
 		return nil, err
 	}
-	return base, s.below(wk, base)
+	return base, s.watchBelow(wk, base)
 }
 
-// file watches a path that is a file, through the directory above it.
-func (s *scan) file() (*watchedDir, error) {
+// watchFile watches a path that is a file, through the directory above it.
+func (s *scan) watchFile() (*watchedDir, error) {
 	d, base, err := beneath.Parent(s.l, s.w.path, s.l.Judge().Access())
 	if err != nil {
 		return nil, err
@@ -269,10 +269,10 @@ func (s *scan) watchAs(dir beneath.Dir, id rules.Identity, d *watchedDir) (int32
 	return d.src.watchDir(s.l, rel, d, func() (beneath.Dir, error) { return openAs(s.l, rel, id) })
 }
 
-// below records the names below base, where the walker stands, and watches the directories.
-// base is watched already, so a name that appears meanwhile is found by the walk, reported
-// by inotify, or both. After an error base is not watched any more.
-func (s *scan) below(wk *walk.Walker, base *watchedDir) (err error) {
+// watchBelow records the names below base, which the walker has entered, and watches the
+// directories. base is watched already, so a name that appears meanwhile is found by the walk,
+// reported by inotify, or both. After an error base is not watched any more.
+func (s *scan) watchBelow(wk *walk.Walker, base *watchedDir) (err error) {
 	defer func() {
 		if err != nil {
 			base.unwatch()

@@ -52,10 +52,10 @@ var (
 )
 
 // Watch reports the changes of a file or directory, or of the tree below it, to
-// emit until Close, or until an event with Ended. It takes the right to watch.
+// emit until Close, or until an event with Ended. It needs the right to watch.
 //
 // emit is called from one goroutine per watch, and never with a lock held. Events come in the
-// order of the changes, except that deletions come first among changes that were looked at
+// order of the changes, except that deletions come first among changes that were inspected
 // together. While emit blocks, changes are gathered, up to a bound; beyond it they are lost,
 // which an event with Overflow reports. Links are not followed. Names that the caller may not
 // see, special files and unfinished replacements are left out.
@@ -119,7 +119,7 @@ func (w *Watch) begin(ctx context.Context) error {
 // Path is the watched path.
 func (w *Watch) Path() guard.Path { return w.path }
 
-// Done is closed when the watch has ended and nothing is reported any more.
+// Done returns a channel that is closed when the watch has ended and nothing is reported any more.
 func (w *Watch) Done() <-chan struct{} { return w.done }
 
 // Close ends the watch without a last event and waits until emit has returned;

@@ -64,16 +64,16 @@ type Change struct {
 	Why           names.Text    // the reason, if the class is not applied: a clause, with names quoted
 	Output        names.Foreign // the build output that it belongs to, below the root; "": none
 
-	want, have side
+	want, have side           // the file of the stage, and that of the source
 	mode       uint32         // the mode that the file gets
-	ready      *ready         // the prepared change; see Env.Ready
+	prepared   *prepared      // see Env.Prepare; nil: not prepared
 	isTaken    bool           // the owner asked for the stage's file: the source's must go to the trash
-	placed     rules.Identity // the source's file, once it has the change
+	appliedID  rules.Identity // the source's file, once it has the change
 }
 
 // applied describes the change for the stage, once the source has it.
 func (c *Change) applied() beneath.Applied {
-	return beneath.Applied{Path: c.Path.Raw(), Upper: c.want.info, Source: c.placed}
+	return beneath.Applied{Path: c.Path.Raw(), Upper: c.want.info, Source: c.appliedID}
 }
 
 // side describes the file that the stage or the source has at a path.
@@ -114,8 +114,8 @@ type applier struct {
 	l     *guard.Lease
 	st    beneath.Stage
 	store *draft.Store
-	// closed has, by directory, the results of writable during a Plan; nil: they are not kept.
-	closed map[string]closedDir
+	// writables has, by directory, the results of writable during a Plan; nil: they are not cached.
+	writables map[string]writableResult
 }
 
 func (e Env) begin(ctx context.Context, l *guard.Lease) applier {

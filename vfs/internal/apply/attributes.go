@@ -7,10 +7,11 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// attributes sets the mode and class of a file that both sides have. byContents is the class that
-// the contents alone give. It stays unless the mode, the ACL or the attributes of the user differ.
-func (a *applier) attributes(c *Change, base *draft.Base, byContents Class) error {
-	if err := c.modes(base, byContents); err != nil || c.Class == Conflict || c.want.info.Type() == unix.S_IFLNK {
+// compareAttributes sets the mode and class of a file that both sides have. byContents is the
+// class by the contents alone. That class stays unless the mode, the ACL or the attributes of the
+// user differ.
+func (a *applier) compareAttributes(c *Change, base *draft.Base, byContents Class) error {
+	if err := c.compareModes(base, byContents); err != nil || c.Class == Conflict || c.want.info.Type() == unix.S_IFLNK {
 		return err
 	}
 	if uid := unix.Geteuid(); c.have.isDir() && c.have.info.Mode&0o400 == 0 && uid != 0 && int(c.have.info.UID) == uid {
@@ -27,7 +28,7 @@ func (a *applier) attributes(c *Change, base *draft.Base, byContents Class) erro
 	}
 	defer low.Close()
 	now := beneath.BaseOf(&c.have.info)
-	isOld := now.Ino == base.Ino && now.Ctime == base.Ctime // which a change of attributes advances
+	isOld := now.Ino == base.Ino && now.Ctime == base.Ctime // a change of attributes advances the ctime
 	if c.want.isDir() {
 		isOld = beneath.XattrsHash(low.FD()) == base.Hash
 	}
@@ -49,8 +50,8 @@ func (a *applier) attributes(c *Change, base *draft.Base, byContents Class) erro
 	return nil
 }
 
-// modes is the part of attributes that compares the modes.
-func (c *Change) modes(base *draft.Base, byContents Class) error {
+// compareModes is the part of compareAttributes that compares the modes.
+func (c *Change) compareModes(base *draft.Base, byContents Class) error {
 	bits := uint32(0o7777)
 	if !c.want.isDir() {
 		bits = 0o1777 // a stage never has set-id bits

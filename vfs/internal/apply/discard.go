@@ -28,7 +28,7 @@ func (e Env) Clear(ctx context.Context, l *guard.Lease, list []Change) error {
 	return nil
 }
 
-// syncPlaces writes the names to the disk that were changed in the source.
+// syncPlaces writes the changed names of the source to the disk.
 func (a *applier) syncPlaces(list []Change) error {
 	if len(list) > fewFiles {
 		return a.st.Source(a.l).SyncAll(a.l)
@@ -43,7 +43,7 @@ func (a *applier) syncPlaces(list []Change) error {
 			err = beneath.SyncDir(a.l, d)
 			d.Close()
 		}
-		if errors.Is(err, unix.EACCES) { // a directory that was applied with a mode that closes it
+		if errors.Is(err, unix.EACCES) { // an applied directory whose mode forbids to open it
 			return a.st.Source(a.l).SyncAll(a.l)
 		}
 		if err != nil {
@@ -91,7 +91,8 @@ func (e Env) Discard(ctx context.Context, l *guard.Lease, paths []string) (done,
 	return done, left, nil
 }
 
-// removedAbove returns a directory above a path that only the source has.
+// removedAbove returns a directory above a path that the stage has removed or moved, so that only
+// the source has it; "" if there is none.
 func (a *applier) removedAbove(path string) string {
 	for above, _ := splitRel(path); above != ""; above, _ = splitRel(above) {
 		rec, _ := a.store.RecordOf(above)

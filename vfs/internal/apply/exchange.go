@@ -13,8 +13,8 @@ import (
 )
 
 // A file is replaced in three steps. The new file is completed under a temporary name. Then the
-// two names are exchanged. If the file that came out is not the one that was compared, they are
-// exchanged back. So an edit of the owner in between is at its path again.
+// two names are exchanged. If the file that came out is not the one that was compared, the names
+// are exchanged back. So an edit that the owner made in between is at its path again.
 
 // tempName returns a new temporary name.
 func tempName() string { return beneath.TempPrefix + strings.ToLower(rand.Text()) }
@@ -44,27 +44,27 @@ func (p *placement) exchange() error {
 	case err != nil:
 		return err
 	case !equal(&out, &p.c.have.info):
-		return p.back(temp, errLater)
+		return p.exchangeBack(temp, errOwnerChanged)
 	case !stays():
-		return p.back(temp, errOpen)
+		return p.exchangeBack(temp, errOpen)
 	}
 	if err := p.retire(temp, &out); err != nil {
-		return p.back(temp, err)
+		return p.exchangeBack(temp, err)
 	}
 	if err := atStep("retired", p.c.Path.Raw()); err != nil {
 		return err
 	}
-	return p.store.Placed(p.c.Path.Raw())
+	return p.store.EndStep(p.c.Path.Raw())
 }
 
 // makeTemp makes the new file under a temporary name, and records that it is about to be
 // exchanged.
 func (p *placement) makeTemp() (string, error) {
 	if p.info.IsRegular() {
-		return p.nameReady()
+		return p.namePrepared()
 	}
 	temp := tempName()
-	if err := p.place(temp, draft.Placing{Making: true}); err != nil {
+	if err := p.recordStep(temp, draft.Step{Making: true}); err != nil {
 		return "", err
 	}
 	var err error
@@ -74,14 +74,14 @@ func (p *placement) makeTemp() (string, error) {
 		err = p.symlink(temp)
 	}
 	if err != nil {
-		return "", errors.Join(err, p.store.Placed(p.c.Path.Raw()))
+		return "", errors.Join(err, p.store.EndStep(p.c.Path.Raw()))
 	}
 	info, err := beneath.StatIn(p.d, temp)
 	if err != nil {
 		return "", err
 	}
-	p.made = beneath.BaseOf(&info)
-	return temp, p.place(temp, draft.Placing{New: p.made})
+	p.newBase = beneath.BaseOf(&info)
+	return temp, p.recordStep(temp, draft.Step{New: p.newBase})
 }
 
 // hold makes the kernel keep writers from the source's file until end is called. stays reports
@@ -96,13 +96,13 @@ func (p *placement) hold() (stays func() bool, end func(), err error) {
 		return nobody, func() {}, nil
 	}
 	if err != nil {
-		return nil, nil, errLater
+		return nil, nil, errOwnerChanged
 	}
 	if !equal(&info, &p.c.have.info) {
 		h.Close()
-		return nil, nil, errLater
+		return nil, nil, errOwnerChanged
 	}
-	stays, release, err := beneath.Alone(h.FD())
+	stays, release, err := beneath.BlockWriters(h.FD())
 	if err != nil {
 		h.Close()
 		return nil, nil, errOpen
@@ -113,7 +113,7 @@ func (p *placement) hold() (stays func() bool, end func(), err error) {
 // retire removes the file that came out of the source, or moves it to the trash.
 func (p *placement) retire(temp string, out *beneath.Info) error {
 	p.old = p.st.KeepOld(p.l, p.d, temp)
-	if err := p.note(); err != nil {
+	if err := p.noteForUndo(); err != nil {
 		return err
 	}
 	if out.IsDir() {
@@ -131,16 +131,16 @@ func (p *placement) retire(temp string, out *beneath.Info) error {
 	return bin.Unlink(p.l, p.d, temp, p.c.Path.Raw())
 }
 
-// back exchanges the names back, for the reason why. If the owner has replaced the file once
+// exchangeBack exchanges the names back, for the reason why. If the owner has replaced the file once
 // more meanwhile, the newest file stays at the path, and the other under the temporary name.
-func (p *placement) back(temp string, why error) error {
+func (p *placement) exchangeBack(temp string, why error) error {
 	if !p.isOurs(p.base) {
 		return p.leave(temp, why)
 	}
 	if err := beneath.Rename(p.l, p.d, temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil {
 		return errors.Join(why, err) // Recover tries again
 	}
-	if !p.isOurs(temp) || p.isUsed(temp, &p.made) {
+	if !p.isOurs(temp) || p.isUsed(temp, &p.newBase) {
 		return p.leave(temp, why)
 	}
 	return errors.Join(why, p.rebase(), p.unmake(temp))
@@ -153,7 +153,7 @@ func (p *placement) isOurs(name string) bool {
 		return false
 	}
 	now := beneath.BaseOf(&info)
-	return isFile(&now, &p.made)
+	return isSameFile(&now, &p.newBase)
 }
 
 // isUsed reports whether others use a file that had the path for a moment: it differs from its
@@ -167,7 +167,7 @@ func (p *placement) isUsed(temp string, then *draft.Base) bool {
 		}
 		if err == nil {
 			defer h.Close()
-			alone, end, err := beneath.Alone(h.FD())
+			alone, end, err := beneath.BlockWriters(h.FD())
 			if err != nil {
 				return true
 			}
@@ -204,14 +204,14 @@ func tempPath(path, temp string) string {
 // leave returns an error that says under which temporary name a file of the owner is left.
 func (p *placement) leave(temp string, why error) error {
 	p.why = why.Error() + "; what was there lies in " + tempPath(p.c.Path.Raw(), temp)
-	return errors.Join(why, p.store.Placed(p.c.Path.Raw()))
+	return errors.Join(why, p.store.EndStep(p.c.Path.Raw()))
 }
 
 // remove removes the source's file.
 func (p *placement) remove() error {
 	if p.c.have.isDir() {
 		p.old = p.st.KeepOld(p.l, p.d, p.base)
-		if err := p.note(); err != nil {
+		if err := p.noteForUndo(); err != nil {
 			return err
 		}
 		return beneath.Rmdir(p.l, p.d, p.base)
@@ -221,7 +221,7 @@ func (p *placement) remove() error {
 		return err
 	}
 	defer end()
-	r, err := p.takeReady()
+	r, err := p.takePrepared()
 	if err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (p *placement) remove() error {
 		return err
 	}
 	if err := beneath.RenameNew(p.l, p.d, p.base, p.d, temp); err != nil {
-		return errors.Join(err, p.store.Placed(p.c.Path.Raw()))
+		return errors.Join(err, p.store.EndStep(p.c.Path.Raw()))
 	}
 	if err := atStep("look", p.c.Path.Raw()); err != nil {
 		return err
@@ -240,14 +240,14 @@ func (p *placement) remove() error {
 	case err != nil:
 		return err
 	case !equal(&out, &p.c.have.info):
-		err = errLater
+		err = errOwnerChanged
 	case !stays():
 		err = errOpen
 	default:
 		err = p.retire(temp, &out)
 	}
 	if err == nil {
-		return p.store.Placed(p.c.Path.Raw())
+		return p.store.EndStep(p.c.Path.Raw())
 	}
 	switch back := beneath.RenameNew(p.l, p.d, temp, p.d, p.base); {
 	case errors.Is(back, unix.EEXIST):
@@ -255,5 +255,5 @@ func (p *placement) remove() error {
 	case back != nil:
 		return errors.Join(err, back) // Recover tries again
 	}
-	return errors.Join(err, p.rebase(), p.store.Placed(p.c.Path.Raw()))
+	return errors.Join(err, p.rebase(), p.store.EndStep(p.c.Path.Raw()))
 }

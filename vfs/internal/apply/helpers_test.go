@@ -69,7 +69,7 @@ func (s *scene) restart() {
 	s.Helper()
 	s.end()
 	if _, err := os.Stat(s.store); err != nil {
-		s.store = "" // it was empty
+		s.store = "" // the store was empty, so its end removed it
 	}
 	s.start()
 }
@@ -229,8 +229,8 @@ func (s *scene) apply(a vfs.StageApply, done, left string) {
 	}
 }
 
-// during makes f run once at a point of an apply. An error of f ends the apply there.
-func (s *scene) during(point string, f func(rel string) error) {
+// runAt makes f run once at a point of an apply. An error of f ends the apply there.
+func (s *scene) runAt(point string, f func(rel string) error) {
 	done := false
 	apply.AtStep = func(at, rel string) error {
 		if at != point || done {

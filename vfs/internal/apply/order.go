@@ -106,9 +106,9 @@ func (c *Change) Holder() string {
 	return dir
 }
 
-// StaysFor leaves the removal of a directory in which cause was left, and reports true. It reports
-// false if cause is nil or the change removes no directory.
-func (c *Change) StaysFor(cause *Change) bool {
+// LeaveRemoval leaves the removal of a directory in which cause was left, and reports true. It
+// reports false if cause is nil or the change removes no directory.
+func (c *Change) LeaveRemoval(cause *Change) bool {
 	if cause == nil || !c.have.isDir() || c.want.isDir() {
 		return false
 	}
@@ -119,7 +119,7 @@ func (c *Change) StaysFor(cause *Change) bool {
 // keepBelow makes changes a conflict if the source does not get their directory. In the sorted
 // list the directory comes first.
 func keepBelow(list []Change) {
-	causes := map[string]*Change{} // by directory that is left: the change of it, or of the outermost one above that is left
+	causes := map[string]*Change{} // by the path of a directory that is left: the change of the outermost such directory around it
 	for i := range list {
 		c := &list[i]
 		parent, _ := splitRel(c.Path.Raw())

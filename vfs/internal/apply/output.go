@@ -76,7 +76,7 @@ func (a *applier) markOutput(list []Change) {
 func (a *applier) outputSet(list []Change) *pattern.Set {
 	rules := a.Output.rules
 	if a.Output.gitignore {
-		rules = append(a.ignored(list), rules...) // the owner's rules come later, so !PATTERN overrides
+		rules = append(a.ignoreRules(list), rules...) // the owner's rules come later, so !PATTERN overrides
 	}
 	set, err := pattern.New(rules, pattern.Options{})
 	if len(rules) == 0 || err != nil {
@@ -85,10 +85,10 @@ func (a *applier) outputSet(list []Change) *pattern.Set {
 	return set
 }
 
-// MarkSeen sets Change.Output in a sorted list of the changes that programs see when the stage goes
-// back to a checkpoint. None of them takes a file away from the owner, so removals are build output
-// as well.
-func (e Env) MarkSeen(ctx context.Context, l *guard.Lease, list []Change) {
+// MarkUndoOutput sets Change.Output in a sorted list of the changes that programs see when the stage
+// goes back to a checkpoint. None of these changes takes a file away from the owner, so removals can
+// be build output, too.
+func (e Env) MarkUndoOutput(ctx context.Context, l *guard.Lease, list []Change) {
 	a := e.begin(ctx, l)
 	set := a.outputSet(list)
 	for i := range list {
@@ -127,21 +127,21 @@ func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
 	return ""
 }
 
-// ignored returns the rules of the .gitignore files around changes. It reads the source's files
-// only: with one in the stage, a program would decide what the owner sees.
-func (a *applier) ignored(list []Change) (rules []pattern.Rule) {
-	looked := map[string]bool{}
+// ignoreRules returns the rules of the .gitignore files around changes. It reads only the source's
+// files: by a .gitignore in the stage, a program would decide what the owner sees.
+func (a *applier) ignoreRules(list []Change) (rules []pattern.Rule) {
+	dirs := map[string]bool{}
 	files := 0
 	for i := range list {
 		for rel := list[i].Path.Raw(); rel != ""; {
 			rel, _ = splitRel(rel)
-			if looked[rel] {
+			if dirs[rel] {
 				break
 			}
-			looked[rel] = true
+			dirs[rel] = true
 		}
 	}
-	for _, dir := range slices.Sorted(maps.Keys(looked)) { // a directory comes before those in it
+	for _, dir := range slices.Sorted(maps.Keys(dirs)) { // a directory comes before those in it
 		text := a.sourceText(strings.TrimPrefix(dir+"/"+gitignoreWord, "/"))
 		if text == "" {
 			continue
@@ -209,9 +209,9 @@ type OutputUnit struct {
 	Owned int   // the owner's files that are changed, removed or replaced
 }
 
-// Review divides changes into those that a list shows, and units of build output, which a list
-// counts. Build output that paths name is shown. A change of a file that the source has is in
-// both: nobody but the owner knows whether a program made that file, too.
+// Review returns the changes that a list shows, and the units of build output that a list only
+// counts. Build output that paths name is shown. A change of build output is shown and counted if
+// the source has the file: only the owner knows whether a program made that file, too.
 func Review(list []Change, paths []string) (shown []Change, units []OutputUnit) {
 	index := map[names.Foreign]int{}
 	for i := range list {

@@ -15,11 +15,11 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
 )
 
-// errLater is the error if the owner has changed a file since it was compared.
-var errLater = errors.New("changed by you at this moment")
+// errOwnerChanged is the error if the owner has changed a file since it was compared.
+var errOwnerChanged = errors.New("changed by you at this moment")
 
-// errProgram is the error if a program has changed a file of the stage since it was compared.
-var errProgram = errors.New("a program has changed it at this moment: try again")
+// errProgramChanged is the error if a program has changed a file of the stage since it was compared.
+var errProgramChanged = errors.New("a program has changed it at this moment: try again")
 
 // errOpen is the error for a file of the source that is open for writing.
 var errOpen = errors.New("somebody has it open for writing: try again")
@@ -57,13 +57,13 @@ func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int6
 		err = p.run()
 	}
 	if err == nil && !p.isNoted {
-		err = p.note()
+		err = p.noteForUndo()
 	}
 	switch {
-	case errors.Is(err, errOpen), errors.Is(err, errProgram):
+	case errors.Is(err, errOpen), errors.Is(err, errProgramChanged):
 		c.Class, c.Why = InUse, names.Text(err.Error())
-	case errors.Is(err, errLater), errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOTEMPTY):
-		c.Class, c.Why = Conflict, names.Text(errLater.Error())
+	case errors.Is(err, errOwnerChanged), errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOTEMPTY):
+		c.Class, c.Why = Conflict, names.Text(errOwnerChanged.Error())
 	case errors.Is(err, unix.ELOOP) || beneath.IsAbsent(err):
 		c.Class, c.Why = Conflict, "its directory in the source has gone"
 	case isRefused(err):
@@ -85,11 +85,11 @@ type placement struct {
 	base    string
 	up      beneath.Dir // the stage's file
 	info    beneath.Info
-	made    draft.Base // describes the new file, once it has a temporary name
+	newBase draft.Base // describes the new file, once it has a name
 	written int64
 	why     string      // why it is a conflict
 	old     beneath.Old // for an undo: the file that the source had
-	isNoted bool        // for an undo: see note
+	isNoted bool        // see noteForUndo
 }
 
 // parent opens a directory of the source. If only the stage has the directory, parent makes it.
@@ -114,8 +114,8 @@ func (p *placement) parent(rel string) (beneath.Dir, error) {
 	return outer.Below(base, true)
 }
 
-// makingMode is the mode of a directory that Apply has made, until Finish gives it its own. It
-// lets files be made in it, and hardly anybody else makes a directory with it.
+// makingMode is the mode of a directory that Apply has made, until Finish sets the final mode. It
+// allows files to be made in the directory, and hardly anybody else uses it.
 const makingMode = 0o1700
 
 func (p *placement) run() error {
@@ -128,13 +128,13 @@ func (p *placement) run() error {
 	}
 	if !c.want.exists {
 		if now, err := p.lookUpper(c.Path.Raw()); err != nil || now.exists {
-			return cmp.Or(err, errProgram)
+			return cmp.Or(err, errProgramChanged)
 		}
 		return p.remove()
 	}
 	var err error
 	if p.up, err = p.st.Upper(c.Path.Raw(), false); beneath.IsAbsent(err) {
-		return errProgram
+		return errProgramChanged
 	} else if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (p *placement) run() error {
 		return err
 	}
 	if !p.st.IsUnchanged(&p.info, &c.want.info) {
-		return errProgram
+		return errProgramChanged
 	}
 	switch {
 	case c.Class == Mode:
@@ -152,18 +152,18 @@ func (p *placement) run() error {
 		return p.exchange()
 	case p.info.IsDir():
 		made, err := beneath.Mkdir(p.l, p.d, p.base, makingMode, beneath.Owner{})
-		p.made = beneath.BaseOf(&made)
+		p.newBase = beneath.BaseOf(&made)
 		return err
 	default:
 		return p.create()
 	}
 }
 
-// note notes the change for an undo. If the change takes a file of the owner away, note is called
-// before.
-func (p *placement) note() error {
+// noteForUndo records the change for an undo. It must be called before a file of the owner goes,
+// and otherwise after the change.
+func (p *placement) noteForUndo() error {
 	p.isNoted = true
-	return p.st.NoteApplied(p.c.Path.Raw(), p.old, p.made, p.d, p.base)
+	return p.st.NoteApplied(p.c.Path.Raw(), p.old, p.newBase, p.d, p.base)
 }
 
 // check refuses the change if the source's file has changed since the comparison.
@@ -173,11 +173,11 @@ func (p *placement) check() error {
 	case beneath.IsAbsent(err) && !p.c.have.exists:
 		return nil
 	case beneath.IsAbsent(err):
-		return errLater
+		return errOwnerChanged
 	case err != nil:
 		return err
 	case !p.c.have.exists || !equal(&now, &p.c.have.info) || !now.IsDir() && now.Ctime != p.c.have.info.Ctime:
-		return errLater
+		return errOwnerChanged
 	}
 	return nil
 }
@@ -203,15 +203,15 @@ func (p *placement) chmod() error {
 		return err
 	}
 	if !equal(&now, &p.c.have.info) {
-		return errLater
+		return errOwnerChanged
 	}
 	w, err := at.Change(p.l)
 	if err != nil {
 		return err
 	}
-	p.c.placed = now.ID()
-	p.old, p.made = p.st.KeepOld(p.l, p.d, p.base), beneath.BaseOf(&now)
-	p.made.Mode = now.Mode&^0o7777 | p.c.mode&0o7777
+	p.c.appliedID = now.ID()
+	p.old, p.newBase = p.st.KeepOld(p.l, p.d, p.base), beneath.BaseOf(&now)
+	p.newBase.Mode = now.Mode&^0o7777 | p.c.mode&0o7777
 	err = p.st.Readable(p.l, p.up, &p.info, func() error { return beneath.CopyXattrs(p.l, p.up.FD(), w) })
 	if err != nil {
 		return err
@@ -224,7 +224,7 @@ func (p *placement) create() error {
 	if p.info.Type() == unix.S_IFLNK {
 		return p.symlink(p.base)
 	}
-	r, err := p.takeReady()
+	r, err := p.takePrepared()
 	if err != nil {
 		return err
 	}
@@ -233,12 +233,12 @@ func (p *placement) create() error {
 	if err != nil {
 		return err
 	}
-	p.c.placed, p.made = info.ID(), beneath.BaseOf(&info)
+	p.c.appliedID, p.newBase = info.ID(), beneath.BaseOf(&info)
 	if !r.isNamed {
 		return beneath.Link(p.l, r.w, p.d, p.base)
 	}
 	if err = beneath.RenameNew(p.l, p.d, r.temp, p.d, p.base); err == nil {
-		return p.store.Placed(p.c.Path.Raw())
+		return p.store.EndStep(p.c.Path.Raw())
 	}
 	return errors.Join(err, p.unmake(r.temp))
 }
@@ -254,7 +254,7 @@ func (p *placement) unmake(temp string) error {
 	if err = beneath.IgnoreAbsent(err); err != nil {
 		return err
 	}
-	return p.store.Placed(p.c.Path.Raw())
+	return p.store.EndStep(p.c.Path.Raw())
 }
 
 func (p *placement) symlink(name string) error {
@@ -266,7 +266,7 @@ func (p *placement) symlink(name string) error {
 	if err != nil {
 		return err
 	}
-	p.made = beneath.BaseOf(&made)
+	p.newBase = beneath.BaseOf(&made)
 	return p.copyAttributes(p.up, &p.info, name, 0)
 }
 
@@ -282,7 +282,7 @@ func (p *placement) copyAttributes(up beneath.Dir, info *beneath.Info, name stri
 		return err
 	}
 	if now.Type() != info.Type() {
-		return errLater
+		return errOwnerChanged
 	}
 	w, err := at.Change(p.l)
 	if err != nil {
@@ -313,7 +313,7 @@ func (p *placement) fill(w beneath.Changeable) error {
 	if err != nil {
 		return err
 	}
-	if p.c.have.exists { // it keeps its owner, if this process may give files away
+	if p.c.have.exists { // the file keeps its owner, if this process may give files away
 		if err := beneath.Chown(p.l, w, int(p.c.have.info.UID), int(p.c.have.info.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
 			return err
 		}
@@ -321,8 +321,8 @@ func (p *placement) fill(w beneath.Changeable) error {
 	return nil
 }
 
-// keepXattrs gives the new file the attributes of the source's old file that the stage's file in
-// cannot have, because its file system does not support them.
+// keepXattrs copies attributes of the source's old file to the new file w: those that the stage's
+// file, open as in, cannot have because its file system does not support them.
 func (p *placement) keepXattrs(in int, w beneath.Changeable) error {
 	if !p.c.have.exists || !p.c.have.info.IsRegular() {
 		return nil
@@ -335,8 +335,8 @@ func (p *placement) keepXattrs(in int, w beneath.Changeable) error {
 	return beneath.CopyXattrsBeside(p.l, old.FD(), in, w)
 }
 
-// A file system can refuse a change: for want of a permission, or of room. Then no side is
-// newer, and to take the stage's file would be refused as well. So such a change is no conflict.
+// A file system can refuse a change: for want of a permission, or of room. Such a change is no
+// conflict: no side is newer, and taking the stage's file would be refused as well.
 
 // isRefused reports whether an error is such a refusal.
 func isRefused(err error) bool {
@@ -348,12 +348,11 @@ func isRefused(err error) bool {
 	return false
 }
 
-// writable returns the directory of the source in which a change of a path begins, and the error
-// that this process would get for a new name there. The change begins in the path's directory, or
-// in the innermost one above that the source has.
+// writable returns the innermost directory above a path that the source has, and the error that this
+// process would get for a new name in that directory. A change of the path begins there.
 func (a *applier) writable(path string) (dir string, err error) {
 	above, _ := splitRel(path)
-	if got, ok := a.closed[above]; ok {
+	if got, ok := a.writables[above]; ok {
 		return got.dir, got.err
 	}
 	dir = above
@@ -364,14 +363,14 @@ func (a *applier) writable(path string) (dir string, err error) {
 		err = d.Writable()
 		d.Close()
 	}
-	if a.closed != nil {
-		a.closed[above] = closedDir{dir, err}
+	if a.writables != nil {
+		a.writables[above] = writableResult{dir, err}
 	}
 	return dir, err
 }
 
-// closedDir is a result of writable.
-type closedDir struct {
+// writableResult is a result of writable.
+type writableResult struct {
 	dir string
 	err error
 }

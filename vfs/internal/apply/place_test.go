@@ -53,7 +53,7 @@ func TestOwnerBetweenLookAndExchange(t *testing.T) {
 			} else {
 				s.put("f", "staged")
 			}
-			s.during(c.point, func(string) error { c.change(s); return nil })
+			s.runAt(c.point, func(string) error { c.change(s); return nil })
 			r, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
 			s.must(err)
 			if c.point != "look" && (len(r.Left) != 1 || r.Left[0].Class != vfs.StageConflict) {
@@ -64,21 +64,21 @@ func TestOwnerBetweenLookAndExchange(t *testing.T) {
 	}
 }
 
-// The same holds if the file system has no files without names: no temporary file is left,
-// whether the change is applied, refused or killed.
+// An apply also works if the file system has no files without names. No temporary file is left,
+// whether a change is applied, refused or killed.
 func TestApplyWithTemporaryNames(t *testing.T) {
 	t.Cleanup(apply.WithoutNameless())
 	s := newScene(t, "f", "g")
 	s.put("f", "staged")
 	s.put("g", "staged")
 	s.put("new", "staged")
-	s.during("begin", func(rel string) error { s.replace("g", "mine"); return nil })
+	s.runAt("begin", func(rel string) error { s.replace("g", "mine"); return nil })
 	s.apply(vfs.StageApply{}, "M f, A new", "C g")
 	s.wantSource("f=staged", "g=mine", "new=staged")
 	for _, point := range []string{"ready", "exchange", "look", "retired"} {
 		s.put("f", "killed at "+point)
 		s.put("other", "killed at "+point)
-		s.during(point, func(string) error { return errKilled })
+		s.runAt(point, func(string) error { return errKilled })
 		if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{Partial: true}); err == nil {
 			t.Fatalf("not killed at %s", point)
 		}
@@ -89,8 +89,8 @@ func TestApplyWithTemporaryNames(t *testing.T) {
 	}
 }
 
-// If the root ends in the middle, nothing more is done in the source, and the next apply
-// finishes the change.
+// If the root ends in the middle of an apply, nothing more is done in the source, and the next
+// apply finishes the change.
 func TestRootEndsBetween(t *testing.T) {
 	for _, point := range []string{"exchange", "look", "move"} {
 		s := newScene(t, "f", "g")
@@ -103,7 +103,7 @@ func TestRootEndsBetween(t *testing.T) {
 		} else {
 			s.put("f", "staged")
 		}
-		s.during(point, func(string) error {
+		s.runAt(point, func(string) error {
 			_, _ = s.reg.Revoke(t.Context(), "r") // which waits for the operation, but not for long
 			return nil
 		})
@@ -118,8 +118,8 @@ func TestRootEndsBetween(t *testing.T) {
 	}
 }
 
-// If the owner replaces a file twice during its replacement, the newest file is at the path.
-// The other is kept beside it, and named.
+// If the owner replaces a file twice during its replacement, the newest file is at the path. The
+// owner's other file is kept beside it, and the result names it.
 func TestOwnerReplacesItTwice(t *testing.T) {
 	s := newScene(t, "f")
 	s.put("f", "staged")
@@ -170,7 +170,7 @@ func TestOwnerHasItOpen(t *testing.T) {
 		if isRemoved {
 			point = "move"
 		}
-		s.during(point, func(rel string) error {
+		s.runAt(point, func(rel string) error {
 			if fd, err := unix.Open(s.at(rel), unix.O_WRONLY|unix.O_NONBLOCK, 0); err != unix.EWOULDBLOCK { //nolint:errorlint // bare errno
 				t.Errorf("an open for writing meanwhile: %d, %v; want that it would wait", fd, err)
 			}
@@ -392,7 +392,8 @@ func TestDirectoryMadeOnBothSides(t *testing.T) {
 }
 
 // TestProgramOpensItBeforeClear checks that a file which a program opens for writing after it was
-// applied stays in the stage: what the program writes then is not lost, and no change of the source.
+// applied stays in the stage. So the program's later writes are not lost, and do not change the
+// source.
 // The file has two names, so no file of the source takes the place of its descriptors.
 func TestProgramOpensItBeforeClear(t *testing.T) {
 	s := newScene(t)

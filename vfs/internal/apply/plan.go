@@ -42,14 +42,14 @@ func Needed(paths []string) draft.Scope {
 	return draft.NewScope(needed)
 }
 
-// Plan returns the wanted changes, sorted by path. same has those that change nothing, because
-// the source has the same by now. Plan compares no more changes than the wanted ones depend on
-// (see Needed), because to compare a change may be to read two files.
+// Plan returns the wanted changes, sorted by path. same has the changes that the source has by now.
+// Plan compares only the changes that the wanted changes depend on (see Needed), because a
+// comparison may read two files.
 func (e Env) Plan(ctx context.Context, l *guard.Lease, req Request) (list, same []Change, err error) {
 	a := e.begin(ctx, l)
 	paths := map[string]bool{}
 	needed := Needed(req.Paths)
-	a.closed = map[string]closedDir{}
+	a.writables = map[string]writableResult{}
 	walkErr := a.store.Walk(needed, func(rel string, _ *unix.Stat_t) { paths[rel] = true })
 	for r := range a.store.Records() {
 		if needed.Touches(r.Path) {
@@ -71,7 +71,7 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, req Request) (list, same 
 		if c.Class != Same {
 			list = append(list, c)
 		} else if !a.isOpen(&c) {
-			c.placed = c.have.info.ID()
+			c.appliedID = c.have.info.ID()
 			same = append(same, c)
 		}
 	}
@@ -175,11 +175,11 @@ func (a *applier) classify(path string) Change {
 	if err == nil {
 		switch {
 		case !c.want.exists:
-			err = a.removal(&c, &rec)
+			err = a.classifyRemoval(&c, &rec)
 		case c.want.isDir():
-			err = a.directory(&c, &rec)
+			err = a.classifyDir(&c, &rec)
 		default:
-			err = a.file(&c, &rec)
+			err = a.classifyFile(&c, &rec)
 		}
 	}
 	if err != nil {
@@ -206,13 +206,13 @@ func (c *Change) conflict(format string, args ...any) error {
 // since returns the time at which the owner changed the source's file.
 func (c *Change) since() string { return c.have.info.ModTime().Format("2006-01-02 15:04:05") }
 
-// removal is classify for a path that the stage has removed.
-func (a *applier) removal(c *Change, rec *draft.Record) error {
+// classifyRemoval is classify for a path that the stage has removed.
+func (a *applier) classifyRemoval(c *Change, rec *draft.Record) error {
 	if !rec.Whiteout || !c.have.exists {
 		return nil
 	}
 	if c.have.isDir() && rec.Base.Kind == draft.Dir {
-		return a.emptied(c, Removed)
+		return a.classifyEmptied(c, Removed)
 	}
 	isOld, err := a.isBase(c, &rec.Base)
 	if err != nil {
@@ -225,9 +225,9 @@ func (a *applier) removal(c *Change, rec *draft.Record) error {
 	return nil
 }
 
-// emptied sets the class of a source directory that is to be removed. It is class if the stage
-// removes all contents of the directory.
-func (a *applier) emptied(c *Change, class Class) error {
+// classifyEmptied sets the class of a source directory that is to be removed: class if the stage
+// has removed all its contents, else Conflict.
+func (a *applier) classifyEmptied(c *Change, class Class) error {
 	d, err := a.st.Source(a.l).Below(c.Path.Raw(), true)
 	if err != nil {
 		return err
@@ -242,8 +242,8 @@ func (a *applier) emptied(c *Change, class Class) error {
 	})
 }
 
-// directory is classify for a directory of the stage.
-func (a *applier) directory(c *Change, rec *draft.Record) error {
+// classifyDir is classify for a directory of the stage.
+func (a *applier) classifyDir(c *Change, rec *draft.Record) error {
 	wasDir := rec.Base.Kind == draft.Dir
 	switch {
 	case !c.have.exists && wasDir && !rec.Whiteout:
@@ -254,10 +254,10 @@ func (a *applier) directory(c *Change, rec *draft.Record) error {
 		c.Class, c.mode = New, c.Mode
 		return nil
 	case c.have.isDir() && rec.Base.Kind == draft.Nothing:
-		c.unfinishedMode() // made on both sides
+		c.classifyDoubleDir()
 		return nil
 	case c.have.isDir():
-		return a.attributes(c, &rec.Base, Same)
+		return a.compareAttributes(c, &rec.Base, Same)
 	}
 	isOld, err := a.isBase(c, &rec.Base)
 	if err != nil {
@@ -270,16 +270,16 @@ func (a *applier) directory(c *Change, rec *draft.Record) error {
 	return nil
 }
 
-// unfinishedMode classifies a directory that both sides have made. The source's directory keeps
+// classifyDoubleDir classifies a directory that both sides have made. The source's directory keeps
 // its mode, unless Apply has made that directory and was killed before Finish.
-func (c *Change) unfinishedMode() {
+func (c *Change) classifyDoubleDir() {
 	if c.Mode&0o7777 != makingMode && c.OldMode&0o1777 == makingMode {
 		c.Class, c.mode = Mode, c.Mode
 	}
 }
 
-// file is classify for any other file of the stage.
-func (a *applier) file(c *Change, rec *draft.Record) error {
+// classifyFile is classify for any other file of the stage.
+func (a *applier) classifyFile(c *Change, rec *draft.Record) error {
 	switch {
 	case c.want.info.Special():
 		c.Class, c.Why = Special, "a device, FIFO or socket stays in the stage"
@@ -291,7 +291,7 @@ func (a *applier) file(c *Change, rec *draft.Record) error {
 		return nil
 	case c.have.isDir() && rec.Base.Kind == draft.Dir: // removed, or exchanged
 		c.mode = c.Mode
-		return a.emptied(c, Replaced)
+		return a.classifyEmptied(c, Replaced)
 	case c.have.isDir():
 		return c.conflict("a file in the stage, and a directory of yours")
 	}
@@ -304,7 +304,7 @@ func (a *applier) file(c *Change, rec *draft.Record) error {
 	case isSame && (!isRegular || rec.Base.Kind == draft.Nothing):
 		return nil
 	case isSame:
-		return a.attributes(c, &rec.Base, Same)
+		return a.compareAttributes(c, &rec.Base, Same)
 	case rec.Base.Kind == draft.Nothing:
 		return c.conflict("made in the stage, and by you at %s", c.since())
 	}
@@ -318,7 +318,7 @@ func (a *applier) file(c *Change, rec *draft.Record) error {
 		c.Class, c.mode = Replaced, c.Mode
 		return nil
 	}
-	return a.attributes(c, &rec.Base, Changed)
+	return a.compareAttributes(c, &rec.Base, Changed)
 }
 
 // isBase reports whether the source's file is the one that a program first changed.

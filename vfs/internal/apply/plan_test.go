@@ -97,8 +97,8 @@ func TestSpecialFilesStay(t *testing.T) {
 	s.wantChanges("S p")
 }
 
-// If there is a conflict, nothing is written. If the rest is asked for, only the conflict is
-// left, in the source and in the stage.
+// If there is a conflict, nothing is written. With Partial, only the conflict is left: it stays in
+// the stage, and the source's file stays unchanged.
 func TestNothingWrittenOnConflict(t *testing.T) {
 	s := newScene(t, "a", "b", "c", "d")
 	s.put("a", "staged")

@@ -15,11 +15,11 @@ import (
 // Recover finishes or takes back the steps of an Apply whose process was killed.
 func (e Env) Recover(ctx context.Context, l *guard.Lease) error {
 	a := e.begin(ctx, l)
-	for _, pl := range a.store.Placings() {
-		if err := a.recover(pl); err != nil {
+	for _, step := range a.store.OpenSteps() {
+		if err := a.recover(step); err != nil {
 			return err
 		}
-		if err := a.store.Placed(pl.Path); err != nil {
+		if err := a.store.EndStep(step.Path); err != nil {
 			return err
 		}
 	}
@@ -29,13 +29,13 @@ func (e Env) Recover(ctx context.Context, l *guard.Lease) error {
 // NeedsRecovery reports whether an Apply was interrupted.
 func NeedsRecovery(l *guard.Lease) bool {
 	st, ok := beneath.StageOf(l)
-	return ok && len(st.Store().Placings()) > 0
+	return ok && len(st.Store().OpenSteps()) > 0
 }
 
 // recover finishes one step or takes it back. The file under the temporary name shows how far
 // the step got.
-func (a *applier) recover(pl draft.Placing) error {
-	parent, base := splitRel(pl.Path)
+func (a *applier) recover(step draft.Step) error {
+	parent, base := splitRel(step.Path)
 	d, err := a.st.Source(a.l).Below(parent, true)
 	if err == unix.ELOOP || beneath.IsAbsent(err) { //nolint:errorlint // bare errno
 		return nil // the owner has moved the directory, with the temporary file
@@ -44,66 +44,68 @@ func (a *applier) recover(pl draft.Placing) error {
 		return err
 	}
 	defer d.Close()
-	temp, err := beneath.StatIn(d, pl.Temp)
+	temp, err := beneath.StatIn(d, step.Temp)
 	if err != nil {
 		return beneath.IgnoreAbsent(err)
 	}
-	p := placement{applier: *a, c: &Change{Path: names.Foreign(pl.Path)}, d: d, base: base, made: pl.New}
+	p := placement{applier: *a, c: &Change{Path: names.Foreign(step.Path)}, d: d, base: base, newBase: step.New}
 	switch at := beneath.BaseOf(&temp); {
-	case pl.Making:
-		return p.unmake(pl.Temp)
-	case isFile(&at, &pl.New):
-		return p.dropNew(pl) // not exchanged, or exchanged back
-	case isUnchanged(&at, &pl.Old) && !p.isUsed(pl.Temp, &pl.Old):
-		return p.retire(pl.Temp, &temp)
+	case step.Making:
+		return p.unmake(step.Temp)
+	case isSameFile(&at, &step.New):
+		return p.dropNew(step) // not exchanged, or exchanged back
+	case isUnchanged(&at, &step.Old) && !p.isUsed(step.Temp, &step.Old):
+		return p.retire(step.Temp, &temp)
 	default:
-		return p.restore(pl)
+		return p.restore(step)
 	}
 }
 
 // dropNew removes the new file from its temporary name, unless the owner has changed it while it
 // had the path.
-func (p *placement) dropNew(pl draft.Placing) error {
-	if p.isUsed(pl.Temp, &pl.New) {
-		return p.recordLeft(pl)
+func (p *placement) dropNew(step draft.Step) error {
+	if p.isUsed(step.Temp, &step.New) {
+		return p.recordLeft(step)
 	}
-	err := p.unmake(pl.Temp)
+	err := p.unmake(step.Temp)
 	if errors.Is(err, unix.ENOTEMPTY) {
-		return p.recordLeft(pl)
+		return p.recordLeft(step)
 	}
 	return err
 }
 
 // recordLeft records the temporary name under which a file of the owner is left.
-func (p *placement) recordLeft(pl draft.Placing) error {
-	p.l.Notes().Remark("what was at " + names.Quote(pl.Path) + " lies in " + tempPath(pl.Path, pl.Temp))
+func (p *placement) recordLeft(step draft.Step) error {
+	p.l.Notes().Remark("what was at " + names.Quote(step.Path) + " lies in " + tempPath(step.Path, step.Temp))
 	return nil
 }
 
-// isFile reports whether two bases are of one file.
-func isFile(a, b *draft.Base) bool { return a.Kind == b.Kind && a.Ino == b.Ino && a.Birth == b.Birth }
+// isSameFile reports whether two bases describe one file.
+func isSameFile(a, b *draft.Base) bool {
+	return a.Kind == b.Kind && a.Ino == b.Ino && a.Birth == b.Birth
+}
 
 // isUnchanged reports whether a file is unchanged, apart from its names.
 func isUnchanged(now, then *draft.Base) bool {
-	return isFile(now, then) && now.Mode == then.Mode && (now.Kind == draft.Dir || now.Size == then.Size && now.Mtime == then.Mtime)
+	return isSameFile(now, then) && now.Mode == then.Mode && (now.Kind == draft.Dir || now.Size == then.Size && now.Mtime == then.Mtime)
 }
 
 // restore gives the owner's file its path again. At the path, there is now the new file or none.
-func (p *placement) restore(pl draft.Placing) error {
+func (p *placement) restore(step draft.Step) error {
 	now, err := beneath.StatIn(p.d, p.base)
 	if beneath.IsAbsent(err) {
-		return beneath.RenameNew(p.l, p.d, pl.Temp, p.d, p.base)
+		return beneath.RenameNew(p.l, p.d, step.Temp, p.d, p.base)
 	}
 	if err != nil {
 		return err
 	}
-	if at := beneath.BaseOf(&now); isFile(&at, &pl.New) {
-		if err := beneath.Rename(p.l, p.d, pl.Temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil {
+	if at := beneath.BaseOf(&now); isSameFile(&at, &step.New) {
+		if err := beneath.Rename(p.l, p.d, step.Temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil {
 			return err
 		}
-		if p.isOurs(pl.Temp) {
-			return p.dropNew(pl)
+		if p.isOurs(step.Temp) {
+			return p.dropNew(step)
 		}
 	}
-	return p.recordLeft(pl)
+	return p.recordLeft(step)
 }

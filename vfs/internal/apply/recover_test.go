@@ -14,7 +14,7 @@ import (
 // After a kill at any point, the next session finishes or reverts the change: the owner's file,
 // or the complete file of the stage, is at the path, and no temporary file is left. Changes of
 // the owner since then are not overwritten.
-func TestRecoverPlacing(t *testing.T) {
+func TestRecoverStep(t *testing.T) {
 	for _, c := range []struct {
 		name, point   string
 		owner         func(s *scene)
@@ -48,7 +48,7 @@ func TestRecoverPlacing(t *testing.T) {
 			default:
 				s.put("f", "staged")
 			}
-			s.during(c.point, func(string) error { return errKilled })
+			s.runAt(c.point, func(string) error { return errKilled })
 			if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{}); err == nil {
 				t.Fatal("it was not killed")
 			}
@@ -67,7 +67,7 @@ func TestRecoverPlacing(t *testing.T) {
 }
 
 // A directory gets its mode also if the process was killed after it was made and before it was
-// finished. One that the owner made keeps the owner's mode.
+// finished. A directory that the owner made keeps the owner's mode.
 func TestKilledBeforeTheModeOfADirectory(t *testing.T) {
 	s := newScene(t)
 	for _, dir := range []string{"d", "own"} {
@@ -167,8 +167,8 @@ func TestRecoveryLooksWhoHasItOpen(t *testing.T) {
 }
 
 // If a discard is killed half way, the change still exists or does not. It never becomes a
-// removal, which the next apply would make in the source. (A program had removed the file and
-// made it again.)
+// removal, which the next apply would make in the source. In this test, a program has removed the
+// file and made it again.
 func TestDiscardIsKilled(t *testing.T) {
 	s := newScene(t, "f", "d/f")
 	s.rm("f", "d/f")

@@ -15,9 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// isUser reports whether the test runs as an ordinary user. If root runs it, isUser runs it as one
-// in another process.
-func isUser(t *testing.T) bool {
+// asUser reports whether the test runs as an ordinary user. If root runs the test, asUser runs it
+// again as an ordinary user, in another process, and reports false.
+func asUser(t *testing.T) bool {
 	if os.Geteuid() != 0 {
 		return true
 	}
@@ -39,9 +39,9 @@ func isUser(t *testing.T) bool {
 }
 
 // TestApplyUnreadable checks that files whose mode keeps their owner out are compared, shown and
-// applied, with their attributes, and that the stage's keep that mode.
+// applied, with their attributes, and that the files of the stage keep that mode.
 func TestApplyUnreadable(t *testing.T) {
-	if !isUser(t) {
+	if !asUser(t) {
 		return
 	}
 	s := newScene(t, "f", "g")
@@ -78,7 +78,7 @@ func TestApplyUnreadable(t *testing.T) {
 // TestApplyWithoutPermission checks that an apply names the directory in which the user may not
 // write, and leaves dependent changes for the same reason, and not as a conflict.
 func TestApplyWithoutPermission(t *testing.T) {
-	if !isUser(t) {
+	if !asUser(t) {
 		return
 	}
 	s := newScene(t, "out/in/f", "out/in/g", "free")
@@ -102,7 +102,7 @@ func TestApplyWithoutPermission(t *testing.T) {
 
 	// A directory that loses the permission during the apply.
 	s.must(os.Chmod(s.at("out/in"), 0o755))
-	s.during("begin", func(string) error { return os.Chmod(s.at("out/in"), 0o555) })
+	s.runAt("begin", func(string) error { return os.Chmod(s.at("out/in"), 0o555) })
 	r, err = s.tree.StageApply(t.Context(), "r", vfs.StageApply{Paths: []string{"out/in/f"}})
 	s.must(err)
 	if len(r.Left) != 1 || r.Left[0].Why != want {
@@ -115,7 +115,7 @@ func TestApplyWithoutPermission(t *testing.T) {
 // TestApplyClosesDirectoryLast checks that what a program made in a directory is applied before the
 // mode with which the program closed the directory: a new one and one of the source.
 func TestApplyClosesDirectoryLast(t *testing.T) {
-	if !isUser(t) {
+	if !asUser(t) {
 		return
 	}
 	s := newScene(t, "old/f", "old/gone")
@@ -141,7 +141,7 @@ func TestApplyClosesDirectoryLast(t *testing.T) {
 // TestApplyOfClosedDirectories checks that files in a directory which a program has closed with the
 // mode 0 are compared and applied, and conflicts in it settled: the mode is applied last.
 func TestApplyOfClosedDirectories(t *testing.T) {
-	if !isUser(t) {
+	if !asUser(t) {
 		return
 	}
 	s := newScene(t, "old/f", "old/g")
@@ -171,7 +171,7 @@ func TestApplyOfClosedDirectories(t *testing.T) {
 // TestApplyTwoNamesOfAnUnreadableFile checks that reading a file for one of its names does not
 // count as a change of the other name.
 func TestApplyTwoNamesOfAnUnreadableFile(t *testing.T) {
-	if !isUser(t) {
+	if !asUser(t) {
 		return
 	}
 	s := newScene(t)
@@ -185,10 +185,10 @@ func TestApplyTwoNamesOfAnUnreadableFile(t *testing.T) {
 	s.wantChanges("")
 }
 
-// TestApplyUnderAnyUmask checks that a stage can be filled and applied under a umask that takes
-// everything.
+// TestApplyUnderAnyUmask checks that a stage can be filled and applied under a umask that removes
+// all permissions.
 func TestApplyUnderAnyUmask(t *testing.T) {
-	if !isUser(t) {
+	if !asUser(t) {
 		return
 	}
 	s := newScene(t, "d/f", "d/g")
@@ -213,7 +213,7 @@ func TestApplyNamesWhatStays(t *testing.T) {
 	s.rm("d/e/f", "d/g")
 	s.rmdir("d/e")
 	s.rmdir("d")
-	s.during("begin", func(string) error { s.replace("d/e/f", "mine"); return nil }) // of d/g, the last name
+	s.runAt("begin", func(string) error { s.replace("d/e/f", "mine"); return nil }) // of d/g, the last name
 	r, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
 	s.must(err)
 	if words(r.Left) != "C d, C d/e, C d/e/f" || r.Left[0].Why != `it holds "d/e", which stays` || r.Left[1].Why != `it holds "d/e/f", which stays` {
@@ -242,8 +242,8 @@ func fullScene(t *testing.T) *scene {
 }
 
 // TestApplyOnAFullDisk checks that a file for which there is no room is left and named. With
-// Partial the rest is applied: removals, and files that fit. Without, the apply ends there. No
-// file is half written, and no temporary one is left.
+// Partial the rest is applied: removals, and files that fit. Without Partial, the apply ends there.
+// No file is half written, and no temporary file is left.
 func TestApplyOnAFullDisk(t *testing.T) {
 	s := fullScene(t)
 	r, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
@@ -268,7 +268,7 @@ func TestApplyIsInterrupted(t *testing.T) {
 	s.put("b", "staged")
 	s.rm("c")
 	ctx, cancel := context.WithCancel(t.Context())
-	s.during("retired", func(string) error { cancel(); return nil })
+	s.runAt("retired", func(string) error { cancel(); return nil })
 	r, err := s.tree.StageApply(ctx, "r", vfs.StageApply{})
 	if err == nil || words(r.Done) != "M a, D c" || words(r.Left) != "M b" {
 		t.Errorf("applied %q and left %q, %v", words(r.Done), words(r.Left), err)

@@ -79,16 +79,16 @@ func (s Stage) Clear(l *guard.Lease, a Applied) error {
 	return st.lower(l, &a, dir, base, &up.info)
 }
 
-// clearDir is Clear for a directory. If both sides have made it, the stage's gets the attributes of
-// the source's: with the stage's mode it would be a change from then on.
+// clearDir is Clear for a directory. If both sides have made it, the stage's directory gets the
+// attributes of the source's directory: otherwise its mode would count as a change from then on.
 func (st *staged) clearDir(l *guard.Lease, rel string, up *Info) error {
 	if rec, ok := st.store.RecordOf(rel); ok && rec.Base.Kind != draft.Nothing {
 		return st.rebase(rel, false)
 	}
 	low, err := st.openLowerDir(rel)
 	if err == unix.EACCES { //nolint:errorlint // bare errno
-		// It lies in a directory that was just applied, with a mode that closes it. The record keeps
-		// the directory from being compared again.
+		// The source's directory lies in one that was just applied, with a mode that forbids to
+		// enter it. The record keeps the directory from being compared again.
 		return st.store.Replace(draft.Record{Path: rel, Base: draft.Base{Kind: draft.Dir, Mode: up.Mode}})
 	}
 	if err != nil {
@@ -145,9 +145,9 @@ func (st *staged) rebase(rel string, isRemoved bool) error {
 	return atStep("cleared")
 }
 
-// lower drops a file of the upper directory. The source's file gets its identity, and the
-// descriptors that programs have open. A file with several names keeps both, because in the
-// source each name gets its own file. The caller holds st.mu and st.swaps.
+// lower drops a file of the upper directory. The source's file gets its identity and its open
+// descriptors. If the file has several names, identity and descriptors stay with the file in the
+// stage, because in the source each name gets its own file. The caller holds st.mu and st.swaps.
 func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *Info) error {
 	if err := st.uncover(a.Path); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *In
 		}
 	}
 	if fd >= 0 {
-		st.ids.place(low.ID(), up.ID())
+		st.ids.recordApplied(low.ID(), up.ID())
 	}
 	unlink := func() error { return change(l, func() error { return unix.Unlinkat(dir, base, 0) }) }
 	if err := st.withAccess(l, dir, unlink); err != nil {
@@ -183,9 +183,9 @@ func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *In
 	return nil
 }
 
-// uncover ends the whiteouts of the directories above a path. The stage has made these directories
-// anew, and hides with them what the source has there: soon a file that programs see. What the
-// stage has removed in them has whiteouts of its own.
+// uncover ends the whiteouts of the directories above a path, before programs are to see the
+// source's file at the path. A directory that the stage has made anew has such a whiteout, which
+// hides the source's directory. Names that the stage has removed in it have whiteouts of their own.
 func (st *staged) uncover(rel string) error {
 	for above, _ := splitRel(rel); above != ""; above, _ = splitRel(above) {
 		rec, _ := st.store.RecordOf(above)
@@ -215,7 +215,7 @@ func atStep(point string) error {
 // is dropped first, while the upper directory still has the name: without that name, the
 // whiteout would be a removal, which the owner's next apply would make. A program that has the
 // discarded file open keeps it, as after an unlink. A directory that both sides have gets the
-// attributes of the source's.
+// attributes of the source's directory.
 func (s Stage) Discard(l *guard.Lease, rel string) error {
 	st := s.st
 	st.mu.Lock()
@@ -267,7 +267,7 @@ func (st *staged) discardDir(l *guard.Lease, rel string) (done bool, err error) 
 	defer unix.Close(up)
 	info, err := stat(low)
 	if err == nil {
-		err = st.openMode(l, up)
+		err = st.permitOwner(l, up)
 	}
 	if err == nil {
 		err = copyAttributes(l, low, &info, changeable(up), info.Mode)
@@ -278,7 +278,7 @@ func (st *staged) discardDir(l *guard.Lease, rel string) (done bool, err error) 
 	return true, err
 }
 
-// removeUpper removes a name of the upper directory, if it has it.
+// removeUpper removes a name of the upper directory, if that has the name.
 func (st *staged) removeUpper(l *guard.Lease, rel string) error {
 	parent, base := splitRel(rel)
 	if rel == "" {
@@ -315,9 +315,9 @@ func (st *staged) lookIn(l *guard.Lease, dir int, name string) (got side, err er
 	return got, err
 }
 
-// openMode gives an ordinary user all permissions to a directory whose mode is about to be
+// permitOwner gives an ordinary user all permissions to a directory whose mode is about to be
 // replaced: attributes can be written only with the permission to write.
-func (st *staged) openMode(l *guard.Lease, dir int) error {
+func (st *staged) permitOwner(l *guard.Lease, dir int) error {
 	info, err := stat(dir)
 	if err != nil || unix.Geteuid() == 0 || info.Mode&0o700 == 0o700 {
 		return err
@@ -363,11 +363,11 @@ func CopyAttributes(l *guard.Lease, from int, info *Info, to Changeable, mode ui
 	return copyAttributes(l, from, info, to, mode)
 }
 
-// Alone makes each open(2) of a file for writing wait until end is called (fcntl(2),
+// BlockWriters makes each open(2) of a file for writing wait until end is called (fcntl(2),
 // F_SETLEASE). fd is open for reading. stays reports whether no open is waiting. If the file is
 // open for writing already, the error is EAGAIN. If this process does not own the file, the
-// kernel refuses that: then no open waits, and stays reports true.
-func Alone(fd int) (stays func() bool, end func(), err error) {
+// kernel refuses the lease: then no open waits, and stays reports true.
+func BlockWriters(fd int) (stays func() bool, end func(), err error) {
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
 	if err == unix.EAGAIN { //nolint:errorlint // bare errno
 		return nil, nil, err

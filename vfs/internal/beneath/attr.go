@@ -29,7 +29,7 @@ func (st *staged) isTop(fd int) bool {
 	return err == nil && terr == nil && info.ID() == top.ID()
 }
 
-// Chown changes owner and group; -1 leaves one as it is.
+// Chown changes owner and group; an id of -1 stays as it is.
 func Chown(l *guard.Lease, w Changeable, uid, gid int) error {
 	fd := w.FD()
 	return w.change(l, func() error {
@@ -77,7 +77,7 @@ func Truncate(l *guard.Lease, w Changeable, size int64) error {
 
 // TruncatePath sets the length of a regular file whose descriptor is O_PATH.
 func TruncatePath(l *guard.Lease, w Changeable, size int64) error {
-	return w.stay(l, func() error {
+	return w.whileCurrent(l, func() error {
 		fd, err := Reopen(w.FD(), unix.O_WRONLY)
 		if err != nil {
 			return err

@@ -33,8 +33,9 @@ var special = map[string]string{
 	"OFDConflict": "FcntlFlock", // F_OFD_GETLK
 }
 
-// called is a function that is called with a package or type before its name.
-func called(n ast.Node) (pkg, name string, call *ast.CallExpr) {
+// qualifiedCall returns a call of a function whose name follows that of a package or variable, and
+// the two names. call is nil for any other node.
+func qualifiedCall(n ast.Node) (pkg, name string, call *ast.CallExpr) {
 	call, ok := n.(*ast.CallExpr)
 	if !ok {
 		return "", "", nil
@@ -49,10 +50,10 @@ func called(n ast.Node) (pkg, name string, call *ast.CallExpr) {
 	return "", "", nil
 }
 
-// mentions reports whether an expression has an identifier of these.
-func mentions(e ast.Node, which func(name string) bool) (found bool) {
+// mentions reports whether an expression has an identifier for which f reports true.
+func mentions(e ast.Node, f func(name string) bool) (found bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
-		if id, ok := n.(*ast.Ident); ok && which(id.Name) {
+		if id, ok := n.(*ast.Ident); ok && f(id.Name) {
 			found = true
 		}
 		return true
@@ -63,7 +64,7 @@ func mentions(e ast.Node, which func(name string) bool) (found bool) {
 // unguarded returns the system calls of a function that may change a source and are not
 // made by change.
 func unguarded(f *ast.FuncDecl) (list []string) {
-	inside := map[ast.Node]bool{} // what change is called with
+	inside := map[ast.Node]bool{} // the functions that change is called with
 	ast.Inspect(f, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
 			name := ""
@@ -80,7 +81,7 @@ func unguarded(f *ast.FuncDecl) (list []string) {
 		if inside[n] {
 			return false
 		}
-		pkg, name, call := called(n)
+		pkg, name, call := qualifiedCall(n)
 		allowed, file := harmless[pkg]
 		switch {
 		case call == nil || !file || special[f.Name.Name] == name:
@@ -144,7 +145,7 @@ func TestChangesAskTheLease(t *testing.T) {
 	}
 }
 
-// TestChangesAskTheLease notices what it must.
+// unguarded, and so TestChangesAskTheLease, finds the calls that it must find.
 func TestUnguardedIsNoticed(t *testing.T) {
 	for body, want := range map[string]string{
 		`unix.Unlinkat(fd, base, 0)`:                                                                      "unix.Unlinkat",
@@ -174,7 +175,7 @@ func TestUnguardedIsNoticed(t *testing.T) {
 // of these names.
 func callsOne(f *ast.FuncDecl, names map[string]bool) (found bool) {
 	ast.Inspect(f, func(n ast.Node) bool {
-		if pkg, name, call := called(n); call != nil {
+		if pkg, name, call := qualifiedCall(n); call != nil {
 			found = found || names[name] && harmless[pkg] == nil && pkg != "guard"
 		} else if call, ok := n.(*ast.CallExpr); ok {
 			id, ok := call.Fun.(*ast.Ident)

@@ -46,12 +46,14 @@ var changes = map[string]struct {
 	"OFDLock":       {"lock", func(s *hangScene, l *guard.Lease) error { return OFDLock(l, s.fd, unix.F_WRLCK, 0, 1) }},
 	"Flock":         {"lock", func(s *hangScene, l *guard.Lease) error { return Flock(l, s.fd, unix.LOCK_EX) }},
 	"CreateFile": {"create", func(s *hangScene, l *guard.Lease) error {
-		return s.made(CreateFile(l, s.dir, "new", unix.O_RDWR, 0o666, s.who))
+		return s.closeMade(CreateFile(l, s.dir, "new", unix.O_RDWR, 0o666, s.who))
 	}},
-	"Tmpfile": {"tmpfile", func(s *hangScene, l *guard.Lease) error { return s.made(Tmpfile(l, s.dir, unix.O_RDWR, 0o666, s.who)) }},
+	"Tmpfile": {"tmpfile", func(s *hangScene, l *guard.Lease) error {
+		return s.closeMade(Tmpfile(l, s.dir, unix.O_RDWR, 0o666, s.who))
+	}},
 	"Nameless": {"tmpfile", func(s *hangScene, l *guard.Lease) error {
 		w, _, err := Nameless(l, s.dir, 0o666, s.who)
-		return s.made(w, Info{}, err)
+		return s.closeMade(w, Info{}, err)
 	}},
 	"Mkdir": {"mkdir", func(s *hangScene, l *guard.Lease) error { return second(Mkdir(l, s.dir, "new", 0o777, s.who)) }},
 	"Mknod": {"mknod", func(s *hangScene, l *guard.Lease) error {
@@ -87,7 +89,7 @@ type hangScene struct {
 	nameless        Changeable
 	who             Owner
 	lease, detached *guard.Lease
-	done            func() // with the detached lease
+	done            func() // ends the use of the detached lease
 }
 
 // withoutXattrs opens a file of a file system without attributes of users.
@@ -144,8 +146,8 @@ func newHangScene(t *testing.T) *hangScene {
 	return s
 }
 
-// made closes what was made.
-func (s *hangScene) made(w Changeable, _ Info, err error) error {
+// closeMade closes a file that a call has made.
+func (s *hangScene) closeMade(w Changeable, _ Info, err error) error {
 	w.Close()
 	return err
 }
@@ -177,8 +179,8 @@ var bothWays = map[string]bool{"answered early": true, "waited for in vain": fal
 
 const stillInIt = "1 call that changes the source is still in it and may still arrive"
 
-// The ending of a root names a call that is changing the source at that time. No other call
-// that changes the source begins after it, neither of the same function nor of the next.
+// The error of a revocation names a call that is changing the source at that time. No other call
+// that changes the source begins after the revocation, neither of the same function nor of the next.
 func TestNoChangeAfterTheOneThatHangs(t *testing.T) {
 	for name, c := range changes {
 		for way, early := range bothWays {

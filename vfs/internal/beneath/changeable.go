@@ -12,25 +12,25 @@ import (
 // has created, or that Change or Handle.Change allows to be changed. So a descriptor that must
 // not be written through cannot be passed to such a call by mistake: that does not compile.
 type Changeable struct {
-	// next is the descriptor plus one, so that the zero Changeable refers to no file.
-	next int
+	// fdPlusOne is the descriptor plus one, so that the zero Changeable refers to no file.
+	fdPlusOne int
 	// tracked is set for a kept descriptor in a staged root. named is the stage if the file was
 	// found there by a name.
-	tracked *tracked
+	tracked *trackedFile
 	named   *staged
 }
 
-func changeable(fd int) Changeable { return Changeable{next: fd + 1} }
+func changeable(fd int) Changeable { return Changeable{fdPlusOne: fd + 1} }
 
 // change makes a system call that changes the file's attributes. In a staged root the owner's
 // apply may put another file in the place of this one at any time. The error is then ESTALE,
 // and no file is changed.
 func (w Changeable) change(l *guard.Lease, call func() error) error {
-	return w.stay(l, func() error { return change(l, call) })
+	return w.whileCurrent(l, func() error { return change(l, call) })
 }
 
-// stay calls f while programs see the file and no checkpoint has it, see change.
-func (w Changeable) stay(l *guard.Lease, f func() error) error {
+// whileCurrent calls f while programs see the file and no checkpoint has it, see change.
+func (w Changeable) whileCurrent(l *guard.Lease, f func() error) error {
 	st := w.stage()
 	if st == nil {
 		return f()
@@ -39,14 +39,14 @@ func (w Changeable) stay(l *guard.Lease, f func() error) error {
 		if err := st.thaw(l, w); err != nil {
 			return err
 		}
-		if done, err := st.stayThawed(w, f); done {
+		if done, err := st.onceThawed(w, f); done {
 			return err
 		}
 	}
 }
 
-// stayThawed is stay, unless a checkpoint has the file: then done is false.
-func (st *staged) stayThawed(w Changeable, f func() error) (done bool, err error) {
+// onceThawed is one attempt of whileCurrent. done is false if a checkpoint has the file.
+func (st *staged) onceThawed(w Changeable, f func() error) (done bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if err := w.check(); err != nil {
@@ -75,14 +75,14 @@ func (w Changeable) check() error {
 }
 
 // FD is the descriptor, for calls that change nothing; -1 for the zero Changeable.
-func (w Changeable) FD() int { return w.next - 1 }
+func (w Changeable) FD() int { return w.fdPlusOne - 1 }
 
-// Handle returns the descriptor as one that may be kept.
+// Handle returns the descriptor as a Handle, which may be kept between operations.
 func (w Changeable) Handle() Handle { return Handle{fd: w.FD(), tracked: w.tracked} }
 
 // Close closes the descriptor. On the zero Changeable it does nothing.
 func (w Changeable) Close() {
-	if w.next > 0 {
+	if w.fdPlusOne > 0 {
 		h := w.Handle()
 		h.Close()
 	}
@@ -118,7 +118,7 @@ func (d *Dir) Change(l *guard.Lease) (Changeable, error) {
 		*d = Dir{fd: fd, owned: true, Domain: d.Domain, local: d.local, id: d.id, spelled: d.spelled,
 			union: &union{st: st, rel: u.rel, up: fd, low: -1}}
 	}
-	return Changeable{next: d.fd + 1, named: st}, nil
+	return Changeable{fdPlusOne: d.fd + 1, named: st}, nil
 }
 
 // Handle is the descriptor of a file, open or a reference (O_PATH), that may be kept between
@@ -126,7 +126,7 @@ func (d *Dir) Change(l *guard.Lease) (Changeable, error) {
 type Handle struct {
 	fd int
 	// tracked is set if the file is one of a staged root.
-	tracked *tracked
+	tracked *trackedFile
 }
 
 // FD is the descriptor, for calls that change nothing.
@@ -150,7 +150,7 @@ func (h *Handle) Change(l *guard.Lease) (Changeable, error) {
 			return Changeable{}, err
 		}
 	}
-	return Changeable{next: h.fd + 1, tracked: h.tracked}, nil
+	return Changeable{fdPlusOne: h.fd + 1, tracked: h.tracked}, nil
 }
 
 // InPlace reports whether the file can be changed where it is, without a copy.
@@ -165,9 +165,10 @@ func (h *Handle) Sync(l *guard.Lease, dataOnly bool) error {
 	return Fsync(l, changeable(h.fd), dataOnly)
 }
 
-// Hold closes the handle and returns ENFILE if too few descriptors are left to keep it.
-func (h *Handle) Hold() error {
-	if int64(h.fd) < descriptors.kept.Load() {
+// KeepOrClose checks that the handle may be kept between operations. If too few descriptors are
+// left, it closes the handle and returns ENFILE.
+func (h *Handle) KeepOrClose() error {
+	if int64(h.fd) < descriptors.keptLimit.Load() {
 		return nil
 	}
 	descriptors.scarce.Store(true)
@@ -201,8 +202,8 @@ func (d Dir) Open(flags int) (Handle, error) {
 	return d.handle(fd, own, isWritable(flags))
 }
 
-// ownID returns the own identity of d's file, of which fd is a descriptor. Without a stage it
-// returns zero.
+// ownID returns the identity that d's file has on its file system. fd is a descriptor of the file.
+// Without a stage ownID returns zero.
 func (d Dir) ownID(fd int) (rules.Identity, error) {
 	if d.union == nil {
 		return rules.Identity{}, nil
@@ -211,8 +212,8 @@ func (d Dir) ownID(fd int) (rules.Identity, error) {
 	return info.ID(), err
 }
 
-// handle returns a descriptor of d's file as one that may be kept. own is the file's own
-// identity.
+// handle returns a descriptor of d's file as a Handle. own is the identity that the file has on its
+// file system.
 func (d Dir) handle(fd int, own rules.Identity, writes bool) (Handle, error) {
 	switch {
 	case d.union == nil:
@@ -244,7 +245,7 @@ func (h *Handle) Reopen(l *guard.Lease, flags int) (Handle, error) {
 }
 
 // reopen opens the file once more. The error is ESTALE for writing if the file is the source's.
-func (f *tracked) reopen(flags int) (Handle, error) {
+func (f *trackedFile) reopen(flags int) (Handle, error) {
 	st := f.st
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
@@ -255,7 +256,7 @@ func (f *tracked) reopen(flags int) (Handle, error) {
 	if err != nil {
 		return Handle{}, err
 	}
-	again := &tracked{st: st, fd: fd, writes: isWritable(flags), rel: f.rel}
+	again := &trackedFile{st: st, fd: fd, writes: isWritable(flags), rel: f.rel}
 	again.isLower.Store(f.isLower.Load())
 	again.gone.Store(f.gone.Load())
 	st.addLocked(again, f.id)

@@ -33,8 +33,8 @@ const noObject = ^uint64(0)
 // checkpoint, and c has no name, it makes none: then isNew is false, and made is the latest.
 func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkpoint, isNew bool, err error) {
 	st := s.st
-	st.frozen.keeping.Lock()
-	defer st.frozen.keeping.Unlock()
+	st.frozen.checkpointMu.Lock()
+	defer st.frozen.checkpointMu.Unlock()
 	if list := st.store.Checkpoints(); len(list) > 0 && c.Name == "" && !st.store.IsTouched() {
 		return list[len(list)-1], false, nil
 	}
@@ -42,17 +42,17 @@ func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkp
 	state, err := st.freezeAll(l, c.Scope())
 	st.mu.Unlock()
 	if err == nil {
-		made, isNew, err = st.keep(c, &state)
+		made, isNew, err = st.addCheckpoint(c, &state)
 	}
 	if err != nil {
-		_ = st.store.Wrote(0) // makes the next checkpoint compare again
+		_ = st.store.WillWrite(0) // makes the next checkpoint compare again
 	}
 	return made, isNew, errors.Join(err, st.prune(l))
 }
 
-// keep is the second part of Checkpoint, after the files were frozen. The caller holds
-// frozen.keeping.
-func (st *staged) keep(c draft.Checkpoint, state *draft.State) (made draft.Checkpoint, isNew bool, err error) {
+// addCheckpoint is the second part of Checkpoint, after the files were frozen. The caller holds
+// frozen.checkpointMu.
+func (st *staged) addCheckpoint(c draft.Checkpoint, state *draft.State) (made draft.Checkpoint, isNew bool, err error) {
 	if err := atStep("frozen"); err != nil {
 		return c, false, err
 	}
@@ -64,9 +64,9 @@ func (st *staged) keep(c draft.Checkpoint, state *draft.State) (made draft.Check
 	}
 	c.Time, c.Changed = time.Now().Round(0), changedIn(state)
 	if c.Changed == 0 && c.Cause != draft.CauseAsked && len(st.store.Checkpoints()) == 0 {
-		return draft.Checkpoint{Cause: draft.CauseStart}, false, nil // as every stage has it
+		return draft.Checkpoint{Cause: draft.CauseStart}, false, nil // the start, which every stage has
 	}
-	made, err = st.store.Keep(c, state)
+	made, err = st.store.AddCheckpoint(c, state)
 	return made, err == nil, errors.Join(err, atStep("kept"))
 }
 
@@ -93,7 +93,7 @@ func changedIn(state *draft.State) (n int) {
 }
 
 // prune removes excess checkpoints, and objects that no checkpoint uses. The caller holds
-// frozen.keeping.
+// frozen.checkpointMu.
 func (st *staged) prune(l *guard.Lease) error {
 	pruned := false
 	for {
@@ -129,7 +129,7 @@ func (st *staged) freezeAll(l *guard.Lease, in draft.Scope) (draft.State, error)
 // gather returns the state of a scope of the stage, with noObject for files that are not frozen.
 // The caller holds staged.mu and, to freeze the files, frozen.writes.
 func (st *staged) gather(l *guard.Lease, in draft.Scope, freezes bool) (state draft.State, err error) {
-	g := gathering{st: st, l: l, freezes: freezes, dir: -1}
+	g := gatherer{st: st, l: l, freezes: freezes, dir: -1}
 	defer g.close()
 	top, err := g.upperNode("", st.up)
 	if err != nil {
@@ -151,8 +151,8 @@ func (st *staged) gather(l *guard.Lease, in draft.Scope, freezes bool) (state dr
 	return state, errors.Join(err, g.err)
 }
 
-// gathering collects the names of the upper directory.
-type gathering struct {
+// gatherer collects the names of the upper directory.
+type gatherer struct {
 	st      *staged
 	l       *guard.Lease
 	freezes bool
@@ -162,13 +162,13 @@ type gathering struct {
 	parent  string
 }
 
-func (g *gathering) close() {
+func (g *gatherer) close() {
 	if g.dir >= 0 {
 		_ = unix.Close(g.dir)
 	}
 }
 
-func (g *gathering) visit(rel string, info *unix.Stat_t) error {
+func (g *gatherer) visit(rel string, info *unix.Stat_t) error {
 	if info.Mode&unix.S_IFMT == unix.S_IFDIR {
 		fd, err := g.st.openUpperDir(rel)
 		if err != nil {
@@ -207,7 +207,7 @@ func (g *gathering) visit(rel string, info *unix.Stat_t) error {
 
 // upperNode is dirNode for a directory of the upper directory, which its mode may keep an ordinary
 // user from reading.
-func (g *gathering) upperNode(rel string, fd int) (draft.Node, error) {
+func (g *gatherer) upperNode(rel string, fd int) (draft.Node, error) {
 	node, err := g.dirNode(rel, fd)
 	if uid := unix.Geteuid(); err != nil || node.Mode&0o400 != 0 || uid == 0 || int(node.UID) != uid {
 		return node, err
@@ -218,7 +218,7 @@ func (g *gathering) upperNode(rel string, fd int) (draft.Node, error) {
 	})
 }
 
-func (g *gathering) dirNode(rel string, fd int) (draft.Node, error) {
+func (g *gatherer) dirNode(rel string, fd int) (draft.Node, error) {
 	info, err := stat(fd)
 	return draft.Node{Path: []byte(rel), Mode: info.Mode, UID: info.UID, GID: info.GID, Mtime: nanos(info.Mtime), Attrs: attrsOf(fd)}, err
 }
@@ -226,7 +226,7 @@ func (g *gathering) dirNode(rel string, fd int) (draft.Node, error) {
 // Undone describes an undo, done or only planned.
 type Undone struct {
 	To     draft.Checkpoint
-	Before *draft.Checkpoint // made before it; nil: the latest is equal
+	Before *draft.Checkpoint // made before the undo; nil: the latest is equal
 	Seen   []SeenChange      // sorted by path
 	// Applied is how many paths are staged because the owner has applied their changes since
 	// the checkpoint.
@@ -235,16 +235,16 @@ type Undone struct {
 
 // SeenChange is a change of what programs see at a path.
 type SeenChange struct {
-	Path           string
-	Before, Behind bool // programs saw a file there before, and see one after the undo
+	Path          string
+	Before, After bool // programs see a file there before the undo, and after it
 }
 
 // Undo brings the stage back to a checkpoint: its number or name, "" for the latest that differs
 // from what the stage has now. It makes a checkpoint first, so that the undo can be undone.
 func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	st := s.st
-	st.frozen.keeping.Lock()
-	defer st.frozen.keeping.Unlock()
+	st.frozen.checkpointMu.Lock()
+	defer st.frozen.checkpointMu.Unlock()
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	var now draft.State
@@ -261,10 +261,10 @@ func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	if err != nil || dry {
 		return u, err
 	}
-	if err := st.hasObjects(u.To, &want); err != nil {
+	if err := st.checkObjects(u.To, &want); err != nil {
 		return Undone{}, err
 	}
-	before, isNew, err := st.keep(draft.Checkpoint{Cause: CauseUndo}, &now)
+	before, isNew, err := st.addCheckpoint(draft.Checkpoint{Cause: CauseUndo}, &now)
 	if err != nil {
 		return Undone{}, err
 	}
@@ -315,8 +315,8 @@ func (st *staged) stateOf(number int, now *draft.State) (state draft.State, reve
 	return st.reverse(state, applied)
 }
 
-// stateAt returns the state of the whole stage at a checkpoint. A checkpoint of some paths lacks
-// the others: these are as the next checkpoint has them, or as they are now.
+// stateAt returns the state of the whole stage at a checkpoint. If the checkpoint has only some
+// paths, the other paths get the state of the next checkpoint that has them, or their present state.
 func (st *staged) stateAt(number int, now *draft.State) (draft.State, error) {
 	var parts []draft.Checkpoint
 	state, isWhole := *now, false
@@ -346,7 +346,7 @@ func (st *staged) stateAt(number int, now *draft.State) (draft.State, error) {
 // overlay returns a state with the paths of a scope as part has them. Their files are placed as
 // copies: outside of the scope, programs may have a file under another name by now, or a copy of it
 // that shows its identity. If part shows a directory above the paths, the result shows one, too.
-// Whatever else was in that directory is removed by records of its own.
+// Other names in that directory have records of their own, which remove them.
 func overlay(state, part *draft.State, in draft.Scope) draft.State {
 	old, from := indexOf(state), indexOf(part)
 	out := indexOf(&draft.State{})
@@ -379,7 +379,8 @@ func (x *stateIndex) showsDir(rel string) bool {
 	return n != nil && n.Object == 0 || n == nil && x.showsSource(rel)
 }
 
-// showDir makes a state show a directory at a path, and what the source has in it, as from does.
+// showDir makes a state show a directory at a path, because the state from shows one there. If from
+// shows the source's contents in it, so does the state.
 func (x *stateIndex) showDir(rel string, from *stateIndex) {
 	rec, ok := from.records[rel]
 	if x.showsDir(rel) {
@@ -424,8 +425,8 @@ func (st *staged) choose(to string, now *draft.State) (Undone, draft.State, erro
 	return Undone{}, draft.State{}, noCheckpoint("the stage has no checkpoint %s: see rootsfs stage list -v", names.Quote(to))
 }
 
-// hasObjects refuses a checkpoint with missing contents.
-func (st *staged) hasObjects(c draft.Checkpoint, want *draft.State) error {
+// checkObjects refuses a checkpoint with missing contents.
+func (st *staged) checkObjects(c draft.Checkpoint, want *draft.State) error {
 	have, err := st.store.ObjectInodes()
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ const (
 	// copyTries is how often a file is copied again because the owner has written to it
 	// meanwhile.
 	copyTries = 3
-	// copyPiece is how much is copied between two looks at whether the root has ended.
+	// copyPiece is how many bytes are copied between two checks whether the root has ended.
 	copyPiece = 4 << 20
 	// maxHashed is the largest file whose contents are hashed for its record.
 	maxHashed = 16 << 20
@@ -135,14 +135,14 @@ type upCopy struct {
 	st    *staged
 	l     *guard.Lease
 	name  string // in the store's directory for copies
-	made  bool   // the name exists
+	named bool   // the name exists
 	isDir bool
-	base  draft.Base
+	base  draft.Base // describes the source's file
 }
 
 // drop removes the copy, if it did not get to its place.
 func (c *upCopy) drop() {
-	if !c.made {
+	if !c.named {
 		return
 	}
 	flags := 0
@@ -176,7 +176,7 @@ func (c *upCopy) prepare(from int, info *Info, empty bool) error {
 			return err
 		}
 	}
-	c.made = true
+	c.named = true
 	fd, err := open(st.tmp, c.name, unix.O_PATH|unix.O_NOFOLLOW, stayBeneath)
 	if err != nil {
 		return err
@@ -195,13 +195,13 @@ func (c *upCopy) prepareFile(from int, info *Info, empty bool) error {
 		return err
 	}
 	defer unix.Close(to)
-	c.made = true
+	c.named = true
 	err = change(c.l, func() error { return unix.Fchmod(to, 0o600) }) // whatever the umask is
 	if err != nil {
 		return err
 	}
 	if !empty {
-		if err := c.st.store.Wrote(info.Size); err != nil {
+		if err := c.st.store.WillWrite(info.Size); err != nil {
 			return err
 		}
 		if c.base.Hash, err = copyContents(c.l, from, to, info); err != nil {
@@ -243,7 +243,7 @@ func reopenQuietly(from int) (int, error) {
 // copyAttributes gives a new file the attributes of another: owner, mode, ACL, the user's
 // attributes and times. An ordinary user's copy stays the user's. Set-id bits of files are
 // left out, because nothing in a stage runs as another user. An ACL that the new file has from
-// the default ACL of its directory goes.
+// the default ACL of its directory is removed.
 func copyAttributes(l *guard.Lease, from int, info *Info, to Changeable, mode uint32) error {
 	if err := Chown(l, to, int(info.UID), int(info.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
 		return err
@@ -333,7 +333,7 @@ func (c *upCopy) moveTo(rel string, dir int, low *Info) error {
 		st.followers.tell(func(f Follower) { f.Copying(rel, -1) })
 		return err
 	}
-	c.made = false
+	c.named = false
 	if err := Utimes(l, changeable(dir), Stamp{timespec(was.Atime)}, Stamp{timespec(was.Mtime)}); err != nil {
 		return err
 	}
@@ -346,7 +346,7 @@ func (c *upCopy) moveTo(rel string, dir int, low *Info) error {
 	if err != nil {
 		return err
 	}
-	st.ids.copy(up.ID(), low.ID())
+	st.ids.recordCopy(up.ID(), low.ID())
 	st.swapUp(low.ID(), up.ID(), fd)
 	return nil
 }
@@ -397,7 +397,7 @@ func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 	if err := mkdirPrivate(l, st.tmp, c.name); err != nil {
 		return err
 	}
-	c.made = true
+	c.named = true
 	fd, err := open(st.tmp, c.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath)
 	if err != nil {
 		return err
@@ -405,7 +405,7 @@ func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 	defer unix.Close(fd)
 	mode := info.Mode & 0o7777
 	if uid := unix.Geteuid(); uid != 0 && int(info.UID) != uid && unix.Faccessat(unix.AT_FDCWD, procPath(low), unix.W_OK, unix.AT_EACCESS) != nil {
-		mode &^= 0o222 // the user could not make names in the source's, but would own the raised one
+		mode &^= 0o222 // the user may not make names in the source's directory, but owns the raised one
 	}
 	// A directory that its owner may not write to cannot be moved to another one.
 	movable := mode

@@ -55,15 +55,15 @@ func (o Owner) onThread(f func() error) error {
 
 // CreateFile makes the file called base, which must not exist, and opens it.
 func CreateFile(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner) (Changeable, Info, error) {
-	if err := room(); err != nil {
+	if err := checkRoom(); err != nil {
 		return Changeable{}, Info{}, err
 	}
 	w, info, err := create(l, d, base, flags|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_NOCTTY, mode, o)
 	if err != nil {
 		return Changeable{}, Info{}, err
 	}
-	if int64(w.FD()) >= descriptors.kept.Load() {
-		descriptors.scarce.Store(true) // this one is kept, because the file is made; the next is not
+	if int64(w.FD()) >= descriptors.keptLimit.Load() {
+		descriptors.scarce.Store(true) // this descriptor is kept, because the file exists; the next is refused
 	}
 	if err := keepSetgid(l, w, &info, mode); err != nil {
 		w.Close()
@@ -77,7 +77,7 @@ func Tmpfile(l *guard.Lease, d Dir, flags int, mode uint32, o Owner) (Changeable
 	w, info, err := create(l, d, ".", flags&^unix.O_CREAT|unix.O_TMPFILE, mode, o)
 	if err == nil {
 		h := w.Handle()
-		err = h.Hold()
+		err = h.KeepOrClose()
 	}
 	if err != nil {
 		return Changeable{}, Info{}, err
@@ -129,7 +129,7 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 		return changeable(fd), info, nil
 	}
 	h, err := u.st.trackUpper(fd, own, isWritable(flags), anyTime)
-	return Changeable{next: fd + 1, tracked: h.tracked}, info, err
+	return Changeable{fdPlusOne: fd + 1, tracked: h.tracked}, info, err
 }
 
 // keepSetgid sets the set-group-id bit of a new file again. In a set-group-id directory the

@@ -23,9 +23,9 @@ import (
 // Nothing is counted: the kernel gives out the lowest free number, so at least as many
 // descriptors are open in the process as the number of a new descriptor says.
 var descriptors struct {
-	kept    atomic.Int64 // descriptors that are kept have smaller numbers
-	passing atomic.Int64 // descriptors that are open for a moment have smaller numbers
-	scarce  atomic.Bool  // a descriptor got the number kept or a larger one
+	keptLimit  atomic.Int64 // descriptors that are kept must have smaller numbers
+	briefLimit atomic.Int64 // descriptors that are open for a moment must have smaller numbers
+	scarce     atomic.Bool  // a descriptor got the number keptLimit or a larger one
 }
 
 func init() { limitDescriptors(math.MaxInt64) }
@@ -44,16 +44,17 @@ const maxReserve = 256
 
 func limitDescriptors(limit int64) {
 	reserve := min(limit/4, maxReserve)
-	descriptors.kept.Store(limit - reserve)
-	descriptors.passing.Store(limit - reserve/4)
+	descriptors.keptLimit.Store(limit - reserve)
+	descriptors.briefLimit.Store(limit - reserve/4)
 }
 
 // MaxKept is how many descriptors can be kept at most.
-func MaxKept() int { return int(min(descriptors.kept.Load(), math.MaxInt)) }
+func MaxKept() int { return int(min(descriptors.keptLimit.Load(), math.MaxInt)) }
 
-// hold says whether a descriptor just opened may be kept; if not, it is closed.
-func hold(fd int) error {
-	if int64(fd) < descriptors.kept.Load() {
+// keepOrClose checks that a descriptor may be kept between operations. If not, it closes the
+// descriptor and returns ENFILE.
+func keepOrClose(fd int) error {
+	if int64(fd) < descriptors.keptLimit.Load() {
 		return nil
 	}
 	descriptors.scarce.Store(true)
@@ -61,10 +62,10 @@ func hold(fd int) error {
 	return unix.ENFILE
 }
 
-// room returns ENFILE if a new descriptor could not be kept. It is for operations that create
+// checkRoom returns ENFILE if a new descriptor could not be kept. It is for operations that create
 // a file before they have its descriptor. It makes system calls only when descriptors are
 // scarce.
-func room() error {
+func checkRoom() error {
 	if !descriptors.scarce.Load() {
 		return nil
 	}
@@ -75,7 +76,7 @@ func room() error {
 	if err != nil {
 		return unix.ENFILE
 	}
-	if hold(fd) != nil {
+	if keepOrClose(fd) != nil {
 		return unix.ENFILE
 	}
 	_ = unix.Close(fd)
@@ -83,9 +84,10 @@ func room() error {
 	return nil
 }
 
-// pass says whether a descriptor may be used for a moment; if not, it is closed.
-func pass(fd int) (int, error) {
-	if int64(fd) >= descriptors.passing.Load() {
+// useOrClose checks that a descriptor may be used for a moment, and returns it. If not, it closes
+// the descriptor and returns ENFILE.
+func useOrClose(fd int) (int, error) {
+	if int64(fd) >= descriptors.briefLimit.Load() {
 		_ = unix.Close(fd)
 		return -1, unix.ENFILE
 	}
@@ -185,7 +187,7 @@ func open(dirfd int, path string, flags, resolve uint64) (int, error) {
 		if err != nil {
 			return -1, err
 		}
-		return pass(fd)
+		return useOrClose(fd)
 	}
 	return -1, unix.EAGAIN
 }

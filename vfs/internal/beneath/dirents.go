@@ -10,7 +10,7 @@ type Entry struct {
 	Name string
 	Ino  uint64
 	Type uint32 // S_IFREG and so on; 0 when the file system does not tell
-	Off  uint64 // where reading continues after this entry, for SeekDir
+	Off  uint64 // where reading continues after this entry, for Names.SeekTo
 }
 
 // parseDirents reads struct linux_dirent64 of getdents64(2), and leaves out the entries for

@@ -60,8 +60,8 @@ func (t *followers) tell(f func(Follower)) {
 // IsHidden reports whether a whiteout hides what the source has at a path.
 func (s Stage) IsHidden(rel string) bool { return s.st.isHidden(rel) }
 
-// tellRaised tells of a directory that was raised. The store must have it before: a follower
-// that begins meanwhile finds it there.
+// tellRaised tells of a directory that was raised. The store must already have the directory, so
+// that a follower that begins meanwhile finds it there.
 func (st *staged) tellRaised(rel string) {
 	st.followers.tell(func(f Follower) {
 		fd, err := st.openUpperDir(rel)
@@ -81,8 +81,8 @@ func (st *staged) tellMoved(from, to string) {
 	st.followers.tell(func(f Follower) { f.Moved(from, to) })
 }
 
-// tellMerged tells that a directory has come to a path, if the source has one there, too. It
-// looks after the change: a later change of the source is for inotify to report.
+// tellMerged tells that a directory has come to a path, if the source has one there, too. The
+// caller has made the change: inotify reports later changes of the source.
 func (st *staged) tellMerged(rel string) {
 	if st.isHidden(rel) {
 		return

@@ -25,9 +25,9 @@ type frozen struct {
 	generation atomic.Uint64
 	mu         sync.RWMutex // guards files
 	files      map[inode]*object
-	// keeping is held while checkpoints are made and removed. It is locked before staged.mu.
-	keeping sync.Mutex
-	isSwept bool // guarded by keeping: see prune
+	// checkpointMu is held while checkpoints are made and removed. It is locked before staged.mu.
+	checkpointMu sync.Mutex
+	isSwept      bool // guarded by checkpointMu: see prune
 }
 
 // object is the object of a frozen file.
@@ -49,8 +49,8 @@ func (st *staged) loadFrozen() error {
 	return err
 }
 
-// of returns the object of a file, and nil if it is not frozen.
-func (f *frozen) of(id rules.Identity) *object {
+// objectOf returns the object of a file, and nil if the file is not frozen.
+func (f *frozen) objectOf(id rules.Identity) *object {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.files[inodeOf(id)]
@@ -75,7 +75,7 @@ func (st *staged) links(info *Info) uint32 {
 	if st.frozen.generation.Load() == 0 || info.IsDir() || info.Nlink == 0 {
 		return info.Nlink
 	}
-	if o := st.frozen.of(info.ID()); o != nil && !o.isApart.Load() {
+	if o := st.frozen.objectOf(info.ID()); o != nil && !o.isApart.Load() {
 		return info.Nlink - 1
 	}
 	return info.Nlink
@@ -133,7 +133,7 @@ func (st *staged) frozenFile(w Changeable, isLocked bool) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := st.frozen.of(info.ID())
+	o := st.frozen.objectOf(info.ID())
 	if o == nil && w.tracked != nil && isLocked {
 		w.tracked.thawed.Store(generation)
 	}
@@ -151,7 +151,7 @@ func (st *staged) thaw(l *guard.Lease, w Changeable) error {
 	defer o.mu.Unlock()
 	for {
 		info, err := stat(w.FD())
-		if err != nil || st.frozen.of(info.ID()) != o {
+		if err != nil || st.frozen.objectOf(info.ID()) != o {
 			return err
 		}
 		err = st.copyObject(l, o, w.FD(), &info)
@@ -218,7 +218,7 @@ func (st *staged) putObject(l *guard.Lease, o *object, c *upCopy, of inode) erro
 		o.isApart.Store(false)
 		return err
 	}
-	c.made = false
+	c.named = false
 	st.frozen.drop(of, o)
 	return nil
 }
@@ -243,13 +243,13 @@ func (st *staged) freeze(l *guard.Lease, dir int, base string, id inode) (uint64
 		st.frozen.add(id, &object{number: number})
 		return number, atStep("freezing")
 	case unix.EPERM, unix.EMLINK, unix.EOPNOTSUPP, unix.EXDEV, unix.ENOSYS:
-		return number, st.copyInstead(l, dir, base, number)
+		return number, st.freezeCopy(l, dir, base, number)
 	}
 	return 0, err
 }
 
-// copyInstead makes an object by a copy, if the file system cannot link the file.
-func (st *staged) copyInstead(l *guard.Lease, dir int, base string, number uint64) error {
+// freezeCopy makes a copy of the file an object. It is for a file system that cannot link the file.
+func (st *staged) freezeCopy(l *guard.Lease, dir int, base string, number uint64) error {
 	fd, err := open(dir, base, unix.O_PATH|unix.O_NOFOLLOW, stayBeneath)
 	if err != nil {
 		return err
@@ -270,8 +270,8 @@ func (st *staged) copyInstead(l *guard.Lease, dir int, base string, number uint6
 // dropOldest removes the checkpoint that is next to go (see draft.Store.Excess). dropped is
 // false if there is none.
 func (st *staged) dropOldest(l *guard.Lease) (dropped bool, err error) {
-	st.frozen.keeping.Lock()
-	defer st.frozen.keeping.Unlock()
+	st.frozen.checkpointMu.Lock()
+	defer st.frozen.checkpointMu.Unlock()
 	number, ok := st.store.Excess(0)
 	if !ok {
 		return false, nil
@@ -282,7 +282,7 @@ func (st *staged) dropOldest(l *guard.Lease) (dropped bool, err error) {
 	return true, st.sweep(l)
 }
 
-// sweep removes objects that no checkpoint uses. The caller holds frozen.keeping.
+// sweep removes objects that no checkpoint uses. The caller holds frozen.checkpointMu.
 func (st *staged) sweep(l *guard.Lease) error {
 	list, err := st.store.Unused()
 	if err != nil || len(list) == 0 {

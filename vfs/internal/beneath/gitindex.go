@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// `git status` writes the index anew, with the times and inode numbers of files. These can be
-// lost without harm to the owner. So only the entries of an index are hashed, and an index that
-// git has only refreshed counts as unchanged.
+// `git status` writes the index anew, with the times and inode numbers of files. Git finds these
+// again if they are lost. So only the entries of an index are hashed, and an index that git has only
+// refreshed counts as unchanged.
 
 // isGitIndex reports whether a path is the index of a git repository.
 func isGitIndex(rel string) bool {
@@ -51,7 +51,7 @@ func EntriesHash(rel string, fd int) (sum [sha256.Size]byte, ok bool) {
 const (
 	indexHeader   = 12 // signature, version, number of entries
 	entryStat     = 40 // times, device, inode, mode, owner and size
-	entryMode     = 24 // where the mode is in there
+	entryMode     = 24 // the offset of the mode in these
 	entryObject   = sha1.Size
 	entryExtended = 0x4000 // in the flags: two more bytes follow
 )

@@ -26,7 +26,7 @@ type identities struct {
 	mu sync.RWMutex // guards the fields below
 	// shown has the files that show another identity than their own: copies in the upper
 	// directory, and files of the source that replaced such copies.
-	shown map[inode]shown
+	shown map[inode]shownID
 	// copies counts how often files of the source with an inode number were copied. It includes
 	// earlier files with that number, because their copies still show it.
 	copies map[uint64]uint64
@@ -37,9 +37,9 @@ type inode struct{ dev, ino uint64 }
 
 func inodeOf(id rules.Identity) inode { return inode{id.Dev, id.Ino} }
 
-// shown is the identity that a file shows. birth distinguishes the file from a later one with
+// shownID is the identity that a file shows. birth distinguishes the file from a later one with
 // the same inode number.
-type shown struct {
+type shownID struct {
 	birth   int64
 	id      rules.Identity
 	isLower bool // the file is the source's
@@ -108,20 +108,20 @@ func (t *identities) inode(own uint64, isUpper bool) uint64 {
 	return own + t.copies[own]<<copyShift
 }
 
-// copy records that up, in the upper directory, is a copy of low, in the source.
-func (t *identities) copy(up, low rules.Identity) {
+// recordCopy records that up, in the upper directory, is a copy of low, in the source.
+func (t *identities) recordCopy(up, low rules.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.shown[inodeOf(up)] = shown{up.Birth, t.idLocked(low), false}
+	t.shown[inodeOf(up)] = shownID{up.Birth, t.idLocked(low), false}
 	delete(t.shown, inodeOf(low))
 	t.copies[low.Ino]++
 }
 
-// place records that low, in the source, replaces up, in the upper directory.
-func (t *identities) place(low, up rules.Identity) {
+// recordApplied records that low, in the source, replaces up, in the upper directory.
+func (t *identities) recordApplied(low, up rules.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.shown[inodeOf(low)] = shown{low.Birth, t.idLocked(up), true}
+	t.shown[inodeOf(low)] = shownID{low.Birth, t.idLocked(up), true}
 }
 
 // forget drops the entry of an earlier file that had the inode number of a file just made.

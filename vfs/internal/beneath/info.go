@@ -171,7 +171,7 @@ func decodeDev(dev uint32) uint64 {
 	return unix.Mkdev((dev&0xfff00)>>8, dev&0xff|(dev>>12)&0xfff00)
 }
 
-// change makes a system call that changes the source, again if a signal interrupted
+// change makes a system call that changes the source, and repeats it if a signal interrupted
 // it. Every such call of this package is made here: see guard.Lease.Change. In a staged root
 // the call changes the store. The lease is nil for a store whose root is not granted yet.
 func change(l *guard.Lease, call func() error) error {
@@ -179,7 +179,7 @@ func change(l *guard.Lease, call func() error) error {
 		return retry(call)
 	}
 	if st := stageOf(l); st != nil {
-		if err := st.store.Wrote(0); err != nil {
+		if err := st.store.WillWrite(0); err != nil {
 			return err
 		}
 	}

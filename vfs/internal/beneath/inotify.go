@@ -18,8 +18,8 @@ import (
 // once, even while nobody calls Read.
 type Inotify struct {
 	f *os.File
-	// open and closed are the ends of a pipe. Close closes open, which ends a Read.
-	open, closed *os.File
+	// closeW and closeR are the ends of a pipe. Close closes closeW, which ends a Read.
+	closeW, closeR *os.File
 }
 
 // NotifyEvent is one event: of a name in a watched directory, or, with an empty
@@ -49,7 +49,7 @@ func NewInotify() (*Inotify, error) {
 		return nil, err
 	}
 	file := func(fd int) *os.File { return os.NewFile(uintptr(fd), "inotify") }
-	return &Inotify{f: file(fd), closed: file(pipe[0]), open: file(pipe[1])}, nil
+	return &Inotify{f: file(fd), closeR: file(pipe[0]), closeW: file(pipe[1])}, nil
 }
 
 // Add watches the file of fd and returns the watch's number, which is the same for every watch
@@ -102,7 +102,7 @@ func (n *Inotify) control(f func(fd int) error) error {
 // wait waits for events. The error is os.ErrClosed after Close.
 func (n *Inotify) wait() error {
 	// Fd keeps the descriptors as they are: they block.
-	fds := []unix.PollFd{{Fd: int32(n.f.Fd()), Events: unix.POLLIN}, {Fd: int32(n.closed.Fd())}}
+	fds := []unix.PollFd{{Fd: int32(n.f.Fd()), Events: unix.POLLIN}, {Fd: int32(n.closeR.Fd())}}
 	err := retry(func() error {
 		_, err := unix.Poll(fds, -1)
 		return err
@@ -117,7 +117,7 @@ func (n *Inotify) wait() error {
 // goroutine may call it, and it must do so until Read fails: that closes the instance.
 func (n *Inotify) Read(buf []byte) ([]NotifyEvent, error) {
 	if err := n.wait(); err != nil {
-		_, _ = n.closed.Close(), n.f.Close()
+		_, _ = n.closeR.Close(), n.f.Close()
 		return nil, err
 	}
 	sz, err := n.f.Read(buf)
@@ -147,4 +147,4 @@ func (n *Inotify) Read(buf []byte) ([]NotifyEvent, error) {
 }
 
 // Close makes Read fail, which ends all watches.
-func (n *Inotify) Close() error { return n.open.Close() }
+func (n *Inotify) Close() error { return n.closeW.Close() }

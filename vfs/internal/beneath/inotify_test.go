@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// polled reports whether an epoll instance of this process watches a descriptor.
-func polled(t *testing.T, fd uintptr) bool {
+// isPolled reports whether an epoll instance of this process watches a descriptor.
+func isPolled(t *testing.T, fd uintptr) bool {
 	t.Helper()
 	all, err := filepath.Glob("/proc/self/fdinfo/*")
 	if err != nil {
@@ -57,7 +57,7 @@ func TestInotifyIsNotPolled(t *testing.T) {
 	if err != nil || len(events) != 1 || events[0].Name != "new" || events[0].Mask != unix.IN_CREATE|unix.IN_ISDIR {
 		t.Errorf("read %v, %v", events, err)
 	}
-	if polled(t, n.f.Fd()) {
+	if isPolled(t, n.f.Fd()) {
 		t.Error("the poller watches the descriptor")
 	}
 	done := make(chan error)

@@ -35,7 +35,7 @@ func OpenToEmpty(l *guard.Lease, d Dir, base string, flags int, expected rules.I
 	if d.union == nil {
 		return OpenFile(l, d, base, flags)
 	}
-	if err := room(); err != nil { // while the contents are still there
+	if err := checkRoom(); err != nil { // while the contents are still there
 		return Handle{}, Info{}, err
 	}
 	return d.union.openFile(l, d, base, flags, &expected)
@@ -82,8 +82,8 @@ func openFileOnce(l *guard.Lease, d Dir, base string, flags int) (int, Info, err
 	return fd, info, nil
 }
 
-// openPlain resolves the last element like those before it: a file can be a
-// mount point as well as a directory (mount --bind FILE FILE).
+// openPlain opens a name with the same flags of resolution as the directories before it, because a
+// file, too, can be a mount point (mount --bind FILE FILE).
 func openPlain(d Dir, base string, flags int) (fd int, err error) {
 	flags |= unix.O_NOFOLLOW | unix.O_NOCTTY | unix.O_NONBLOCK | unix.O_LARGEFILE
 	return open(d.fd, base, uint64(flags), d.resolve())
@@ -146,9 +146,9 @@ func Pwritev(l *guard.Lease, w Changeable, bufs [][]byte, off int64, appending b
 	}
 }
 
-// charged returns the store that bytes are written to, nil if the root is not staged. The bytes
-// that apply writes go to the source, and do not count.
-func charged(l *guard.Lease) *draft.Store {
+// chargedStore returns the store to which an operation writes, nil if there is none: the root is not
+// staged, or an apply writes to the source.
+func chargedStore(l *guard.Lease) *draft.Store {
 	st := stageOf(l)
 	if st == nil || l.Op() == names.OpApply {
 		return nil
@@ -157,7 +157,7 @@ func charged(l *guard.Lease) *draft.Store {
 }
 
 func charge(l *guard.Lease, bufs [][]byte) error {
-	store := charged(l)
+	store := chargedStore(l)
 	if store == nil {
 		return nil
 	}
@@ -165,7 +165,7 @@ func charge(l *guard.Lease, bufs [][]byte) error {
 	for _, b := range bufs {
 		n += len(b)
 	}
-	return store.Wrote(int64(n))
+	return store.WillWrite(int64(n))
 }
 
 // advance drops the first n bytes without changing the caller's slices.
@@ -199,7 +199,7 @@ func Fsync(l *guard.Lease, w Changeable, dataOnly bool) error {
 func Fallocate(l *guard.Lease, w Changeable, mode uint32, off, length int64) error {
 	st := stageOf(l)
 	if st != nil && mode&unix.FALLOC_FL_PUNCH_HOLE == 0 {
-		if err := st.store.Wrote(length); err != nil {
+		if err := st.store.WillWrite(length); err != nil {
 			return err
 		}
 	}
@@ -215,13 +215,13 @@ func Lseek(fd int, off int64, whence int) (int64, error) { return unix.Seek(fd, 
 
 // CopyFileRange is copy_file_range(2).
 func CopyFileRange(l *guard.Lease, in int, offIn int64, out Changeable, offOut int64, n int) (int, error) {
-	if store := charged(l); store != nil {
+	if store := chargedStore(l); store != nil {
 		info, err := stat(in)
 		if err != nil {
 			return 0, err
 		}
 		n = int(min(int64(n), max(0, info.Size-offIn))) // programs ask for more than there is
-		if err := store.Wrote(int64(n)); err != nil {
+		if err := store.WillWrite(int64(n)); err != nil {
 			return 0, err
 		}
 	}

@@ -44,7 +44,7 @@ func (w *linkWalk) close() {
 	}
 }
 
-// enter makes fd the place that the walk has reached, and closes the one before.
+// enter makes fd the file that the walk has reached, and closes the descriptor before.
 func (w *linkWalk) enter(fd int) {
 	w.close()
 	w.fd = fd

@@ -140,7 +140,7 @@ func (s *source) ignore(dir string) (string, error) {
 	return string(text), nil
 }
 
-// subdirs are the paths of the directories in a directory.
+// subdirs returns the paths of the directories in a directory.
 func (s *source) subdirs(dir string) (out []string, err error) {
 	d := s.top(false)
 	if dir != "" {

@@ -132,7 +132,7 @@ type mountedOn struct {
 func (t *mountTable) find(id int) (m *mountinfo.Info, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.freshLocked()
+	t.refreshLocked()
 	m, ok = t.byID[id]
 	return m, ok
 }
@@ -141,7 +141,7 @@ func (t *mountTable) find(id int) (m *mountinfo.Info, ok bool) {
 func (t *mountTable) at(path string) (m *mountinfo.Info, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.freshLocked()
+	t.refreshLocked()
 	if t.top == nil {
 		return nil, false
 	}
@@ -165,9 +165,9 @@ func (t *mountTable) coverLocked(m *mountinfo.Info, path string) *mountinfo.Info
 	return m
 }
 
-// freshLocked reads the table again if the kernel reports a change since the last reading
+// refreshLocked reads the table again if the kernel reports a change since the last reading
 // (proc_pid_mounts(5)).
-func (t *mountTable) freshLocked() {
+func (t *mountTable) refreshLocked() {
 	if t.byID != nil {
 		fds := []unix.PollFd{{Fd: int32(t.file.Fd()), Events: unix.POLLPRI}}
 		if n, err := unix.Poll(fds, 0); err == nil && n == 0 {

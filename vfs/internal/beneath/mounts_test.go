@@ -12,7 +12,7 @@ import (
 
 // The location of a directory is the same through every mount that shows it, and is right
 // immediately after a mount was made.
-func TestPlaceThroughBindMounts(t *testing.T) {
+func TestLocationThroughBindMounts(t *testing.T) {
 	base := t.TempDir()
 	dir := func(rel string) string { return filepath.Join(base, rel) }
 	for _, d := range []string{"a/s p\\ace/b", "m", "n"} {
@@ -31,7 +31,7 @@ func TestPlaceThroughBindMounts(t *testing.T) {
 	}
 	before := at(dir("m"))
 	if before == "" || before == at(dir("n")) {
-		t.Fatalf("places %q and %q", before, at(dir("n")))
+		t.Fatalf("locations %q and %q", before, at(dir("n")))
 	}
 	if err := unix.Mount(dir("a/s p\\ace"), dir("m"), "", unix.MS_BIND, ""); err != nil {
 		t.Skipf("cannot bind-mount: %v", err)

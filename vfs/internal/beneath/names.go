@@ -75,9 +75,9 @@ func Rename(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string, fl
 	return change(l, func() error { return unix.Renameat2(from.fd, oldBase, to.fd, newBase, flags) })
 }
 
-// RenameNew moves a name to one that must be free. Where the file system cannot refuse
-// to replace (EINVAL), as NFS and many that a program serves, RenameNew looks first. Then
-// only the claims of the Tree (package claims) keep the name free in between.
+// RenameNew moves a name to one that must be free. If the file system cannot refuse to replace
+// (EINVAL), as NFS and many FUSE file systems, RenameNew first checks that the new name is free.
+// Then only the claims of the Tree (package claims) keep the name free in between.
 func RenameNew(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string) error {
 	err := Rename(l, from, oldBase, to, newBase, unix.RENAME_NOREPLACE)
 	if err != unix.EINVAL {

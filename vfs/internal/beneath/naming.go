@@ -16,7 +16,7 @@ import (
 var namings = map[int64]rules.Naming{
 	unix.XFS_SUPER_MAGIC: rules.ExactNames /* see xfsNaming */, unix.BTRFS_SUPER_MAGIC: rules.ExactNames,
 	unix.RAMFS_MAGIC: rules.ExactNames, unix.SQUASHFS_MAGIC: rules.ExactNames, 0xE0F5E1E2: rules.ExactNames, // erofs
-	// Those with casefold have it per directory.
+	// These can fold the case of names (casefold), each directory by itself.
 	unix.EXT4_SUPER_MAGIC: rules.MixedNames, unix.F2FS_SUPER_MAGIC: rules.MixedNames, unix.TMPFS_MAGIC: rules.MixedNames,
 	unix.OVERLAYFS_SUPER_MAGIC: rules.MixedNames, 0xca451a4e: rules.MixedNames, // bcachefs
 	unix.MSDOS_SUPER_MAGIC: rules.ShortNames,
@@ -66,10 +66,10 @@ func foldsNames(dirfd int) bool {
 	return flags&casefold != 0
 }
 
-// spelledIn finds the real spelling of a name in an open directory. It returns nothing if name
+// realSpellings finds the real spelling of a name in an open directory. It returns nothing if name
 // itself is in the directory, or refers to no file. Otherwise it returns every name in the
 // directory of the file to which name refers.
-func spelledIn(d Dir, name string) (out []string, err error) {
+func realSpellings(d Dir, name string) (out []string, err error) {
 	info, err := StatIn(d.acrossAny(), name)
 	if err != nil {
 		if err == unix.ENOENT { //nolint:errorlint // bare errno

@@ -28,8 +28,8 @@ func (s Stage) Readable(l *guard.Lease, d Dir, info *Info, f func() error) error
 }
 
 // withAccess calls f, which does something in a directory of the upper directory. If the mode of
-// the directory keeps its owner out, as in Go's module cache, withAccess opens it for f. The
-// caller holds st.mu.
+// the directory keeps its owner out, as in Go's module cache, the mode has the owner's permissions
+// while f runs. The caller holds st.mu.
 func (st *staged) withAccess(l *guard.Lease, dir int, f func() error) error {
 	err := f()
 	if err != unix.EACCES || unix.Geteuid() == 0 { //nolint:errorlint // bare errno
@@ -64,6 +64,7 @@ func (st *staged) withBits(l *guard.Lease, fd int, bits uint32, f func() error) 
 // change in between.
 type ctimes struct{ first, last int64 }
 
+// noteAccess records that withBits has changed the ctime of a file, see isUnchanged.
 func (st *staged) noteAccess(was, now *Info) {
 	t, ok := st.accesses[was.ID()]
 	if !ok || t.last != nanos(was.Ctime) {
@@ -80,6 +81,8 @@ func (s Stage) IsUnchanged(now, then *Info) bool {
 	return s.st.isUnchanged(now, then)
 }
 
+// isUnchanged reports whether a file is the same as then, and nothing but withBits has changed its
+// ctime.
 func (st *staged) isUnchanged(now, then *Info) bool {
 	if now.ID() != then.ID() || now.Ctime == then.Ctime {
 		return now.ID() == then.ID()

@@ -10,7 +10,7 @@ import (
 // Names is a directory that is open for reading its names.
 type Names struct {
 	Dir
-	merged *merged // of a staged root
+	merged *mergedNames // of a staged root
 }
 
 // OpenNames opens a directory for reading its names.
@@ -26,7 +26,7 @@ func namesOf(d Dir, fd int, err error) (Names, error) {
 	}
 	n := Names{Dir: Dir{fd: fd, owned: true, across: d.across, local: d.local}}
 	if d.union != nil {
-		n.merged, n.union = &merged{}, &union{st: d.union.st, rel: d.union.rel, up: -1, low: -1}
+		n.merged, n.union = &mergedNames{}, &union{st: d.union.st, rel: d.union.rel, up: -1, low: -1}
 		if d.union.up == d.fd {
 			n.union.up = fd
 		} else {
@@ -44,7 +44,7 @@ func openToRead(dirfd int) (int, error) {
 		return err
 	})
 	if err == unix.EACCES { //nolint:errorlint // bare errno
-		// "." takes the permission to search the directory, too, which reading it does not.
+		// Resolving "." needs the permission to search the directory; reading the names does not.
 		return Reopen(dirfd, unix.O_RDONLY|unix.O_DIRECTORY)
 	}
 	return fd, err
@@ -246,7 +246,7 @@ func EachName(d Dir, f func(e *Entry) bool) error {
 func Dup(d Dir) (Dir, error) {
 	fd, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
-		err = hold(fd)
+		err = keepOrClose(fd)
 	}
 	if err != nil {
 		return Dir{}, err

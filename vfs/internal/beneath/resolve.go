@@ -69,14 +69,11 @@ func (d *Dir) Spell(rel string) {
 
 // Root is the directory of the lease's root. Other file systems are entered from it if the
 // grant allows that, and never from a Dir that was made without a lease.
-func Root(l *guard.Lease) Dir { return in(l, l.Source().FD()) }
-
-// in returns a directory of the lease's root that the caller keeps open.
-func in(l *guard.Lease, fd int) Dir {
+func Root(l *guard.Lease) Dir {
 	if st := stageOf(l); st != nil {
 		return Dir{fd: st.up, local: true, union: st.top}
 	}
-	return Dir{fd: fd, across: l.OtherFileSystems(), local: !l.Source().Remote()}
+	return Dir{fd: l.Source().FD(), across: l.OtherFileSystems(), local: !l.Source().Remote()}
 }
 
 // resolve are the flags to open one name of the directory with.
@@ -87,8 +84,8 @@ func (d Dir) resolve() uint64 {
 	return stayBeneath | unix.RESOLVE_NO_XDEV
 }
 
-// Close closes the descriptor, unless it is the root's own. A deferred Close closes the one that d
-// has then: Change may have put a copy's into its place.
+// Close closes the descriptor, unless it is the root's own. A deferred Close closes the descriptor
+// that d has at that time: Change may have replaced it by the descriptor of a copy.
 func (d *Dir) Close() {
 	if d.union != nil {
 		d.union.close()
@@ -120,9 +117,10 @@ func Keep(d Dir) (Handle, error) {
 	return d.keep(own)
 }
 
-// keep is Keep for a Dir that owns its descriptor. own is the file's own identity.
+// keep is Keep for a Dir that owns its descriptor. own is the identity that the file has on its file
+// system.
 func (d Dir) keep(own rules.Identity) (Handle, error) {
-	if err := hold(d.fd); err != nil {
+	if err := keepOrClose(d.fd); err != nil {
 		return Handle{}, err
 	}
 	if d.union != nil {
@@ -187,8 +185,8 @@ func Parent(l *guard.Lease, p guard.Path, a rules.Access) (Dir, string, error) {
 	return d, base, nil
 }
 
-// Judge judges a name, for an access, in an open directory that was resolved by rel. If the
-// source may take the name for another spelling of one on disk, that one is judged, too.
+// Judge judges a name, for an access, in an open directory that was resolved by rel. If the name
+// may be another spelling of a name on the disk, the name on the disk is judged, too.
 func Judge(l *guard.Lease, d Dir, rel, name string, a rules.Access) error {
 	if !l.Judge().Patterned() {
 		return nil
@@ -196,7 +194,7 @@ func Judge(l *guard.Lease, d Dir, rel, name string, a rules.Access) error {
 	if err := l.Judge().As(a, d.Rel(rel), name, pattern.Unknown); err != nil || !l.Judge().Spells(name) {
 		return err
 	}
-	real, err := spelledIn(d, name)
+	real, err := realSpellings(d, name)
 	for _, r := range real {
 		if err == nil {
 			err = l.Judge().As(a, d.Rel(rel), r, pattern.Unknown)
@@ -303,7 +301,7 @@ func walk(l *guard.Lease, rel string, last uint64) (Dir, error) {
 }
 
 // walkFrom resolves rel from d, which the caller keeps open, and opens the file there with the
-// flags last. Without a lease it makes as few system calls as PATH_MAX allows. With one it goes
+// flags last. Without a lease it makes as few system calls as PATH_MAX allows. With a lease it goes
 // name by name: the lease is shown the nested roots on the way, and directories are judged as
 // the source spells them.
 func walkFrom(l *guard.Lease, d Dir, rel string, last uint64) (Dir, error) {
@@ -391,7 +389,7 @@ func spelling(l *guard.Lease, d Dir, name string, enter bool) (string, error) {
 	if !l.Judge().Spells(name) {
 		return path, nil
 	}
-	real, err := spelledIn(d, name)
+	real, err := realSpellings(d, name)
 	for _, r := range real {
 		path = join(d.spelled, r)
 		if err == nil && enter {

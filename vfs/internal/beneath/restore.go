@@ -115,7 +115,7 @@ func (r *restoration) openDirs() error {
 	return nil
 }
 
-// remove removes the names that the state does not have, contents before their directory.
+// remove removes the names that the wanted state does not have, contents before their directory.
 func (r *restoration) remove() error {
 	for i := range slices.Backward(r.now.Nodes) {
 		n := &r.now.Nodes[i]
@@ -152,7 +152,7 @@ func (r *restoration) staysRaised(rel string) bool {
 	return err == nil
 }
 
-// record makes the store's records equal to those of the state.
+// record makes the store's records equal to those of the wanted state.
 func (r *restoration) record() error {
 	list := slices.Clone(r.want.Records)
 	for _, rel := range r.raised {
@@ -163,7 +163,7 @@ func (r *restoration) record() error {
 	return r.st.store.SetRecords(list)
 }
 
-// place makes the names that differ from the state, directories before their contents.
+// place makes the names that differ from the wanted state, directories before their contents.
 func (r *restoration) place() error {
 	for i := range r.want.Nodes {
 		n := &r.want.Nodes[i]
@@ -195,8 +195,8 @@ func (r *restoration) place() error {
 	return nil
 }
 
-// ensureDir makes a directory that the state lacks in the upper directory. It is needed for a
-// file that was applied since: the undo stages that file, and so its directory.
+// ensureDir makes a directory in the upper directory that the wanted state does not have there. It
+// is needed for a file that was applied since: the undo stages that file, and so its directory.
 func (r *restoration) ensureDir(rel string) error {
 	if r.st.isRaised(rel) {
 		return nil
@@ -211,7 +211,7 @@ func (r *restoration) ensureDir(rel string) error {
 	if r.want.showsSource(rel) {
 		if fd, err := r.st.openLowerDir(rel); err == nil {
 			_ = unix.Close(fd)
-			return nil // it gets the mode of the source's directory
+			return nil // it has the mode of the source's directory
 		}
 	}
 	dir, err := r.st.openUpperDir(parent)
@@ -320,7 +320,7 @@ func (r *restoration) placeCopy(rel string, number uint64) error {
 	err = st.withAccess(r.l, dir, func() error {
 		return change(r.l, func() error { return unix.Renameat2(st.tmp, c.name, dir, base, 0) })
 	})
-	c.made = err != nil
+	c.named = err != nil
 	return err
 }
 

@@ -12,16 +12,16 @@ import (
 
 // Old is a file of the source that an apply is about to replace or remove.
 type Old struct {
-	node draft.Node
-	had  bool
-	lost bool
+	node   draft.Node
+	exists bool
+	lost   bool // the file could not be kept
 }
 
 // KeepOld keeps a file of the source for an undo, if there is a checkpoint that could need it.
 // If the file cannot be kept, for example for want of room in the store, the apply goes on
 // nevertheless.
 func (s Stage) KeepOld(l *guard.Lease, d Dir, name string) Old {
-	old := Old{had: true}
+	old := Old{exists: true}
 	var err error
 	if old.node, err = s.st.keepOld(l, d, name); err != nil {
 		old.lost = true
@@ -43,12 +43,12 @@ func (st *staged) keepOld(l *guard.Lease, d Dir, name string) (draft.Node, error
 		return draft.Node{}, err
 	}
 	if info.IsDir() {
-		g := gathering{st: st}
+		g := gatherer{st: st}
 		node, err := g.dirNode("", fd)
 		return node, err
 	}
 	number, err := st.store.NewObject()
-	if err != nil || !st.store.Use(number) {
+	if err != nil || !st.store.PinObject(number) {
 		return draft.Node{}, err
 	}
 	c := &upCopy{st: st, l: l, name: st.tempName()}
@@ -73,7 +73,7 @@ func (st *staged) nameObject(l *guard.Lease, number uint64, c *upCopy) error {
 	st.frozen.add(inodeOf(made.ID()), &object{number: number})
 	objects := st.store.Objects()
 	err = change(l, func() error { return unix.Renameat2(st.tmp, c.name, objects, draft.ObjectName(number), 0) })
-	c.made = err != nil
+	c.named = err != nil
 	return err
 }
 
@@ -81,7 +81,7 @@ func (st *staged) nameObject(l *guard.Lease, number uint64, c *upCopy) error {
 // are the path, and made is the file that the apply has put there; zero: none. Later changes of
 // the owner there are not recorded: they make a conflict in the next apply.
 func (s Stage) NoteApplied(path string, old Old, made draft.Base, d Dir, name string) error {
-	a := draft.Applied{Path: path, Had: old.had, Old: old.node, Lost: old.lost, New: made}
+	a := draft.Applied{Path: path, Existed: old.exists, Old: old.node, Lost: old.lost, New: made}
 	if made.Kind == draft.Nothing {
 		return s.st.store.NoteApplied(a)
 	}
@@ -98,7 +98,8 @@ func (s Stage) NoteApplied(path string, old Old, made draft.Base, d Dir, name st
 }
 
 // indexHash returns the hash of the git index at a path, so that one which the owner's git
-// refreshes after the apply counts as unchanged. It is zero for any other file than at describes.
+// refreshes after the apply counts as unchanged. It is zero if the path is no git index, or has
+// another file than at describes.
 func indexHash(path string, dir int, name string, at draft.Base) (sum [32]byte) {
 	if !isGitIndex(path) {
 		return sum
@@ -144,7 +145,7 @@ func (st *staged) reverse(state draft.State, applied []draft.Applied) (out draft
 		rec.Path = path
 		switch {
 		case nodes[path] != nil: // the change of that time is now a change of the source's present file
-		case !seen || !old.Had:
+		case !seen || !old.Existed:
 			rec.Whiteout = true
 		case old.Lost:
 			continue

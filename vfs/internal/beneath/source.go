@@ -130,7 +130,7 @@ func (s *source) LiesIn(top rules.Identity) bool {
 	for range maxUp {
 		info, err := stat(at)
 		switch {
-		case err != nil || info.ID() == last: // the top of all
+		case err != nil || info.ID() == last: // "/" is its own parent
 			return false
 		case info.ID() == top:
 			return true
@@ -195,8 +195,8 @@ func readableFile(dirfd int, base string) error {
 // by which it was opened.
 const Deleted = " (deleted)"
 
-// PathOf returns the host path that the kernel shows for a descriptor: the path by which it
-// was opened, as that is now. No server may see it.
+// PathOf returns the host path that the kernel shows for a descriptor: the name by which it was
+// opened, at its present path. No server may see that path.
 func PathOf(fd int) (string, error) {
 	p, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 	if err != nil {

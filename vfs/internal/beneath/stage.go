@@ -37,7 +37,7 @@ type staged struct {
 	// swaps guards tracked. It is held while a name gets another file, until the descriptors
 	// are moved. It is locked after mu, or alone.
 	swaps   sync.Mutex
-	tracked map[rules.Identity][]*tracked // by the file's own identity
+	tracked map[rules.Identity][]*trackedFile // by the file's own identity
 	// inherits says that the store had changes of earlier sessions when it was opened.
 	inherits bool
 }
@@ -52,7 +52,7 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 		return nil, &guard.Error{Kind: names.Internal, Err: errors.New("the root is staged already")}
 	}
 	meta := draft.Meta{Root: g.Root, Path: src.Resolved(), ID: src.ID(), Subject: g.Subject, Session: o.Session}
-	if o.Session != "" { // a command of the owner's keeps the session's
+	if o.Session != "" { // a command of the owner does not replace the patterns of the session
 		meta.Patterns = &g.Policy.Patterns
 	}
 	var store *draft.Store
@@ -81,7 +81,7 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 
 // stage makes src the source of a staged root. On success the result owns src and the store.
 func stage(src *source, store *draft.Store) (*staged, error) {
-	st := &staged{source: src, store: store, up: store.Upper(), tmp: store.Tmp(), tracked: map[rules.Identity][]*tracked{}, accesses: map[rules.Identity]ctimes{}}
+	st := &staged{source: src, store: store, up: store.Upper(), tmp: store.Tmp(), tracked: map[rules.Identity][]*trackedFile{}, accesses: map[rules.Identity]ctimes{}}
 	st.top = &union{st: st, up: st.up, low: st.fd}
 	up, err := stat(st.up)
 	if err != nil {
@@ -98,8 +98,8 @@ func stage(src *source, store *draft.Store) (*staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	st.ids = identities{upperDev: up.Dev, lowerDev: low.Dev, shown: map[inode]shown{}, copies: map[uint64]uint64{}}
-	st.ids.copy(up.ID(), st.id)
+	st.ids = identities{upperDev: up.Dev, lowerDev: low.Dev, shown: map[inode]shownID{}, copies: map[uint64]uint64{}}
+	st.ids.recordCopy(up.ID(), st.id)
 	if err := st.loadFrozen(); err != nil {
 		return nil, err
 	}

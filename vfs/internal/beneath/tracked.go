@@ -14,17 +14,17 @@ import (
 // identity, and the open descriptor is moved to that file (dup3). A descriptor for writing is
 // moved to the upper directory only, never back to the source, which programs must not change.
 
-// tracked is a kept descriptor of a file of a staged root.
-type tracked struct {
+// trackedFile is a kept descriptor of a file of a staged root.
+type trackedFile struct {
 	st     *staged
 	fd     int
-	writes bool // it can be written through
+	writes bool // the descriptor is open for writing
 	// thawed is the frozen.generation in which the file was found not to be frozen.
 	thawed atomic.Uint64
 	// st.swaps guards the fields below. isLower is also read without it.
 	rel     string         // the path at which the file of the source was seen
 	id      rules.Identity // of the file itself, not the one that the stage shows
-	isLower atomic.Bool    // it is the source's
+	isLower atomic.Bool    // fd refers to the source's file
 	gone    atomic.Bool    // the file of the source has lost the name in the stage
 }
 
@@ -37,7 +37,7 @@ func isWritable(flags int) bool {
 // copied meanwhile the descriptor is moved at once. The error is ESTALE, and fd is closed, if
 // the path does not show the file any more.
 func (st *staged) track(fd int, own rules.Identity, rel string) (Handle, error) {
-	f := &tracked{st: st, fd: fd, rel: rel}
+	f := &trackedFile{st: st, fd: fd, rel: rel}
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
 	now, err := st.openUpper(rel)
@@ -66,7 +66,7 @@ func (st *staged) track(fd int, own rules.Identity, rel string) (Handle, error) 
 	return Handle{fd: fd, tracked: f}, nil
 }
 
-// anyTime is for trackUpper.
+// anyTime, as the argument lowered of trackUpper, accepts a file without a name.
 const anyTime = ^uint64(0)
 
 // trackUpper tracks a descriptor of a file of the upper directory. lowered is staged.lowered as it
@@ -86,13 +86,13 @@ func (st *staged) trackUpper(fd int, own rules.Identity, writes bool, lowered ui
 			return Handle{}, err
 		}
 	}
-	f := &tracked{st: st, fd: fd, writes: writes}
+	f := &trackedFile{st: st, fd: fd, writes: writes}
 	st.addLocked(f, own)
 	return Handle{fd: fd, tracked: f}, nil
 }
 
 // addLocked records which file the descriptor refers to. The caller holds st.swaps.
-func (st *staged) addLocked(f *tracked, id rules.Identity) {
+func (st *staged) addLocked(f *trackedFile, id rules.Identity) {
 	f.id = id
 	st.tracked[id] = append(st.tracked[id], f)
 }
@@ -142,8 +142,8 @@ func (st *staged) isWritten(id rules.Identity) bool {
 	return false
 }
 
-// openUpper opens the file that the upper directory has at a path. It makes no system call if
-// there can be none.
+// openUpper opens the file that the upper directory has at a path. It makes no system call if the
+// upper directory cannot have a file there.
 func (st *staged) openUpper(rel string) (int, error) {
 	if _, _, mayHave := st.store.Locate(rel); !mayHave {
 		return -1, unix.ENOENT
@@ -163,7 +163,7 @@ func (st *staged) setGone(id rules.Identity, rel string, isGone bool) {
 }
 
 // moveTo makes the descriptor refer to another file. to is a reference to that file.
-func (f *tracked) moveTo(to int) error {
+func (f *trackedFile) moveTo(to int) error {
 	flags, err := unix.FcntlInt(uintptr(f.fd), unix.F_GETFL, 0)
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (f *tracked) moveTo(to int) error {
 
 // untrack ends the tracking. It waits for a swap that is under way. Otherwise the swap could
 // hit another file that gets the descriptor's number after the close.
-func (f *tracked) untrack() {
+func (f *trackedFile) untrack() {
 	st := f.st
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
@@ -202,7 +202,7 @@ func (f *tracked) untrack() {
 
 // toUpper copies a file of the source up, so that the descriptor refers to the copy. A file that
 // has lost its name gets a copy without a name.
-func (f *tracked) toUpper(l *guard.Lease) error {
+func (f *trackedFile) toUpper(l *guard.Lease) error {
 	if !f.isLower.Load() {
 		return nil
 	}
@@ -229,7 +229,7 @@ func (f *tracked) toUpper(l *guard.Lease) error {
 	return f.copyNameless(l)
 }
 
-func (f *tracked) copyNameless(l *guard.Lease) error {
+func (f *trackedFile) copyNameless(l *guard.Lease) error {
 	st := f.st
 	info, err := stat(f.fd)
 	if err != nil {
@@ -260,7 +260,7 @@ func (f *tracked) copyNameless(l *guard.Lease) error {
 	if f.id != info.ID() {
 		return unix.ESTALE
 	}
-	st.ids.copy(up.ID(), f.id)
+	st.ids.recordCopy(up.ID(), f.id)
 	st.swapUp(f.id, up.ID(), fd)
 	return nil
 }

@@ -14,10 +14,10 @@ import (
 // errTrash refuses a trash that somebody else has made, or may look into.
 var errTrash = errors.New("the root's trash is not a directory of the owner's own, with mode 0700: rename what is called " + rules.TrashName + " there, or do without a trash")
 
-// Trash opens the directory in which a root keeps what was removed; root is the descriptor
-// of the root's directory (Lease.Trash). The error is ENOENT if there is none. A trash that is
+// OpenTrash opens the directory in which a root keeps removed files; root is the descriptor of
+// the root's directory (Lease.Trash). The error is ENOENT if there is none. A trash that is
 // a link, lies on another file system, belongs to another user or is open to others is refused.
-func Trash(root int) (Dir, Info, error) {
+func OpenTrash(root int) (Dir, Info, error) {
 	fd, err := open(root, rules.TrashName, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)
 	switch {
 	case err == unix.ENOENT || err == unix.EROFS || err == unix.EACCES || err == unix.ENOSPC || err == unix.EDQUOT:
@@ -38,29 +38,29 @@ func Trash(root int) (Dir, Info, error) {
 	return d, info, nil
 }
 
-// MakeTrash is Trash that makes the directory if there is none.
+// MakeTrash is OpenTrash, but makes the directory if there is none.
 func MakeTrash(l *guard.Lease, root int) (Dir, Info, error) {
-	d, info, err := Trash(root)
+	d, info, err := OpenTrash(root)
 	if err == unix.ENOENT {
 		err = change(l, func() error { return unix.Mkdirat(root, rules.TrashName, 0o700) })
 		if err == nil || err == unix.EEXIST {
-			d, info, err = Trash(root)
+			d, info, err = OpenTrash(root)
 		}
 	}
 	if err == nil {
-		untrack(l, d, info.ID())
+		hideFromVCS(l, d, info.ID())
 	}
 	return d, info, err
 }
 
-// untracked has the trashes for which untrack has run.
-var untracked sync.Map // of rules.Identity
+// vcsHidden has the trashes for which hideFromVCS has run.
+var vcsHidden sync.Map // of rules.Identity
 
-// untrack hides a trash from version control in the project around it. git and jj read its
+// hideFromVCS hides a trash from version control in the project around it. git and jj read its
 // .gitignore. hg skips a directory with a .hg, as another repository. If these cannot be made,
 // version control shows the trash, which works all the same.
-func untrack(l *guard.Lease, d Dir, id rules.Identity) {
-	if _, done := untracked.Load(id); done {
+func hideFromVCS(l *guard.Lease, d Dir, id rules.Identity) {
+	if _, done := vcsHidden.Load(id); done {
 		return
 	}
 	if w, _, err := CreateFile(l, d, ".gitignore", unix.O_WRONLY, 0o600, Owner{}); err == nil {
@@ -69,13 +69,13 @@ func untrack(l *guard.Lease, d Dir, id rules.Identity) {
 	}
 	err := change(l, func() error { return unix.Mkdirat(d.fd, ".hg", 0o700) })
 	if dead := (*guard.Error)(nil); !errors.As(err, &dead) {
-		untracked.Store(id, true)
+		vcsHidden.Store(id, true)
 	}
 }
 
 // CheckTrash implements guard.Source.
 func (s *source) CheckTrash() error {
-	d, _, err := Trash(s.fd)
+	d, _, err := OpenTrash(s.fd)
 	if err == nil {
 		d.Close()
 	}

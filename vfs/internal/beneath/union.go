@@ -150,7 +150,8 @@ func (u *union) lowDir() int {
 	return fd
 }
 
-// locate reports whether the upper directory may have a name, and whether a whiteout hides the source's file.
+// locate reports whether the upper directory may have a name, and whether a whiteout hides the
+// source's file.
 func (u *union) locate(name string) (mayHave, isHidden bool) {
 	_, isHidden, mayHave = u.st.store.Locate(join(u.rel, name))
 	return mayHave, isHidden
@@ -235,7 +236,7 @@ func (u *union) statIn(d Dir, name string) (info Info, err error) {
 		var fd int
 		if fd, _, err = u.st.open(join(u.rel, name), unix.O_PATH|unix.O_NOFOLLOW); err == nil {
 			info, err = stat(fd)
-			_ = unix.Close(fd) // made just now
+			_ = unix.Close(fd)
 		}
 	default:
 		info, err = StatIn(d, name)

@@ -64,7 +64,7 @@ func (u *union) toUpper(l *guard.Lease) error {
 }
 
 // willMake tells the store that a name is about to be made. It returns EEXIST if the source shows
-// the name. The upper directory's own names are the kernel's to refuse.
+// the name. The kernel refuses names that the upper directory has.
 func (u *union) willMake(name string) error {
 	if u == nil {
 		return nil
@@ -150,7 +150,7 @@ func (u *union) remove(l *guard.Lease, name string, flags int) error {
 	}
 	if !up.exists {
 		u.st.setGone(low.info.ID(), join(u.rel, name), true)
-		// The removal of a name does that, too. Git uses this time to find untracked names.
+		// A removal sets the directory's time, too. Git uses this time to find untracked names.
 		return Utimes(l, changeable(u.up), Omit, Now)
 	}
 	if err := change(l, func() error { return unix.Unlinkat(u.up, name, flags) }); err != nil {
@@ -167,8 +167,8 @@ func cmpErr(err, other error) error {
 	return other
 }
 
-// mayRemove checks the permissions as the kernel does before it removes a name. The kernel
-// itself does not: in the upper directory there is no such name.
+// mayRemove checks the permissions as the kernel does before it removes a name. The kernel itself
+// does not check them here, because the upper directory has no such name.
 func (u *union) mayRemove(low *Info) error {
 	dir, err := stat(u.up)
 	if err != nil {

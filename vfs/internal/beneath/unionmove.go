@@ -25,7 +25,7 @@ type unionMove struct {
 	oldName, newName string
 	flags            uint
 	old, new         [2]side        // of the upper directory and the source
-	hide             []draft.Record // the names of the source in directories that are moved
+	whiteouts        []draft.Record // for the names of the source in directories that are moved
 }
 
 // oldRel and newRel are the two paths below the root.
@@ -56,7 +56,7 @@ func (m *unionMove) run() error {
 // try moves the name. If a file must be copied up first, try returns the file's path and moves
 // nothing.
 func (m *unionMove) try() (missing string, err error) {
-	m.hide = nil
+	m.whiteouts = nil
 	m.st.mu.Lock()
 	defer m.st.mu.Unlock()
 	if err = m.from.toUpper(m.l); err == nil {
@@ -74,37 +74,37 @@ func (m *unionMove) try() (missing string, err error) {
 	if done, err := m.check(); done || err != nil {
 		return "", err
 	}
-	if isUp, err := m.isUp(&m.old, m.oldRel()); err != nil {
+	if isCopied, err := m.isCopied(&m.old, m.oldRel()); err != nil {
 		return "", err
-	} else if !isUp {
+	} else if !isCopied {
 		return m.oldRel(), nil
 	}
 	if m.flags&unix.RENAME_EXCHANGE != 0 {
-		if isUp, err := m.isUp(&m.new, m.newRel()); err != nil {
+		if isCopied, err := m.isCopied(&m.new, m.newRel()); err != nil {
 			return "", err
-		} else if !isUp {
+		} else if !isCopied {
 			return m.newRel(), nil
 		}
 	}
 	if replaced := &m.new[1]; m.old[0].info.IsDir() && !m.new[0].exists && replaced.exists {
-		if err := m.st.raise(m.l, m.newRel()); err != nil { // an empty one
+		if err := m.st.raise(m.l, m.newRel()); err != nil { // an empty directory
 			return "", err
 		}
 	}
 	return "", m.move()
 }
 
-// isUp reports whether the upper directory has everything that is to be moved.
-func (m *unionMove) isUp(what *[2]side, rel string) (bool, error) {
-	low := &what[1]
-	if !low.exists || !low.info.IsDir() || what[0].exists && !what[0].info.IsDir() {
-		return what[0].exists, nil
+// isCopied reports whether the upper directory has everything that is to be moved from rel.
+func (m *unionMove) isCopied(sides *[2]side, rel string) (bool, error) {
+	low := &sides[1]
+	if !low.exists || !low.info.IsDir() || sides[0].exists && !sides[0].info.IsDir() {
+		return sides[0].exists, nil
 	}
-	t := lowerTree{names: maxMovedNames, bytes: maxMovedBytes, complete: what[0].exists}
+	t := lowerTree{names: maxMovedNames, bytes: maxMovedBytes, complete: sides[0].exists}
 	sub := &union{st: m.st, rel: rel, up: -1, low: -1}
 	defer sub.close()
 	err := t.walk(sub)
-	m.hide = append(m.hide, t.found...)
+	m.whiteouts = append(m.whiteouts, t.found...)
 	return t.complete, err
 }
 
@@ -221,7 +221,7 @@ func (m *unionMove) check() (done bool, err error) {
 // name: before the rename, that would hide the file there.
 func (m *unionMove) move() error {
 	exchange := m.flags&unix.RENAME_EXCHANGE != 0
-	list := m.hide
+	list := m.whiteouts
 	if m.new[1].exists {
 		list = append(list, m.to.record(m.newName, &m.new[1], false))
 	}

@@ -86,54 +86,54 @@ func namesIn(dirfd int, quiet bool, f func(e *Entry)) error {
 	return nil
 }
 
-// merged is the position in the names of a directory of a staged root.
-type merged struct {
+// mergedNames is the position in the names of a directory of a staged root.
+type mergedNames struct {
 	list []Entry // sorted by offset; nil: not read yet
 	pos  uint64  // the offset of the last name that was read
-	// byKernel allows the kernel's offsets if only one side has the directory. isOne is then set
-	// by the first reading, and one is the directory of that side.
-	byKernel, isOne bool
-	one             Names
-	own             uint64 // the inode number that the directory itself shows, if isOne
-	quiet           bool   // see names
+	// byKernel allows the kernel's offsets if only one side has the directory. The first reading
+	// then sets isOneSided, and onlySide is the directory of that side.
+	byKernel, isOneSided bool
+	onlySide             Names
+	own                  uint64 // the inode number that the directory itself shows, if isOneSided
+	quiet                bool   // see names
 }
 
 // close closes the descriptors of the reading.
-func (m *merged) close() {
+func (m *mergedNames) close() {
 	if m != nil {
-		m.one.Close()
-		m.one, m.isOne = Names{}, false
+		m.onlySide.Close()
+		m.onlySide, m.isOneSided = Names{}, false
 	}
 }
 
-// openOne opens the directory if only one side has it.
-func (m *merged) openOne(u *union) (err error) {
+// openOnlySide opens the directory if only one side has it.
+func (m *mergedNames) openOnlySide(u *union) (err error) {
 	up, low := u.upDir(), u.lowDir()
 	if up >= 0 && low >= 0 || !m.byKernel {
 		return nil
 	}
-	m.one = Names{Dir: Dir{fd: max(up, low)}}
-	if m.one.fd < 0 || slices.Contains(u.extra, m.one.fd) { // fd is not the one that OpenNames has opened
+	m.onlySide = Names{Dir: Dir{fd: max(up, low)}}
+	if m.onlySide.fd < 0 || slices.Contains(u.extra, m.onlySide.fd) { // fd is not the one that OpenNames has opened
 		openNames := openToRead
 		if m.quiet {
 			openNames = openToReadQuietly
 		}
-		if m.one.fd, err = openNames(m.one.fd); err != nil {
+		if m.onlySide.fd, err = openNames(m.onlySide.fd); err != nil {
 			return err
 		}
-		m.one.owned = true
+		m.onlySide.owned = true
 	}
-	m.isOne = true
+	m.isOneSided = true
 	if own, err := u.own(); err == nil {
 		m.own = own.Ino
 	}
-	return m.one.SeekTo(int64(m.pos))
+	return m.onlySide.SeekTo(int64(m.pos))
 }
 
-// readOne is read for a directory that only one side has.
-func (m *merged) readOne(u *union, buf []byte, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
+// readOnlySide is read for a directory that only one side has.
+func (m *mergedNames) readOnlySide(u *union, buf []byte, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
 	isUpper := u.upDir() >= 0
-	return m.one.Read(buf, false, func(e *Entry) bool {
+	return m.onlySide.Read(buf, false, func(e *Entry) bool {
 		switch {
 		case e.Name == "." || e.Name == "..":
 			if m.own != 0 {
@@ -149,7 +149,7 @@ func (m *merged) readOne(u *union, buf []byte, keep func(e *Entry) bool) (list [
 }
 
 // fill reads the names.
-func (m *merged) fill(u *union) error {
+func (m *mergedNames) fill(u *union) error {
 	list, err := u.names(m.quiet)
 	if err != nil {
 		return err
@@ -194,14 +194,14 @@ func (u *union) own() (Info, error) {
 }
 
 // read implements Names.Read.
-func (m *merged) read(u *union, buf []byte, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
-	if m.list == nil && !m.isOne {
-		if err := m.openOne(u); err != nil {
+func (m *mergedNames) read(u *union, buf []byte, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
+	if m.list == nil && !m.isOneSided {
+		if err := m.openOnlySide(u); err != nil {
 			return nil, false, err
 		}
 	}
-	if m.isOne {
-		return m.readOne(u, buf, keep)
+	if m.isOneSided {
+		return m.readOnlySide(u, buf, keep)
 	}
 	if m.list == nil {
 		if err := m.fill(u); err != nil {
@@ -226,13 +226,13 @@ func (m *merged) read(u *union, buf []byte, keep func(e *Entry) bool) (list []En
 	return list, len(some) > 0, nil
 }
 
-func (m *merged) seek(off int64) error {
+func (m *mergedNames) seek(off int64) error {
 	m.pos = uint64(off)
 	if off == 0 {
 		m.list = nil
 		m.close() // read again, from both sides
-	} else if m.isOne {
-		return m.one.SeekTo(off)
+	} else if m.isOneSided {
+		return m.onlySide.SeekTo(off)
 	}
 	return nil
 }

@@ -13,19 +13,19 @@ import (
 
 // Applied describes the change of a path of the source by an apply.
 type Applied struct {
-	Path string
-	Had  bool // the source had a file there
-	Old  Node // the source's old file; its Path is not set
-	Lost bool // the old file was not kept
-	New  Base // the source's new file; zero: none
+	Path    string
+	Existed bool // the source had a file there
+	Old     Node // the source's old file; its Path is not set
+	Lost    bool // the old file was not kept
+	New     Base // the source's new file; zero: none
 }
 
 type appliedLine struct {
-	Path []byte    `json:"p"`
-	Had  bool      `json:"had,omitempty"`
-	Old  Node      `json:"old"`
-	Lost bool      `json:"lost,omitempty"`
-	New  *baseLine `json:"new,omitempty"`
+	Path    []byte    `json:"p"`
+	Existed bool      `json:"had,omitempty"`
+	Old     Node      `json:"old"`
+	Lost    bool      `json:"lost,omitempty"`
+	New     *baseLine `json:"new,omitempty"`
 }
 
 const appliedSuffix = ".applied"
@@ -38,9 +38,9 @@ func (s *Store) latest() int {
 	return 0
 }
 
-// Use keeps an object for as long as the latest checkpoint exists. It reports false if there is
-// no checkpoint.
-func (s *Store) Use(object uint64) bool {
+// PinObject keeps an object for as long as the latest checkpoint exists. It reports false if there
+// is no checkpoint.
+func (s *Store) PinObject(object uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	latest := s.latest()
@@ -55,7 +55,7 @@ func (s *Store) Use(object uint64) bool {
 // NoteApplied records a change by an apply with the latest checkpoint. Without a checkpoint it
 // does nothing.
 func (s *Store) NoteApplied(a Applied) error {
-	b, err := seal(&appliedLine{[]byte(a.Path), a.Had, a.Old, a.Lost, baseLineOf(a.New)})
+	b, err := seal(&appliedLine{[]byte(a.Path), a.Existed, a.Old, a.Lost, baseLineOf(a.New)})
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (s *Store) appliedOf(number int) (out []Applied, err error) {
 			continue
 		}
 		if base, baseErr := l.New.base(); baseErr == nil {
-			out = append(out, Applied{string(l.Path), l.Had, l.Old, l.Lost, base})
+			out = append(out, Applied{string(l.Path), l.Existed, l.Old, l.Lost, base})
 		}
 	}
 	return out, err

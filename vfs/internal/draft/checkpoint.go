@@ -27,8 +27,8 @@ const (
 	// MaxCheckpoints is the most checkpoints that a store has. The oldest is removed first, and
 	// one that the owner has not asked for before one that the owner has.
 	MaxCheckpoints = 50
-	// keptEmpty is how long a store without changes is kept for its checkpoints.
-	keptEmpty = 7 * 24 * time.Hour
+	// keepEmptyFor is how long a store without changes is kept for its checkpoints.
+	keepEmptyFor = 7 * 24 * time.Hour
 )
 
 // CauseAsked is the Cause of a checkpoint that the owner asked for. CauseStart is the Cause of
@@ -170,8 +170,9 @@ func (s *Store) eachObject(f func(object uint64, st *unix.Stat_t)) error {
 	return err
 }
 
-// Keep makes a checkpoint of a state, and sets its number. The objects of the state must exist.
-func (s *Store) Keep(c Checkpoint, state *State) (Checkpoint, error) {
+// AddCheckpoint makes a checkpoint of a state, and sets its number. The objects of the state must
+// exist.
+func (s *Store) AddCheckpoint(c Checkpoint, state *State) (Checkpoint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.points.objects < 0 {
@@ -315,7 +316,8 @@ func listCheckpoints(dir string) (out []Checkpoint) {
 	return moveNames(out)
 }
 
-// moveNames leaves each name to the latest checkpoint that was given it, so that a name means one.
+// moveNames removes a name from all checkpoints but the latest that was given it, so that the name
+// refers to one checkpoint.
 func moveNames(list []Checkpoint) []Checkpoint {
 	taken := map[string]bool{}
 	for i := range slices.Backward(list) {
@@ -399,7 +401,7 @@ func (s *Store) keepsCheckpoints() bool {
 		_, err := os.Stat(s.checkpointPath(c.Number) + appliedSuffix)
 		return c.Changed > 0 || c.Cause == CauseAsked || err == nil
 	})
-	return worth && time.Since(list[len(list)-1].Time) < keptEmpty
+	return worth && time.Since(list[len(list)-1].Time) < keepEmptyFor
 }
 
 // SetRecords replaces the records by those of list, in one write.
@@ -455,10 +457,10 @@ func (s *Store) Undoing() (number int, ok bool) {
 // IsTouched reports whether the store may have changed since SetUntouched.
 func (s *Store) IsTouched() bool { return !s.untouched.Load() }
 
-// SetUntouched: see IsTouched.
+// SetUntouched makes IsTouched report false until the next change.
 func (s *Store) SetUntouched() { s.untouched.Store(true) }
 
-// seal returns a value as a line with a check.
+// seal returns a value as a line with a checksum.
 func seal(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -20,7 +20,7 @@ func (s *Store) keepFile(t *testing.T, path, text string, at time.Time) Checkpoi
 	number, err := s.NewObject()
 	testkit.Must(t, err)
 	testkit.Must(t, os.WriteFile(filepath.Join(s.dir, objectsName, ObjectName(number)), []byte(text), 0o600))
-	c, err := s.Keep(Checkpoint{Cause: CauseAsked, Time: at}, &State{
+	c, err := s.AddCheckpoint(Checkpoint{Cause: CauseAsked, Time: at}, &State{
 		Nodes:   []Node{{Mode: 0o40755, Attrs: map[string][]byte{"user.a": {0xff}}}, {Path: []byte(path), Object: number}},
 		Records: []Record{{Path: path, Whiteout: true, Base: base(7)}},
 	})
@@ -74,7 +74,7 @@ func TestCheckpointsOutliveTheirProcess(t *testing.T) {
 }
 
 // After a power loss, the checkpoints exist that were on the disk together with their contents.
-// One to which an undo was going back stays, because the undo is finished from it.
+// A checkpoint to which an undo was going back stays, because the undo is finished from it.
 func TestPowerLossDropsYoungCheckpoints(t *testing.T) {
 	for _, undoing := range []int{0, 3} {
 		stages := t.TempDir()
@@ -103,7 +103,7 @@ func TestPowerLossDropsYoungCheckpoints(t *testing.T) {
 
 // A store without a change stays for a time because of its checkpoints.
 func TestEmptyStoreIsKeptForCheckpoints(t *testing.T) {
-	for age, isKept := range map[time.Duration]bool{0: true, keptEmpty - time.Hour: true, keptEmpty + time.Hour: false} {
+	for age, isKept := range map[time.Duration]bool{0: true, keepEmptyFor - time.Hour: true, keepEmptyFor + time.Hour: false} {
 		stages := t.TempDir()
 		s := openFor(t, stages)
 		s.keepFile(t, "a", "one", time.Now().Add(-age))
@@ -124,10 +124,10 @@ func TestAppliedIsNoted(t *testing.T) {
 		s.keepFile(t, "a", "x", time.Now())
 		object, err := s.NewObject()
 		testkit.Must(t, err, os.WriteFile(filepath.Join(s.dir, objectsName, ObjectName(object)), nil, 0o600))
-		if !s.Use(object) {
+		if !s.PinObject(object) {
 			t.Error("the object is not kept")
 		}
-		testkit.Must(t, s.NoteApplied(Applied{Path: strconv.Itoa(n), Had: true, Old: Node{Object: object}, New: base(9)}))
+		testkit.Must(t, s.NoteApplied(Applied{Path: strconv.Itoa(n), Existed: true, Old: Node{Object: object}, New: base(9)}))
 	}
 	testkit.Must(t, s.Forget(2))
 	for since, want := range map[int][]string{1: {"0", "1", "2"}, 3: {"2"}} {
@@ -135,7 +135,7 @@ func TestAppliedIsNoted(t *testing.T) {
 		list, err := s.AppliedSince(since)
 		for _, a := range list {
 			got = append(got, a.Path)
-			if a.New != base(9) || !a.Had || a.Old.Object == 0 {
+			if a.New != base(9) || !a.Existed || a.Old.Object == 0 {
 				t.Errorf("noted: %+v", a)
 			}
 		}

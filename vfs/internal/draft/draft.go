@@ -71,9 +71,9 @@ type Record struct {
 	Base     Base
 }
 
-// Placing is a step of the owner's apply that is about to begin: a new file is exchanged with a
-// file of the source, or a file of the source is removed.
-type Placing struct {
+// Step is a step of the owner's apply that is about to begin: a new file is exchanged with a file of
+// the source, or a file of the source is removed.
+type Step struct {
 	Path string // relative to the source
 	Temp string // a temporary name in the same directory: first of the new file, then of the old one
 	Old  Base   // the file at Path before the step
@@ -92,16 +92,16 @@ type Store struct {
 	upper     int
 	tmp       int
 
-	mu       sync.RWMutex
-	records  map[string]Record
-	hidden   map[string]bool // paths of whiteouts
-	names    upperDir        // what the upper has
-	files    int             // in names
-	moving   bool            // names may be out of date: see MoveUpper
-	placings map[string]Placing
-	unsure   map[string]bool // paths of records
-	lost     map[uint64]bool // inodes of upper files
-	damaged  string
+	mu      sync.RWMutex
+	records map[string]Record
+	hidden  map[string]bool // paths of whiteouts
+	names   upperDir        // what the upper has
+	files   int             // in names
+	moving  bool            // names may be out of date: see MoveUpper
+	steps   map[string]Step // that have not ended, by path
+	unsure  map[string]bool // paths of records
+	lost    map[uint64]bool // inodes of upper files
+	damaged string
 
 	points checkpoints
 	onHide func(path string, isHidden bool) // see OnHide
@@ -191,11 +191,11 @@ func (s *Store) Unsure(path string, ino uint64) bool {
 	return s.unsure[path] || ino != 0 && s.lost[ino]
 }
 
-// Placings returns the steps that Place recorded and Placed did not end, sorted by path.
-func (s *Store) Placings() []Placing {
+// OpenSteps returns the steps that BeginSteps recorded and EndStep did not end, sorted by path.
+func (s *Store) OpenSteps() []Step {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(s.placings), func(a, b Placing) int { return strings.Compare(a.Path, b.Path) })
+	return slices.SortedFunc(maps.Values(s.steps), func(a, b Step) int { return strings.Compare(a.Path, b.Path) })
 }
 
 // Note appends records to the log, in one write. The first record of a path sets its base;
@@ -239,26 +239,26 @@ func (s *Store) Clear(paths ...string) error {
 	return s.append(lines)
 }
 
-// Place records steps that are about to begin, in one write.
-func (s *Store) Place(list ...Placing) error {
+// BeginSteps records steps that are about to begin, in one write.
+func (s *Store) BeginSteps(list ...Step) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lines := make([]line, len(list))
 	for i, p := range list {
-		lines[i] = placingLine(p)
+		lines[i] = stepLine(p)
 	}
 	return s.append(lines)
 }
 
-// Placed records that a step of Place is done, or was taken back.
-func (s *Store) Placed(path string) error {
+// EndStep records that a step of BeginSteps is done, or was taken back.
+func (s *Store) EndStep(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.append([]line{{Placed: pathOf(path)}})
 }
 
-// OnHide has f called when a whiteout begins or ends to hide what the source has at a path where
-// the upper has no directory. f is called with the store locked, and must not use it.
+// OnHide makes the store call f when a whiteout begins or ends to hide the source's file at a path
+// where the upper has no directory. f is called with the store locked, and must not use it.
 func (s *Store) OnHide(f func(path string, isHidden bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,21 +288,20 @@ func (s *Store) Sync() error { return s.log.sync() }
 const commitMargin = 20 * time.Millisecond
 
 // Commit writes the upper directory and the log to the disk. Everything written before it then
-// survives a crash of the machine. quiet, unless nil, is the lock that the caller holds from
-// the Note of a change of names until the change is made. So no record survives whose change is
-// lost.
-func (s *Store) Commit(quiet sync.Locker) error {
+// survives a crash of the machine. changing, unless nil, is a lock that is held from the Note of a
+// change of names until the change is made. So no record survives whose change is lost.
+func (s *Store) Commit(changing sync.Locker) error {
 	if !s.log.stale.Swap(false) {
 		return nil
 	}
-	if quiet != nil {
-		quiet.Lock()
+	if changing != nil {
+		changing.Lock()
 	}
 	s.mu.RLock()
 	l := line{Commit: time.Now().Add(-commitMargin).UnixNano(), Boot: s.boot, Upto: s.log.end}
 	s.mu.RUnlock()
-	if quiet != nil {
-		quiet.Unlock()
+	if changing != nil {
+		changing.Unlock()
 	}
 	err := s.commit(l)
 	if err != nil {

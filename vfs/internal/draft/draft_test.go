@@ -275,7 +275,7 @@ func TestEmptyIsRemoved(t *testing.T) {
 		"a whiteout":                   func(s *Store) { testkit.Must(t, s.Note(Record{Path: "f", Whiteout: true})) },
 		"a new directory":              func(s *Store) { testkit.Must(t, os.Mkdir(filepath.Join(s.dir, upperName, "n"), 0o700)) },
 		"a directory of another mode":  func(s *Store) { s.raise(t, "d", 0o711) },
-		"a file that is being applied": func(s *Store) { testkit.Must(t, s.Place(Placing{Path: "f", Temp: "t"})) },
+		"a file that is being applied": func(s *Store) { testkit.Must(t, s.BeginSteps(Step{Path: "f", Temp: "t"})) },
 	} {
 		s := openFor(t, stages)
 		change(s)
@@ -332,7 +332,7 @@ func TestLimit(t *testing.T) {
 	s.Limit(1 << 20)
 	full := func(what string) {
 		t.Helper()
-		if err := s.Wrote(1); !errors.Is(err, unix.ENOSPC) {
+		if err := s.WillWrite(1); !errors.Is(err, unix.ENOSPC) {
 			t.Errorf("one byte more %s: %v; want ENOSPC", what, err)
 		}
 		if room := s.Room(); room != 0 {
@@ -340,7 +340,7 @@ func TestLimit(t *testing.T) {
 		}
 	}
 	s.AddUpper("f", false)
-	testkit.Must(t, s.Wrote(1<<20))
+	testkit.Must(t, s.WillWrite(1<<20))
 	s.writeUpper(t, "f", strings.Repeat("x", 1<<20))
 	full("in a full store")
 	measured := s.size.measured
@@ -353,20 +353,20 @@ func TestLimit(t *testing.T) {
 	if room := s.Room(); room != 1<<20 {
 		t.Errorf("room for %d bytes after a removal", room)
 	}
-	testkit.Must(t, s.Wrote(1<<20))
+	testkit.Must(t, s.WillWrite(1<<20))
 	s.writeUpper(t, "f", strings.Repeat("x", 1<<20-8192))
-	for range 4 { // over what is there
-		testkit.Must(t, s.Wrote(8192))
+	for range 4 { // over the present contents
+		testkit.Must(t, s.WillWrite(8192))
 	}
 }
 
 // A change is counted at once, also right after the store was measured.
-func TestSizeIsThatOfNow(t *testing.T) {
+func TestSizeIsUpToDate(t *testing.T) {
 	s := openFor(t, t.TempDir())
 	if changed, _ := s.Size(); changed != 0 {
 		t.Fatalf("an empty store has %d changes", changed)
 	}
-	testkit.Must(t, s.Wrote(1))
+	testkit.Must(t, s.WillWrite(1))
 	s.writeUpper(t, "new", "x")
 	if changed, bytes := s.Size(); changed != 1 || bytes == 0 {
 		t.Errorf("%d changes, %d bytes after a file was made; want 1 change", changed, bytes)
@@ -377,7 +377,7 @@ func TestSizeIsThatOfNow(t *testing.T) {
 	}
 }
 
-// A log is rewritten when most of its lines no longer count, and then says the same.
+// A log is rewritten when most of its lines are obsolete, and then has the same meaning.
 func TestCompaction(t *testing.T) {
 	stages := t.TempDir()
 	s := openFor(t, stages)
@@ -385,8 +385,8 @@ func TestCompaction(t *testing.T) {
 	for range compactFrom {
 		testkit.Must(t, s.Note(Record{Path: "x"}), s.Clear("x"))
 	}
-	testkit.Must(t, s.Place(Placing{Path: "p", Temp: "t", Old: base(3), New: base(4)}))
-	want, placings := maps.Clone(s.records), s.Placings()
+	testkit.Must(t, s.BeginSteps(Step{Path: "p", Temp: "t", Old: base(3), New: base(4)}))
+	want, steps := maps.Clone(s.records), s.OpenSteps()
 	s.kill()
 	s = openFor(t, stages)
 	s.kill()
@@ -395,7 +395,7 @@ func TestCompaction(t *testing.T) {
 		t.Errorf("the log has %d lines, %v; want few", n, err)
 	}
 	s = openFor(t, stages)
-	if !maps.Equal(s.records, want) || !slices.Equal(s.Placings(), placings) {
-		t.Errorf("records %+v and %+v, want %+v and %+v", s.records, s.Placings(), want, placings)
+	if !maps.Equal(s.records, want) || !slices.Equal(s.OpenSteps(), steps) {
+		t.Errorf("records %+v and %+v, want %+v and %+v", s.records, s.OpenSteps(), want, steps)
 	}
 }

@@ -72,7 +72,7 @@ func recordLine(r Record) line {
 	return line{Path: pathOf(r.Path), Whiteout: r.Whiteout, Base: baseLineOf(r.Base)}
 }
 
-func placingLine(p Placing) line {
+func stepLine(p Step) line {
 	return line{Placing: pathOf(p.Path), Temp: []byte(p.Temp), Old: baseLineOf(p.Old), New: baseLineOf(p.New), Making: p.Making}
 }
 
@@ -214,16 +214,16 @@ func (s *Store) applyLine(l *line) error {
 		delete(s.unsure, p)
 		s.setHidden(p, false)
 	case l.Placing != nil:
-		p := Placing{Path: string(*l.Placing), Temp: string(l.Temp), Making: l.Making}
+		p := Step{Path: string(*l.Placing), Temp: string(l.Temp), Making: l.Making}
 		if p.Old, err = l.Old.base(); err != nil {
 			return err
 		}
 		if p.New, err = l.New.base(); err != nil {
 			return err
 		}
-		s.placings[p.Path] = p
+		s.steps[p.Path] = p
 	case l.Placed != nil:
-		delete(s.placings, string(*l.Placed))
+		delete(s.steps, string(*l.Placed))
 	case l.Undo != nil:
 		s.points.undoing = l.Undo
 	case l.Undone:
@@ -249,8 +249,8 @@ func (s *Store) mergeRecord(r Record) {
 	}
 }
 
-// replayed holds the facts about a log that replay found.
-type replayed struct {
+// logState has the facts about a log that replay found.
+type logState struct {
 	end      int64  // of the last whole line
 	lines    int    // number of lines that were read
 	boot     string // of the last header or commit
@@ -262,8 +262,8 @@ type replayed struct {
 // replay applies the lines of a log to s, up to the first damaged one. A last line without a
 // newline is not applied: the process was killed while it wrote the line, before it made the
 // change.
-func (s *Store) replay(r io.Reader) (replayed, error) {
-	var got replayed
+func (s *Store) replay(r io.Reader) (logState, error) {
+	var got logState
 	all, err := io.ReadAll(r)
 	if err != nil {
 		return got, err
@@ -300,7 +300,7 @@ type youngRecord struct {
 	at   int64 // its offset
 }
 
-func (got *replayed) note(l *line) {
+func (got *logState) note(l *line) {
 	got.lines++
 	switch {
 	case l.Commit != 0:

@@ -20,7 +20,7 @@ func TestLogCutAnywhere(t *testing.T) {
 	stages := t.TempDir()
 	s := openFor(t, stages)
 	testkit.Must(t, s.Note(Record{Path: "a", Base: base(1)}), s.Note(Record{Path: "b", Base: base(2), Whiteout: true}),
-		s.Note(Record{Path: "a", Whiteout: true}), s.Place(Placing{Path: "p", Temp: "t"}), s.Placed("p"), s.Clear("b"), s.Commit(nil))
+		s.Note(Record{Path: "a", Whiteout: true}), s.BeginSteps(Step{Path: "p", Temp: "t"}), s.EndStep("p"), s.Clear("b"), s.Commit(nil))
 	path := filepath.Join(s.dir, logName)
 	s.kill()
 	all, err := os.ReadFile(path)
@@ -37,8 +37,8 @@ func TestLogCutAnywhere(t *testing.T) {
 				testkit.Must(t, want.applyLine(&d))
 			}
 		}
-		if !maps.Equal(s.records, want.records) || !maps.Equal(s.placings, want.placings) || s.Damaged() != "" || len(s.unsure) > 0 {
-			t.Errorf("cut at %d: %+v, %+v, damaged %q, unsure %v; want %+v", cut, s.records, s.placings, s.Damaged(), s.unsure, want.records)
+		if !maps.Equal(s.records, want.records) || !maps.Equal(s.steps, want.steps) || s.Damaged() != "" || len(s.unsure) > 0 {
+			t.Errorf("cut at %d: %+v, %+v, damaged %q, unsure %v; want %+v", cut, s.records, s.steps, s.Damaged(), s.unsure, want.records)
 		}
 		testkit.Must(t, s.Note(Record{Path: "next"}))
 		s.kill()
@@ -200,7 +200,7 @@ func FuzzLog(f *testing.F) {
 		if _, err := again.replay(bytes.NewReader(data[:got.end])); err != nil {
 			t.Fatal(err)
 		}
-		if !maps.Equal(s.records, again.records) || !maps.Equal(s.placings, again.placings) || !maps.Equal(s.hidden, again.hidden) {
+		if !maps.Equal(s.records, again.records) || !maps.Equal(s.steps, again.steps) || !maps.Equal(s.hidden, again.hidden) {
 			t.Fatalf("what counts of the log differs without its damaged end: %+v, %+v", s.records, again.records)
 		}
 		for _, r := range s.records {
@@ -256,7 +256,7 @@ func TestStoreUnderAnyUmask(t *testing.T) {
 	s := openFor(t, stages)
 	_, err := s.NewObject()
 	testkit.Must(t, err)
-	_, err = s.Keep(Checkpoint{Cause: CauseAsked}, &State{})
+	_, err = s.AddCheckpoint(Checkpoint{Cause: CauseAsked}, &State{})
 	testkit.Must(t, err, s.NoteApplied(Applied{Path: "f"}), s.compact(), filepath.WalkDir(stages, func(path string, d os.DirEntry, err error) error {
 		want := os.FileMode(0o600)
 		if err == nil && d.IsDir() {

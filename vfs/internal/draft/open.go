@@ -49,14 +49,14 @@ func OpenFor(stages string, m Meta) (*Store, error) {
 		return nil, err
 	}
 	for _, n := range numbers {
-		if st, err := open(filepath.Join(stages, numbered(base, n)), &m, false); !isAnothers(err) && !errors.Is(err, fs.ErrNotExist) {
+		if st, err := open(filepath.Join(stages, numbered(base, n)), &m, false); !isTaken(err) && !errors.Is(err, fs.ErrNotExist) {
 			return st, err
 		}
 	}
 	for n := 1; ; {
 		st, err := open(filepath.Join(stages, numbered(base, n)), &m, true)
 		switch {
-		case isAnothers(err):
+		case isTaken(err):
 			n++
 		case !errors.Is(err, errRemoved):
 			return st, err
@@ -64,8 +64,9 @@ func OpenFor(stages string, m Meta) (*Store, error) {
 	}
 }
 
-// isAnothers reports whether open has found a store in use, or of another directory.
-func isAnothers(err error) bool { return errors.Is(err, errHeld) || errors.Is(err, names.Conflict) }
+// isTaken reports whether the error of open says that the store is in use, or belongs to another
+// directory.
+func isTaken(err error) bool { return errors.Is(err, errHeld) || errors.Is(err, names.Conflict) }
 
 // Open opens one store. If another process or root has it open, the error is Locked and names
 // the session.
@@ -123,21 +124,22 @@ func numbersOf(stages, base string) ([]int, error) {
 	return numbers, err
 }
 
-// open opens a store, or makes it. Unless m is nil, open records m's session as the one that
-// has the store, and refuses a store that belongs to another directory at the same path.
-func open(dir string, m *Meta, make bool) (*Store, error) {
-	if make {
+// open opens a store. If create is set, it makes the store if there is none. Unless m is nil, open
+// records m's session as the one that has the store, and refuses a store that belongs to another
+// directory at the same path.
+func open(dir string, m *Meta, create bool) (*Store, error) {
+	if create {
 		if err := makeDir(dir); err != nil {
 			return nil, err
 		}
 	}
-	lock, err := acquire(dir, make)
+	lock, err := acquire(dir, create)
 	if err != nil {
 		return nil, err
 	}
 	s := newStore(dir)
 	s.lock = lock
-	if err := s.load(m, make); err != nil {
+	if err := s.load(m, create); err != nil {
 		s.closeFiles()
 		return nil, err
 	}
@@ -147,26 +149,27 @@ func open(dir string, m *Meta, make bool) (*Store, error) {
 func newStore(dir string) *Store {
 	return &Store{
 		dir: dir, lock: -1, upper: -1, tmp: -1, boot: bootID(), points: checkpoints{objects: -1, uses: map[int][]uint64{}},
-		records: map[string]Record{}, hidden: map[string]bool{}, placings: map[string]Placing{},
+		records: map[string]Record{}, hidden: map[string]bool{}, steps: map[string]Step{},
 		unsure: map[string]bool{}, lost: map[uint64]bool{},
 	}
 }
 
-// acquire takes the store's lock. The lock ends with the process.
-func acquire(dir string, make bool) (int, error) {
+// acquire acquires the store's lock, and makes the file of the lock if create is set. The lock ends
+// with the process.
+func acquire(dir string, create bool) (int, error) {
 	flags := unix.O_RDWR | unix.O_CLOEXEC | unix.O_NOFOLLOW
-	if make {
+	if create {
 		flags |= unix.O_CREAT
 	}
 	path := filepath.Join(dir, lockFile)
 	fd, err := unix.Open(path, flags, 0o600)
 	switch {
-	case make && errors.Is(err, unix.ENOENT):
+	case create && errors.Is(err, unix.ENOENT):
 		return -1, errRemoved
 	case err != nil:
 		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	if make {
+	if create {
 		err = unix.Fchmod(fd, 0o600) // whatever the umask is
 	}
 	if err == nil {
@@ -189,7 +192,7 @@ func acquire(dir string, make bool) (int, error) {
 	return fd, nil
 }
 
-// isHeld reports whether a process has the store open. It does not take the lock.
+// isHeld reports whether a process has the store open. It does not acquire the lock.
 func isHeld(dir string) bool {
 	fd, err := unix.Open(filepath.Join(dir, lockFile), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -200,12 +203,13 @@ func isHeld(dir string) bool {
 	return unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &ask) == nil && ask.Type != unix.F_UNLCK
 }
 
-// load makes the missing files of a store, and reads it. The caller holds the store's lock.
-func (s *Store) load(m *Meta, make bool) error {
+// load makes the missing files of a store, and reads it. Only if create is set may it have no
+// meta.json. The caller holds the store's lock.
+func (s *Store) load(m *Meta, create bool) error {
 	meta, err := readMeta(s.dir)
 	s.continued = err == nil
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && make:
+	case errors.Is(err, fs.ErrNotExist) && create:
 		meta = *m
 		meta.Version, meta.Created = version, time.Now().Round(0)
 		if err := s.wipe(); err != nil { // a store whose removal was interrupted
@@ -264,11 +268,11 @@ func (s *Store) openDirs() error {
 }
 
 // openLog replays the log, and cuts off an incomplete last line.
-func (s *Store) openLog() (replayed, error) {
+func (s *Store) openLog() (logState, error) {
 	path := filepath.Join(s.dir, logName)
 	f, err := createFile(path, os.O_RDWR)
 	if err != nil {
-		return replayed{}, err
+		return logState{}, err
 	}
 	s.log.file = f
 	got, err := s.replay(f)
@@ -309,7 +313,7 @@ func (s *Store) damageText() string {
 
 // settle indexes the upper, and marks changes that a power loss made unsure. It
 // compacts the log if most of its lines are obsolete.
-func (s *Store) settle(got replayed) error {
+func (s *Store) settle(got logState) error {
 	isUnclean := got.boot != s.boot
 	var marks []line
 	since := int64(0)
@@ -343,7 +347,7 @@ func (s *Store) settle(got replayed) error {
 			return err
 		}
 	}
-	if live := len(s.records) + len(s.unsure) + len(s.lost) + len(s.placings); got.lines > 2*live+compactFrom {
+	if live := len(s.records) + len(s.unsure) + len(s.lost) + len(s.steps); got.lines > 2*live+compactFrom {
 		return s.compact()
 	}
 	return nil
@@ -367,8 +371,8 @@ func (s *Store) compact() error {
 	for ino := range s.lost {
 		lines = append(lines, line{Lost: []uint64{ino}})
 	}
-	for _, p := range s.Placings() {
-		lines = append(lines, placingLine(p))
+	for _, p := range s.OpenSteps() {
+		lines = append(lines, stepLine(p))
 	}
 	if n := s.points.undoing; n != nil {
 		lines = append(lines, line{Undo: n})

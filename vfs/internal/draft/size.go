@@ -43,10 +43,10 @@ func (s *Store) Limit(bytes int64) {
 	s.size.most = bytes
 }
 
-// Wrote charges n bytes before they are written to the upper. Without room for them it
+// WillWrite charges n bytes before they are written to the upper. Without room for them it
 // returns ENOSPC. It must be called before each change of the upper, with 0 if no bytes are
 // written, so that the change is committed.
-func (s *Store) Wrote(n int64) error {
+func (s *Store) WillWrite(n int64) error {
 	s.log.stale.Store(true)
 	s.size.stale.Store(true)
 	s.untouched.Store(false)
@@ -149,7 +149,7 @@ func (s *Store) isChange(rel string, st *unix.Stat_t) bool {
 
 // isEmpty reports whether the store keeps nothing that an owner could want.
 func (s *Store) isEmpty() (bool, error) {
-	isEmpty := len(s.Placings()) == 0 && !s.keepsCheckpoints()
+	isEmpty := len(s.OpenSteps()) == 0 && !s.keepsCheckpoints()
 	for r := range s.Records() {
 		isEmpty = isEmpty && !r.Whiteout
 	}

@@ -90,16 +90,16 @@ func (s *Store) addUpper(rel string, isDir bool) {
 	switch {
 	case ok && (sub != nil || !isDir):
 	case isDir:
-		s.put(d, base, &upperDir{})
+		s.setEntry(d, base, &upperDir{})
 	default:
-		s.put(d, base, nil)
+		s.setEntry(d, base, nil)
 	}
 }
 
-// put sets an entry; a nil sub is a file. Without room for one more file, the directory becomes
+// setEntry sets an entry; a nil sub is a file. Without room for one more file, the directory becomes
 // crowded.
-func (s *Store) put(d *upperDir, name string, sub *upperDir) {
-	s.take(d, name)
+func (s *Store) setEntry(d *upperDir, name string, sub *upperDir) {
+	s.removeEntry(d, name)
 	switch {
 	case sub == nil && d.isCrowded:
 		return
@@ -116,8 +116,8 @@ func (s *Store) put(d *upperDir, name string, sub *upperDir) {
 	d.entries[name] = sub
 }
 
-// take removes an entry, and returns it.
-func (s *Store) take(d *upperDir, name string) *upperDir {
+// removeEntry removes an entry, and returns it.
+func (s *Store) removeEntry(d *upperDir, name string) *upperDir {
 	sub, ok := d.entries[name]
 	delete(d.entries, name)
 	if ok && sub == nil {
@@ -141,7 +141,7 @@ func (s *Store) DropUpper(rel string) {
 	defer s.mu.Unlock()
 	parent, base := splitPath(rel)
 	if d := s.names.find(parent); d != nil {
-		s.drop(s.take(d, base))
+		s.drop(s.removeEntry(d, base))
 	}
 	s.Freed()
 }
@@ -163,9 +163,9 @@ func (s *Store) MoveUpper(from, to string, exchange bool, move func() error) err
 	fromParent, fromBase := splitPath(from)
 	toParent, toBase := splitPath(to)
 	a, b := s.names.find(fromParent), s.names.find(toParent)
-	old, replaced := s.take(a, fromBase), s.take(b, toBase) // nil: a file, perhaps in a crowded directory
-	if s.put(b, toBase, old); exchange {
-		s.put(a, fromBase, replaced)
+	old, replaced := s.removeEntry(a, fromBase), s.removeEntry(b, toBase) // nil: a file, perhaps in a crowded directory
+	if s.setEntry(b, toBase, old); exchange {
+		s.setEntry(a, fromBase, replaced)
 	} else {
 		s.drop(replaced)
 		s.Freed()

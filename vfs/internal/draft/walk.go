@@ -99,7 +99,7 @@ func (s *Store) walk(name string, w walker) error {
 	if err != nil {
 		return &os.PathError{Op: "open", Path: w.top, Err: err}
 	}
-	d := walked{File: top}
+	d := walkedDir{File: top}
 	defer d.close()
 	return w.walk("", &d)
 }
@@ -118,14 +118,14 @@ type walker struct {
 	opens bool
 }
 
-// walked is a directory of a walk. File is nil while the walk is below the directory, and after
+// walkedDir is a directory of a walk. File is nil while the walk is below the directory, and after
 // that if the directory was moved or removed meanwhile.
-type walked struct {
+type walkedDir struct {
 	*os.File
 	dev, ino uint64
 }
 
-func (d *walked) close() {
+func (d *walkedDir) close() {
 	if d.File != nil {
 		d.File.Close()
 		d.File = nil
@@ -137,7 +137,7 @@ type entry struct {
 	st   unix.Stat_t
 }
 
-func (w *walker) walk(rel string, d *walked) error {
+func (w *walker) walk(rel string, d *walkedDir) error {
 	list, err := w.read(rel, d)
 	for i := range list {
 		e := &list[i]
@@ -158,8 +158,8 @@ func (w *walker) walk(rel string, d *walked) error {
 	return err
 }
 
-// enter walks a directory in another one, which is open before and after that.
-func (w *walker) enter(rel string, parent *walked, e *entry) error {
+// enter walks the subdirectory e of parent. It closes parent meanwhile, and opens it again.
+func (w *walker) enter(rel string, parent *walkedDir, e *entry) error {
 	mode := e.st.Mode & 0o7777
 	isClosed := w.opens && mode&0o700 != 0o700 && os.Geteuid() != 0
 	if isClosed {
@@ -171,35 +171,35 @@ func (w *walker) enter(rel string, parent *walked, e *entry) error {
 	if err != nil {
 		return ignoreGone(err)
 	}
-	d := walked{File: sub, dev: e.st.Dev, ino: e.st.Ino}
+	d := walkedDir{File: sub, dev: e.st.Dev, ino: e.st.Ino}
 	parent.close()
 	err = w.walk(rel, &d)
 	defer d.close()
 	above, _ := splitPath(rel)
-	err = errors.Join(err, w.back(above, d.File, parent))
+	err = errors.Join(err, w.reopenParent(above, d.File, parent))
 	if isClosed && !w.removes && d.File != nil {
 		err = errors.Join(err, unix.Fchmod(int(d.Fd()), mode))
 	}
 	return err
 }
 
-// back opens a directory again: from one in it, unless from is nil, or by its path. If another
-// directory lies there by now, it stays closed.
-func (w *walker) back(rel string, from *os.File, d *walked) error {
+// reopenParent opens the directory d again: by the ".." of its subdirectory from, unless from is
+// nil, or by its path. If another directory lies there by now, d stays closed.
+func (w *walker) reopenParent(rel string, from *os.File, d *walkedDir) error {
 	if from != nil {
-		if f, err := openIn(int(from.Fd()), ".."); err == nil && d.isAt(f) {
+		if f, err := openIn(int(from.Fd()), ".."); err == nil && d.adopt(f) {
 			return nil
 		}
 	}
 	f, err := w.reopen(rel)
 	if err == nil {
-		_ = d.isAt(f)
+		_ = d.adopt(f)
 	}
 	return ignoreGone(err)
 }
 
-// isAt sets File to f if f is the directory; otherwise it closes f, and reports false.
-func (d *walked) isAt(f *os.File) bool {
+// adopt sets File to f if f is the directory d; otherwise it closes f, and reports false.
+func (d *walkedDir) adopt(f *os.File) bool {
 	var st unix.Stat_t
 	if unix.Fstat(int(f.Fd()), &st) == nil && st.Ino == d.ino && st.Dev == d.dev {
 		d.File = f
@@ -263,7 +263,7 @@ func ignoreGone(err error) error {
 
 // read returns the names in a directory that the scope touches, with their attributes. It sets d's
 // identity.
-func (w *walker) read(rel string, d *walked) ([]entry, error) {
+func (w *walker) read(rel string, d *walkedDir) ([]entry, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(int(d.Fd()), &st)
 	d.dev, d.ino = st.Dev, st.Ino

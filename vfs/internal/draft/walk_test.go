@@ -87,7 +87,7 @@ func TestWalkOfMovedAndDeep(t *testing.T) {
 	}
 }
 
-// To measure a store leaves the access times of its directories as they are.
+// Measuring a store leaves the access times of its directories as they are.
 func TestWalkKeepsAccessTimes(t *testing.T) {
 	s := openFor(t, t.TempDir())
 	s.makeUpper(t, "d/x")

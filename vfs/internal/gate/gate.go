@@ -1,11 +1,11 @@
 // Package gate runs the operations of package vfs: the registry admits each operation and gives
-// it a lease, under which it runs, and which settles and records it.
+// it a lease. The operation runs under the lease, and the lease settles and records it.
 //
 // # Promises
 //
-// An operation passes the gate once, and none runs without its record. One on a file
-// system that can hang is answered when its root ends, its context does, or its time is
-// up. A panic of an operation settles its lease.
+// An operation passes the gate once, and none runs without its record. An operation on a
+// file system that can hang is answered when its root ends, its context ends, or its time
+// is up. A panic of an operation settles its lease.
 //
 // # Not promised
 //
@@ -69,7 +69,7 @@ func DoPrepared[T any](ctx context.Context, r *guard.Registry, req guard.Request
 			release, giveBack := prepare(), stop
 			stop = func() { release(); giveBack() }
 		}
-		v, n, err = detached(ctx, l, stop, drop, f)
+		v, n, err = runDetached(ctx, l, stop, drop, f)
 	default:
 		v, n, err = guardPanic(l, stop, f)
 	}
@@ -113,10 +113,10 @@ const (
 	abandoned
 )
 
-// detached runs f in a goroutine of its own and answers early when the root ends, the
+// runDetached runs f in a goroutine of its own and answers early when the root ends, the
 // context does, or the time for one operation is up. An f that has not begun by then
 // never runs.
-func detached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, int64, error) {
+func runDetached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, int64, error) {
 	dl, release := l.Detach()
 	o := outcome[T]{err: context.Canceled}
 	done := make(chan struct{}) // closed when o is to be answered
@@ -124,7 +124,7 @@ func detached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func
 	go func() {
 		defer release()
 		if state.Load() != abandoned {
-			o = recovered(dl, f)
+			o = runRecovering(dl, f)
 		}
 		stop()
 		if state.CompareAndSwap(running, finished) {
@@ -148,9 +148,9 @@ func detached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func
 	return o.v, o.n, o.err
 }
 
-// recovered runs f and turns its panic into an error: an unrecovered panic would end the
+// runRecovering runs f and turns its panic into an error: an unrecovered panic would end the
 // daemon, and every mount with it.
-func recovered[T any](l *guard.Lease, f func(l *guard.Lease) (T, int64, error)) (o outcome[T]) {
+func runRecovering[T any](l *guard.Lease, f func(l *guard.Lease) (T, int64, error)) (o outcome[T]) {
 	defer func() {
 		if p := recover(); p != nil {
 			o = outcome[T]{err: &guard.Error{Kind: names.Internal, Err: fmt.Errorf("panic: %v", p)}}

@@ -81,9 +81,9 @@ func (b *Bin) diskUsage(info *beneath.Info) int64 {
 // since they were kept.
 const searchEvery = time.Minute
 
-// added counts a new entry. If the trash has become too large, or was not searched for long,
-// added calls Prune.
-func (b *Bin) added(size int64) {
+// countEntry counts a new entry. If the trash has become too large, or was not searched for long,
+// countEntry calls Prune.
+func (b *Bin) countEntry(size int64) {
 	s := b.store
 	s.mu.Lock()
 	u := s.usage[b.id]

@@ -175,21 +175,21 @@ type Emptied struct {
 // Empty removes kept files for good: those of the ids, or, without any, all
 // that were removed before a time.
 func (b *Bin) Empty(root guard.RootName, ids []string, before time.Time) (e Emptied, err error) {
-	var which []string
+	var selected []string
 	for _, id := range ids {
 		one, err := b.find(names.OpEmpty, root, id)
 		if err != nil {
 			return e, err // before any file is removed
 		}
-		which = append(which, one.ID)
+		selected = append(selected, one.ID)
 	}
 	if len(ids) == 0 && b != nil {
-		if which, err = b.ids(); err != nil {
+		if selected, err = b.ids(); err != nil {
 			return e, err
 		}
-		which = slices.DeleteFunc(which, func(id string) bool { at, _ := stampOf(id); return !at.Before(before) })
+		selected = slices.DeleteFunc(selected, func(id string) bool { at, _ := stampOf(id); return !at.Before(before) })
 	}
-	for _, id := range which {
+	for _, id := range selected {
 		if one, ok := b.entry(id, root); ok {
 			e.Files, e.Bytes = e.Files+1, e.Bytes+one.Size
 		}

@@ -1,11 +1,11 @@
-// Package trash keeps what the operations of a root with a trash (guard.Trash) remove, in
-// the directory rules.TrashName of the root:
+// Package trash keeps the files that the operations of a root with a trash (guard.Trash)
+// remove, in the directory rules.TrashName of the root:
 //
 //   - A name that is unlinked is moved there by one rename, so the file that is kept is
 //     the one that had the name at that moment.
-//   - A file that another replaces gets a second name there first, of the very file
-//     that was looked at, so that the name is never without a file. Where the
-//     source has no second names the file is copied.
+//   - A file that another is about to replace first gets a second name there. So its old
+//     name is never without a file, and the kept file is the one that was examined. If
+//     the source has no second names, the file is copied.
 //   - A file that is truncated to nothing is copied, by reference where the file
 //     system can.
 //
@@ -16,8 +16,8 @@
 //
 // A file that fits and cannot be kept is not removed: the operation is refused. A file
 // that takes more of the disk than nine tenths of the trash's bound is not kept, and the
-// record says so. When a trash exceeds its bound, or its files their age, the oldest go.
-// What a trash holds counts towards no quota.
+// record says so. When a trash exceeds its bound, or files in it exceed their age, the
+// oldest are removed. Files in a trash count towards no quota.
 //
 // # Not promised
 //
@@ -98,7 +98,7 @@ func (s *Store) OpenAlways(ctx context.Context, l *guard.Lease) (*Bin, error) {
 // OpenExisting is Open for an operation that removes no file. It returns nil also if no file
 // was ever kept.
 func (s *Store) OpenExisting(ctx context.Context, l *guard.Lease) (*Bin, error) {
-	b, err := s.open(ctx, l, beneath.Trash)
+	b, err := s.open(ctx, l, beneath.OpenTrash)
 	return b, beneath.IgnoreAbsent(err)
 }
 
@@ -159,19 +159,19 @@ func (b *Bin) drop(id string) {
 	_ = beneath.Unlink(b.l, b.d, id+noteSuffix)
 }
 
-// kept notes that an entry was kept. isOriginal means that the entry is the removed file itself
-// and no copy, so that programs that have it open can still write to it.
-func (b *Bin) kept(id string, info *beneath.Info, isOriginal bool) {
+// recordKept records that an entry was kept. isOriginal means that the entry is the removed file
+// itself and no copy, so that programs that have it open can still write to it.
+func (b *Bin) recordKept(id string, info *beneath.Info, isOriginal bool) {
 	b.l.Notes().Remark("kept in the trash as " + id)
 	if isOriginal && info.IsRegular() && (info.Nlink > 1 || b.store.isWritten(info.ID())) {
 		b.store.noteWritten(info.ID(), binEntry{b.id, id})
 	}
-	b.added(b.diskUsage(info))
+	b.countEntry(b.diskUsage(info))
 }
 
-// leaves reports whether a file is not kept: a directory, a socket, or a file that is too
+// isExcluded reports whether a file is not kept: a directory, a socket, or a file that is too
 // large.
-func (b *Bin) leaves(info *beneath.Info) bool {
+func (b *Bin) isExcluded(info *beneath.Info) bool {
 	return info.IsDir() || info.Type() == unix.S_IFSOCK || b.tooLarge(info)
 }
 
@@ -191,8 +191,8 @@ func (b *Bin) Unlink(l *guard.Lease, d beneath.Dir, name, rel string) error {
 		return beneath.Unlink(l, d, name)
 	}
 	info, err := beneath.StatIn(d, name)
-	if err != nil || b.leaves(&info) {
-		return beneath.Unlink(l, d, name) // it returns the right error
+	if err != nil || b.isExcluded(&info) {
+		return beneath.Unlink(l, d, name) // Unlink returns the right error
 	}
 	id, err := b.writeNote(rel)
 	if err != nil {
@@ -215,7 +215,7 @@ func (b *Bin) Unlink(l *guard.Lease, d beneath.Dir, name, rel string) error {
 		return unix.EISDIR
 	}
 	if err == nil {
-		b.kept(id, &got, true)
+		b.recordKept(id, &got, true)
 	}
 	return nil
 }
@@ -240,7 +240,7 @@ func (b *Bin) keep(d beneath.Dir, name, rel string) (id string, err error) {
 	}
 	defer old.Close()
 	info, err := old.Stat(b.l)
-	if err != nil || b.leaves(&info) {
+	if err != nil || b.isExcluded(&info) {
 		return "", err
 	}
 	w, err := old.Change(b.l)
@@ -252,7 +252,7 @@ func (b *Bin) keep(d beneath.Dir, name, rel string) (id string, err error) {
 	}
 	switch err = beneath.Link(b.l, w, b.d, id); err { //nolint:errorlint // bare errno
 	case nil:
-		b.kept(id, &info, true)
+		b.recordKept(id, &info, true)
 		return id, nil
 	case unix.EXDEV, unix.EPERM, unix.EMLINK, unix.EOPNOTSUPP, unix.ENOSYS:
 		if info.IsRegular() {
@@ -307,14 +307,14 @@ func (s *Store) KeepEmptied(ctx context.Context, l *guard.Lease, fd int, rel str
 	return b.copy(fd, &info, id)
 }
 
-// copy copies a file to the entry id, which has its note. fd is open for the file in any way.
+// copy copies a file to the entry id, which has its note. fd may be any descriptor of the file.
 func (b *Bin) copy(fd int, info *beneath.Info, id string) error {
 	now, err := b.copyTo(fd, info, id)
 	if err != nil {
 		b.drop(id)
 		return err
 	}
-	b.kept(id, &now, false)
+	b.recordKept(id, &now, false)
 	return nil
 }
 

@@ -85,7 +85,7 @@ type Walker struct {
 
 // level is one directory on the way down.
 type level struct {
-	dir     beneath.Names // not open: opened again when it is needed
+	dir     beneath.Names // if it is closed, it is opened again when it is needed
 	pathLen int           // of Walker.path up to and including this level
 	off     int64
 	names   []beneath.Entry // read in advance; the next is the first
@@ -199,7 +199,7 @@ func (w *Walker) Peek() (e *beneath.Entry, ok bool, err error) {
 				return nil, false, err
 			}
 			v.end = true
-			w.doubt()
+			w.verifyNext()
 		}
 	}
 	return &v.names[0], true, nil
@@ -243,9 +243,9 @@ func (w *Walker) keeps(e *beneath.Entry) bool {
 	return Shown(w.l, w.Rel(), w.Dir(), e)
 }
 
-// doubt makes the walker verify the levels above before it uses more of them: the innermost
-// directory was moved, and the directories above it may have been moved, too.
-func (w *Walker) doubt() {
+// verifyNext makes the walker verify the levels above before it uses more of their names: the
+// innermost directory was moved, and the directories above it may have been moved, too.
+func (w *Walker) verifyNext() {
 	w.steps = verifyEvery
 	for i := range w.levels {
 		if v := &w.levels[i]; len(v.names) > 0 {
@@ -344,9 +344,9 @@ func (w *Walker) push(name string, dir beneath.Names) {
 	}
 }
 
-// forget drops the names that a far level has read, and closes it. Each farLevels-th level
-// stays open; then forget closes the levels between it and the last such one, which
-// climbing may have opened again.
+// forget drops the names that a far level has read, and closes it, unless it is a farLevels-th
+// level. Such a level stays open; forget then closes the levels between it and the farLevels-th
+// level above, which climbing may have opened again.
 func (w *Walker) forget(i int) {
 	if i%farLevels != 0 {
 		w.levels[i].drop()

@@ -103,7 +103,7 @@ func TestWalkHasNoDotNames(t *testing.T) {
 	}
 }
 
-// walkerOf is a walker at a root that lies at top.
+// walkerOf returns a walker at the start of a root that lies at top.
 func walkerOf(t *testing.T, top string) *Walker {
 	t.Helper()
 	reg := guard.NewRegistry(guard.Config{Opener: beneath.Opener{}})

@@ -140,7 +140,7 @@ func (w *Copier) Copy(in *Source, most int64, tell func(int64)) error {
 // Source is an open file that is copied.
 type Source struct {
 	FD   int
-	Info beneath.Info // as it was opened
+	Info beneath.Info // when it was opened
 }
 
 // data returns the next piece of the file, from off on, that is no hole. It ends at the size

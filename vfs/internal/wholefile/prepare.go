@@ -23,7 +23,7 @@ type Journal interface {
 // Preparer prepares files. The zero Preparer has no journal.
 type Preparer struct{ journal atomic.Pointer[Journal] }
 
-// SetJournal names the journal; it must be called before the Preparer is used.
+// SetJournal sets the journal; it must be called before the Preparer is used.
 func (pr *Preparer) SetJournal(j Journal) { pr.journal.Store(&j) }
 
 func (pr *Preparer) begin(p guard.Path) (done func()) {
@@ -114,7 +114,7 @@ func (pr *Preparer) Publish(l *guard.Lease, s *Prepared, d beneath.Dir, dir guar
 	return err
 }
 
-// Drop ends the preparation. A file that has not got its name vanishes.
+// Drop ends the preparation. It removes a file that has not got its name.
 func (s *Prepared) Drop(l *guard.Lease, d beneath.Dir) {
 	s.RemoveTemp(l, d)
 	s.Close()

@@ -15,9 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// Where the file system has no files without names, the staged one has a
-// temporary name from the beginning: it becomes the new file, or replaces the old
-// one, or vanishes, and the journal is told.
+// If the file system has no files without names, the prepared file has a temporary name from the
+// beginning. It becomes the new file, replaces the old one, or is removed. The journal has the
+// temporary name until then.
 func TestPreparedWithName(t *testing.T) {
 	src := t.TempDir()
 	reg := guard.NewRegistry(guard.Config{Opener: beneath.Opener{}})

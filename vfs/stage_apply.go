@@ -13,23 +13,24 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/apply"
 )
 
-// applying is a StageApply after its plan.
-type applying struct {
+// applyRun is the run of a StageApply after its plan.
+type applyRun struct {
 	t       *Tree
 	root    guard.RootName
 	r       *StageResult
 	partial bool
 	done    []*apply.Change
 	reached int // changes that were applied, or left
-	// held has, by directory, a change in it that was left: the directory then stays, too.
-	held map[string]*apply.Change
+	// leftIn has, by the path of a directory, a change in it that was left. Such a directory
+	// stays, too.
+	leftIn map[string]*apply.Change
 	// isEnded says that a change was refused by the file system, and the rest is left.
 	isEnded bool
 }
 
 // all applies changes, each as an operation of its own, and drops them from the stage when they
 // are on the disk.
-func (a *applying) all(ctx context.Context, todo []*apply.Change, same []StageChange) error {
+func (a *applyRun) all(ctx context.Context, todo []*apply.Change, same []StageChange) error {
 	var failed error
 	for rest := todo; len(rest) > 0 && failed == nil && !a.isEnded; {
 		batch := apply.Batch(rest)
@@ -37,10 +38,10 @@ func (a *applying) all(ctx context.Context, todo []*apply.Change, same []StageCh
 		failed = a.batch(ctx, batch)
 	}
 	a.leaveRest(todo)
-	last := context.WithoutCancel(ctx) // what was applied is not staged any more, also after a Ctrl-C
+	last := context.WithoutCancel(ctx) // changes that were applied leave the stage even after a Ctrl-C
 	if a.isEnded || ctx.Err() != nil {
-		// What was prepared and not used is removed. If the root has ended, the next command
-		// does that.
+		// Remove the prepared files that were not used. If the root has ended, the next command
+		// removes them.
 		failed = errors.Join(failed, a.t.recoverStage(last, a.root))
 	}
 	apply.SortPaths(a.r.Done)
@@ -63,15 +64,16 @@ func (a *applying) all(ctx context.Context, todo []*apply.Change, same []StageCh
 }
 
 // leaveRest adds the changes that were not reached to those that are left.
-func (a *applying) leaveRest(todo []*apply.Change) {
+func (a *applyRun) leaveRest(todo []*apply.Change) {
 	for _, c := range todo[a.reached:] {
 		c.Why = "not reached"
 		a.r.Left = append(a.r.Left, *c)
 	}
 }
 
-// drop drops the conflicts from the stage for which the owner takes the source's files.
-func (a *applying) drop(ctx context.Context) error {
+// drop drops conflicts from the stage, because the owner chose the source's files
+// (StageApply.Take).
+func (a *applyRun) drop(ctx context.Context) error {
 	paths := make([]string, len(a.r.Dropped))
 	for i := range paths {
 		paths[i] = a.r.Dropped[i].Path.Raw()
@@ -84,9 +86,9 @@ func (a *applying) drop(ctx context.Context) error {
 }
 
 // batch prepares changes, and applies each.
-func (a *applying) batch(ctx context.Context, batch []*apply.Change) error {
+func (a *applyRun) batch(ctx context.Context, batch []*apply.Change) error {
 	_, err := asStager(ctx, a.t, names.OpApply, a.root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
-		return struct{}{}, 0, e.Ready(ctx, l, batch)
+		return struct{}{}, 0, e.Prepare(ctx, l, batch)
 	})
 	defer func() {
 		for _, c := range batch {
@@ -103,21 +105,21 @@ func (a *applying) batch(ctx context.Context, batch []*apply.Change) error {
 		if err = cmp.Or(err, ctx.Err()); err != nil || a.isEnded {
 			return err
 		}
-		if !c.StaysFor(a.held[c.Path.Raw()]) {
+		if !c.LeaveRemoval(a.leftIn[c.Path.Raw()]) {
 			_, err = asStager(ctx, a.t, names.OpApply, a.root, c.Path.Raw(), func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
 				n, err := e.Apply(ctx, l, c)
 				return struct{}{}, n, errors.Join(err, e.Release(ctx, l, c))
 			})
 		}
 		if err == nil {
-			a.ended(c)
+			a.record(c)
 		}
 	}
 	return err
 }
 
-// ended notes a change that was applied, or left.
-func (a *applying) ended(c *apply.Change) {
+// record adds a change that was applied, or left, to the result.
+func (a *applyRun) record(c *apply.Change) {
 	a.reached++
 	if c.Class.Applies() {
 		a.r.Done = append(a.r.Done, *c)
@@ -125,6 +127,6 @@ func (a *applying) ended(c *apply.Change) {
 		return
 	}
 	a.r.Left = append(a.r.Left, *c)
-	a.held[c.Holder()] = c
+	a.leftIn[c.Holder()] = c
 	a.isEnded = a.isEnded || c.Class == StageRefused && !a.partial
 }

@@ -25,8 +25,8 @@ const (
 	maxBatchBytes = 64 << 20
 )
 
-// ready is a change that is prepared for Apply.
-type ready struct {
+// prepared is a change that is prepared for Apply.
+type prepared struct {
 	w       beneath.Changeable // the complete file; zero for a removal
 	temp    string             // the temporary name: first of the new file, then of the old one
 	isNamed bool               // the new file has that name already
@@ -44,10 +44,10 @@ func Batch(list []*Change) []*Change {
 	return list
 }
 
-// Ready prepares changes for Apply. If it cannot prepare a change, Apply says why. The caller
+// Prepare prepares changes for Apply. If it cannot prepare a change, Apply says why. The caller
 // must call Release after Apply, or Forget if it does not call Apply.
-func (e Env) Ready(ctx context.Context, l *guard.Lease, list []*Change) error {
-	var places []draft.Placing
+func (e Env) Prepare(ctx context.Context, l *guard.Lease, list []*Change) error {
+	var steps []draft.Step
 	var files []beneath.Changeable
 	for _, c := range list {
 		if err := l.Life().Ended(ctx); err != nil {
@@ -57,12 +57,12 @@ func (e Env) Ready(ctx context.Context, l *guard.Lease, list []*Change) error {
 		if c.want.exists && !c.want.info.IsRegular() || c.Class == Mode || !c.want.exists && c.have.isDir() {
 			continue
 		}
-		r, err := p.makeReady()
+		r, err := p.prepare()
 		p.d.Close()
 		if err != nil {
 			continue
 		}
-		c.ready = r
+		c.prepared = r
 		if err := atStep("ready", c.Path.Raw()); err != nil {
 			return err
 		}
@@ -70,11 +70,11 @@ func (e Env) Ready(ctx context.Context, l *guard.Lease, list []*Change) error {
 			files = append(files, r.w)
 		}
 		if c.have.exists {
-			pl, err := p.placing(r)
+			step, err := p.stepOf(r)
 			if err != nil {
 				return err
 			}
-			places = append(places, pl)
+			steps = append(steps, step)
 		}
 	}
 	l.Notes().Remark(fmt.Sprintf("%d files made ready", len(files)))
@@ -82,7 +82,7 @@ func (e Env) Ready(ctx context.Context, l *guard.Lease, list []*Change) error {
 	if err := syncFiles(l, st, files); err != nil {
 		return err
 	}
-	if err := st.Store().Place(places...); err != nil {
+	if err := st.Store().BeginSteps(steps...); err != nil {
 		return err
 	}
 	return st.Store().Sync()
@@ -100,9 +100,9 @@ func syncFiles(l *guard.Lease, st beneath.Stage, files []beneath.Changeable) err
 	return nil
 }
 
-// Release removes the files that Ready has made and Apply has not used.
+// Release removes the files that Prepare has made and Apply has not used.
 func (e Env) Release(ctx context.Context, l *guard.Lease, c *Change) error {
-	r := c.ready
+	r := c.prepared
 	if r == nil {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (e Env) Release(ctx context.Context, l *guard.Lease, c *Change) error {
 	case !r.isNamed && !c.have.exists:
 		return nil
 	case !r.isNamed:
-		return p.store.Placed(c.Path.Raw())
+		return p.store.EndStep(c.Path.Raw())
 	}
 	parent, _ := splitRel(c.Path.Raw())
 	var err error
@@ -123,18 +123,18 @@ func (e Env) Release(ctx context.Context, l *guard.Lease, c *Change) error {
 	return p.unmake(r.temp)
 }
 
-// Forget is Release after the root has ended. It removes no file: Recover finds them in the
-// log.
+// Forget closes the prepared file. It removes no name: if there is a temporary one, Recover finds
+// it in the log.
 func (c *Change) Forget() {
-	if c.ready != nil {
-		c.ready.w.Close()
-		c.ready = nil
+	if c.prepared != nil {
+		c.prepared.w.Close()
+		c.prepared = nil
 	}
 }
 
-// makeReady prepares one change. It opens p.d.
-func (p *placement) makeReady() (*ready, error) {
-	r := &ready{temp: tempName()}
+// prepare prepares one change. It opens p.d.
+func (p *placement) prepare() (*prepared, error) {
+	r := &prepared{temp: tempName()}
 	parent, base := splitRel(p.c.Path.Raw())
 	p.base = base
 	var err error
@@ -158,11 +158,11 @@ var nameless = beneath.Nameless // tests replace it
 
 // makeFile makes the complete new file. The file has no name if the file system allows that,
 // else a temporary one.
-func (p *placement) makeFile(r *ready) error {
+func (p *placement) makeFile(r *prepared) error {
 	w, ok, err := nameless(p.l, p.d, 0o600, beneath.Owner{})
 	if err == nil && !ok {
 		r.isNamed = true
-		if err = p.place(r.temp, draft.Placing{Making: true}); err == nil {
+		if err = p.recordStep(r.temp, draft.Step{Making: true}); err == nil {
 			w, _, err = beneath.CreateFile(p.l, p.d, r.temp, unix.O_RDWR, 0o600, beneath.Owner{})
 		}
 	}
@@ -179,24 +179,24 @@ func (p *placement) makeFile(r *ready) error {
 	return err
 }
 
-// placing returns the record of the step that applies a prepared change.
-func (p *placement) placing(r *ready) (draft.Placing, error) {
-	pl := draft.Placing{Path: p.c.Path.Raw(), Temp: r.temp, Old: beneath.BaseOf(&p.c.have.info)}
+// stepOf returns the record of the step that applies a prepared change.
+func (p *placement) stepOf(r *prepared) (draft.Step, error) {
+	step := draft.Step{Path: p.c.Path.Raw(), Temp: r.temp, Old: beneath.BaseOf(&p.c.have.info)}
 	if !p.c.want.exists {
-		return pl, nil
+		return step, nil
 	}
 	info, err := r.w.Own()
-	pl.New = beneath.BaseOf(&info)
-	return pl, err
+	step.New = beneath.BaseOf(&info)
+	return step, err
 }
 
-// takeReady returns the change that Ready has prepared, or prepares it now.
-func (p *placement) takeReady() (*ready, error) {
-	if r := p.c.ready; r != nil {
-		p.c.ready = nil
+// takePrepared returns the change that Prepare has prepared, or prepares it now.
+func (p *placement) takePrepared() (*prepared, error) {
+	if r := p.c.prepared; r != nil {
+		p.c.prepared = nil
 		return r, nil
 	}
-	r := &ready{temp: tempName()}
+	r := &prepared{temp: tempName()}
 	if p.c.want.exists {
 		if err := p.makeFile(r); err != nil {
 			return nil, err
@@ -209,9 +209,9 @@ func (p *placement) takeReady() (*ready, error) {
 	if !p.c.have.exists {
 		return r, nil
 	}
-	pl, err := p.placing(r)
+	step, err := p.stepOf(r)
 	if err == nil {
-		err = p.place(r.temp, pl)
+		err = p.recordStep(r.temp, step)
 	}
 	if err != nil {
 		r.w.Close()
@@ -219,9 +219,9 @@ func (p *placement) takeReady() (*ready, error) {
 	return r, err
 }
 
-// nameReady gives the prepared file its temporary name.
-func (p *placement) nameReady() (temp string, err error) {
-	r, err := p.takeReady()
+// namePrepared gives the prepared file its temporary name.
+func (p *placement) namePrepared() (temp string, err error) {
+	r, err := p.takePrepared()
 	if err != nil {
 		return "", err
 	}
@@ -230,23 +230,24 @@ func (p *placement) nameReady() (temp string, err error) {
 	if err != nil {
 		return "", err
 	}
-	p.made, p.c.placed = beneath.BaseOf(&info), info.ID()
+	p.newBase, p.c.appliedID = beneath.BaseOf(&info), info.ID()
 	if !r.isNamed {
 		if err := beneath.Link(p.l, r.w, p.d, r.temp); err != nil {
-			return "", errors.Join(err, p.store.Placed(p.c.Path.Raw()))
+			return "", errors.Join(err, p.store.EndStep(p.c.Path.Raw()))
 		}
 	}
 	return r.temp, nil
 }
 
-// place records a step on the disk. what has the other fields of the record.
-func (p *placement) place(temp string, what draft.Placing) error {
-	what.Path, what.Temp = p.c.Path.Raw(), temp
-	what.Old = draft.Base{}
+// recordStep writes the record of a step to the disk. It fills in the path, temp and the source's
+// old file; rec has the other fields.
+func (p *placement) recordStep(temp string, rec draft.Step) error {
+	rec.Path, rec.Temp = p.c.Path.Raw(), temp
+	rec.Old = draft.Base{}
 	if p.c.have.exists {
-		what.Old = beneath.BaseOf(&p.c.have.info)
+		rec.Old = beneath.BaseOf(&p.c.have.info)
 	}
-	if err := p.store.Place(what); err != nil {
+	if err := p.store.BeginSteps(rec); err != nil {
 		return err
 	}
 	return p.store.Sync()
