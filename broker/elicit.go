@@ -72,7 +72,7 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 		case chosen == "allow":
 			a.Decisions[i] = Decision{Allow: true, For: length}
 		case chosen == "read only" && q.Host == nil:
-			mode, ok := ReadingOf(&q.Items[i])
+			mode, ok := ReadOnlyMode(&q.Items[i])
 			a.Decisions[i] = Decision{Allow: ok, For: length, Mode: mode}
 		}
 	}
@@ -167,9 +167,9 @@ func minutesOf(v any) (time.Duration, error) {
 	return time.Duration(m) * time.Minute, nil
 }
 
-// ReadingOf returns the mode that "read only" grants: the rights to read among those that
+// ReadOnlyMode returns the mode that "read only" grants: the rights to read among those that
 // were asked for. ok is false if there are none.
-func ReadingOf(it *Item) (mode string, ok bool) {
+func ReadOnlyMode(it *Item) (mode string, ok bool) {
 	rights := it.Rights & guard.ReadOnly
 	return rights.String(), rights != 0
 }

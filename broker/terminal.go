@@ -258,7 +258,7 @@ func (p *prompt) decide(it *Item) Decision {
 			d.For = p.askDuration(d.For)
 		case it == nil:
 		case answer == "o", answer == "only":
-			if mode, ok := ReadingOf(it); ok {
+			if mode, ok := ReadOnlyMode(it); ok {
 				d.Mode = mode
 				return d
 			}

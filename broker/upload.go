@@ -90,7 +90,7 @@ func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, dat
 		return nil
 	}
 	info, err := u.up.Commit(r.ctx, s.caller)
-	if err == nil || p.Upload || u.up.Over() {
+	if err == nil || p.Upload || u.up.HasEnded() {
 		end()
 	}
 	switch {

@@ -170,9 +170,9 @@ func (u *Upload) Size() int64 {
 	return u.spans[len(u.spans)-1].to
 }
 
-// Over reports whether the upload has ended: it was committed or given up, or met an error
+// HasEnded reports whether the upload has ended: it was committed or given up, or met an error
 // after which it cannot be committed.
-func (u *Upload) Over() bool {
+func (u *Upload) HasEnded() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.ended
@@ -242,7 +242,7 @@ func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 	u.busy.Lock()
 	defer u.busy.Unlock()
 	req := guard.Request{Caller: c, Op: names.OpReplace, Names: 1, Need: u.cond.need(), Quiet: true}
-	if u.Over() {
+	if u.HasEnded() {
 		return Info{}, u.refuse(ctx, req)
 	}
 	pending := u.users.Load() > 1 // a piece that was answered early may still be written
@@ -313,7 +313,7 @@ func (u *Upload) Abort() {
 func (u *Upload) abort() bool {
 	u.busy.Lock()
 	defer u.busy.Unlock()
-	if u.Over() {
+	if u.HasEnded() {
 		return false
 	}
 	u.close()
@@ -343,7 +343,7 @@ func (u *Upload) WriteAt(ctx context.Context, c guard.Caller, data []byte, off i
 	defer u.busy.RUnlock()
 	end := off + int64(len(data))
 	req := guard.Request{Caller: c, Op: names.OpReplace, Bytes: int64(len(data)), Size: end, Quiet: true}
-	if u.Over() {
+	if u.HasEnded() {
 		return 0, u.refuse(ctx, req)
 	}
 	var wrote atomic.Int64

@@ -185,7 +185,7 @@ func (h *HTTPHandler) post(w http.ResponseWriter, req *http.Request, s *httpSess
 		n = h.opts.MaxBody
 	}
 	if n > smallBody {
-		room, err := h.bodies.Acquire(n, req.Context().Done(), flowcontrol.For(roomTimeout))
+		room, err := h.bodies.Acquire(n, req.Context().Done(), flowcontrol.WaitFor(roomTimeout))
 		if err != nil {
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "too many requests, or too large ones, have no answer yet; repeat this one later", http.StatusServiceUnavailable)

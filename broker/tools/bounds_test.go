@@ -18,7 +18,7 @@ import (
 // name the bound that was reached. Other subjects are served.
 func TestOAuthUserIsBounded(t *testing.T) {
 	var log lockedBuffer
-	_, site, i := trustingWith(t, tools.HTTPOptions{Sessions: 8, UserSessions: 3, Within: time.Hour, Log: slog.New(slog.NewJSONHandler(&log, nil))})
+	_, site, i := trustingWith(t, tools.HTTPOptions{Sessions: 8, UserSessions: 3, BodyTimeout: time.Hour, Log: slog.New(slog.NewJSONHandler(&log, nil))})
 	tokenOf := func(sub string) string { return i.Token(audience, m{"sub": sub, "scope": "files"}) }
 	var session string
 	for n := range 6 {
@@ -79,7 +79,7 @@ func TestOAuthUserIsBounded(t *testing.T) {
 // A body whose header says that it is too large is refused at once.
 func TestHTTPTooLargeByItsHeader(t *testing.T) {
 	b := start(t, nil, nil)
-	site := b.site(tools.HTTPOptions{Within: time.Hour})
+	site := b.site(tools.HTTPOptions{BodyTimeout: time.Hour})
 	for _, session := range []string{"", "Mcp-Session-Id: x\r\n", "Mcp-Protocol-Version: 2026-07-28\r\n"} {
 		c, err := net.Dial("tcp", site.Listener.Addr().String())
 		testkit.Must(t, err)
@@ -87,7 +87,7 @@ func TestHTTPTooLargeByItsHeader(t *testing.T) {
 		_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 			"Accept: application/json, text/event-stream\r\n%sContent-Length: 99999999999\r\n\r\n", token, session)
 		testkit.Must(t, err)
-		testkit.Must(t, c.SetReadDeadline(time.Now().Add(enough)))
+		testkit.Must(t, c.SetReadDeadline(time.Now().Add(testTimeout)))
 		res, err := http.ReadResponse(bufio.NewReader(c), nil)
 		testkit.Must(t, err)
 		if res.StatusCode != http.StatusRequestEntityTooLarge {
@@ -101,7 +101,7 @@ func TestHTTPTooLargeByItsHeader(t *testing.T) {
 func TestHTTPAdmitted(t *testing.T) {
 	b := start(t, nil, nil)
 	admitted := make(chan *http.Request, 10)
-	site := b.site(tools.HTTPOptions{Admitted: func(r *http.Request) { admitted <- r }})
+	site := b.site(tools.HTTPOptions{OnAdmitted: func(r *http.Request) { admitted <- r }})
 	post(t, site, hello, func(r *http.Request) { r.Header.Del("Authorization") })
 	post(t, site, hello, func(r *http.Request) { r.Host = "evil.example" })
 	post(t, site, hello, func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") })

@@ -73,7 +73,7 @@ func TestResourceListOfRoots(t *testing.T) {
 			connect(b, "2026-07-28")
 			// The SDK's client listens in the background, and does not report when it has
 			// begun.
-			for i, end := 0, time.Now().Add(enough); len(announcements) == 0; i++ {
+			for i, end := 0, time.Now().Add(testTimeout); len(announcements) == 0; i++ {
 				b.root(fmt.Sprint("r", i), guard.ReadOnly)
 				time.Sleep(20 * time.Millisecond)
 				if time.Now().After(end) {

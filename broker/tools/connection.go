@@ -139,8 +139,8 @@ func (c *connection) dropDelivered() {
 	}
 }
 
-// show records the roots with data in an answer that the caller is about to write.
-func (c *connection) show(s *guard.Stamps) {
+// addStamps records the roots with data in an answer that the caller is about to write.
+func (c *connection) addStamps(s *guard.Stamps) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stamps = append(c.stamps, s)

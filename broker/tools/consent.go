@@ -132,15 +132,15 @@ func (n *inputNeeded) result() *mcp.CallToolResult {
 	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionKey: n.form}, RequestState: n.id}
 }
 
-// asksInside reports whether an error means that the result of the call is a question.
-func asksInside(err error) bool {
+// isInputNeeded reports whether an error means that the result of the call is a question.
+func isInputNeeded(err error) bool {
 	var n *inputNeeded
 	return errors.As(err, &n)
 }
 
 // consent asks for a path that nobody approved.
 func (c *call) consent(host string) error {
-	if err, known := c.decided[host]; known {
+	if err, known := c.decisions[host]; known {
 		return err
 	}
 	var elicitor broker.Elicitor // nil: the client is not asked
@@ -210,7 +210,7 @@ func (c *call) askInside(host string) error {
 		return err
 	}
 	open := &c.s.openQuestions
-	q, err := open.open(c.decided, host)
+	q, err := open.open(c.decisions, host)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (c *call) askInside(host string) error {
 		return &inputNeeded{q.id, form}
 	case <-q.done:
 		open.answer(q.id, nil)
-		c.decided = q.decisions()
+		c.decisions = q.decisions()
 		return q.err
 	case <-c.ctx.Done():
 		open.answer(q.id, nil)
@@ -244,7 +244,7 @@ func (c *call) readAnswer() error {
 	}
 	select {
 	case <-q.done:
-		c.decided = q.decisions()
+		c.decisions = q.decisions()
 		return nil
 	case <-c.ctx.Done():
 		return c.ctx.Err()

@@ -6,10 +6,10 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 )
 
-// Hold lowers the bounds of unanswered calls to n bytes, for lines and for bodies. Calls that
+// LowerCallBounds lowers the bounds of unanswered calls to n bytes, for lines and for bodies. Calls that
 // find no room then wait for as long as a test takes on a busy machine. restore restores the
 // bounds and the wait.
-func Hold(n int64) (restore func()) {
+func LowerCallBounds(n int64) (restore func()) {
 	lines, bodies, wait := maxHeld, subjectBodies, flowcontrol.MaxWait.Load()
 	maxHeld, subjectBodies = n, n
 	flowcontrol.MaxWait.Store(int64(time.Hour))

@@ -69,18 +69,18 @@ type HTTPOptions struct {
 	// UserSessions is how many sessions one OAuth subject may have at a time; it may have
 	// SessionRequests times as many requests. 0: DefaultUserSessions.
 	UserSessions int
-	// Admitted, unless nil, is called for each authenticated request before the request is
+	// OnAdmitted, unless nil, is called for each authenticated request before the request is
 	// served. It must not wait.
-	Admitted func(*http.Request)
-	Body     int64         // bytes of one request
-	Idle     time.Duration // after which a session ends
-	// Within is how long a client may take to send a request's body. It does not bound how long
+	OnAdmitted func(*http.Request)
+	Body       int64         // bytes of one request
+	Idle       time.Duration // after which a session ends
+	// BodyTimeout is how long a client may take to send a request's body. It does not bound how long
 	// the answer takes, or how long a stream of events stays open.
-	Within time.Duration
-	// Taking is how long a client may take to read the next 64 KiB of an answer, or an event: a
+	BodyTimeout time.Duration
+	// ClientReadTimeout is how long a client may take to read the next 64 KiB of an answer, or an event: a
 	// client that does not read delays the end of its session, and holds memory.
-	Taking time.Duration
-	Log    *slog.Logger
+	ClientReadTimeout time.Duration
+	Log               *slog.Logger
 }
 
 // HTTP serves tools over Streamable HTTP. Each session has a Server and a subject of its own.
@@ -107,8 +107,8 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	setDefault(&o.UserSessions, DefaultUserSessions)
 	setDefault(&o.Body, DefaultBody)
 	setDefault(&o.Idle, DefaultIdle)
-	setDefault(&o.Within, DefaultWithin)
-	setDefault(&o.Taking, DefaultWithin)
+	setDefault(&o.BodyTimeout, DefaultWithin)
+	setDefault(&o.ClientReadTimeout, DefaultWithin)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -124,7 +124,7 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 		o: o, refusals: flowcontrol.NewTally[int](refusalBurst, refusalsPerSecond, refusalsCounted),
 		clients: clients{
 			open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) },
-			most: o.Sessions, mostPerSubject: o.Sessions, patience: o.Within, shared: sharedByAll,
+			most: o.Sessions, mostPerSubject: o.Sessions, patience: o.BodyTimeout, shared: sharedByAll,
 			bodies: flowcontrol.Budget{Bytes: allBodies}, answers: flowcontrol.Budget{Bytes: allAnswers}, sessions: map[*Server]identity{}, users: map[identity]*user{}, busy: map[guard.Subject]*load{},
 		},
 		sessions: mcp.NewStreamableHTTPHandler(serverOf, &opts), single: mcp.NewStreamableHTTPHandler(serverOf, &single),
@@ -202,8 +202,8 @@ const sessionless = "2026-07-28"
 
 // serve serves a request that check has passed.
 func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
-	if h.o.Admitted != nil {
-		h.o.Admitted(r)
+	if h.o.OnAdmitted != nil {
+		h.o.OnAdmitted(r)
 	}
 	if r.ContentLength > h.o.Body { // such a body is not read
 		refuseTooLarge(w, h.o.Body)
@@ -234,7 +234,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	// the end of the body. Without a body nothing lifts the deadline, and net/http would take
 	// its end for a client that has gone.
 	if r.Body != http.NoBody {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.o.Within))
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.o.BodyTimeout))
 	}
 	if !h.checkBody(w, r) { // waits until the body begins
 		return
@@ -329,7 +329,7 @@ func (h *HTTP) awaitBody(w http.ResponseWriter, r *http.Request) bool {
 func (h *HTTP) check(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, r := h.withConnection(r)
-		res := &response{ResponseWriter: w, conn: conn, taking: h.o.Taking}
+		res := &response{ResponseWriter: w, conn: conn, taking: h.o.ClientReadTimeout}
 		r = r.WithContext(context.WithValue(r.Context(), responseKey{}, res))
 		switch {
 		case !h.namesThisServer(r):

@@ -35,22 +35,24 @@ const (
 // bearer sends the token.
 type bearer struct{}
 
-func (bearer) RoundTrip(r *http.Request) (*http.Response, error) { return sends(token).RoundTrip(r) }
+func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	return bearerToken(token).RoundTrip(r)
+}
 
-// sends is a transport that adds the token to each request.
-type sends string
+// bearerToken is a transport that adds the token to each request.
+type bearerToken string
 
-func (s sends) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s bearerToken) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+string(s))
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// over connects the client with a token.
-func (b *bench) over(site *httptest.Server, token, revision string) *mcp.ClientSession {
+// connectWith connects the client with a token.
+func (b *bench) connectWith(site *httptest.Server, token, revision string) *mcp.ClientSession {
 	b.t.Helper()
 	cs, err := b.mcp.Connect(context.Background(), &mcp.StreamableClientTransport{
-		Endpoint: site.URL, HTTPClient: &http.Client{Transport: sends(token)},
+		Endpoint: site.URL, HTTPClient: &http.Client{Transport: bearerToken(token)},
 	}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
 	testkit.Must(b.t, err)
 	return cs
@@ -92,7 +94,7 @@ func post(t *testing.T, site *httptest.Server, body string, change func(*http.Re
 		r.Header.Set(k, v)
 	}
 	change(r)
-	res, err := (&http.Client{Timeout: enough}).Do(r)
+	res, err := (&http.Client{Timeout: testTimeout}).Do(r)
 	testkit.Must(t, err)
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, res.Body)
@@ -197,7 +199,7 @@ func (l *lockedBuffer) String() string {
 // The server does not wait for a body that does not come.
 func TestHTTPSlowBody(t *testing.T) {
 	b := start(t, nil, nil)
-	site := b.site(tools.HTTPOptions{Within: 100 * time.Millisecond})
+	site := b.site(tools.HTTPOptions{BodyTimeout: 100 * time.Millisecond})
 	c, err := net.Dial("tcp", site.Listener.Addr().String())
 	testkit.Must(t, err)
 	defer c.Close()
@@ -217,7 +219,7 @@ func TestHTTPStreamOutlivesTheBody(t *testing.T) {
 	b := start(t, nil, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} }})
 	b.root("code", guard.ReadOnly, "a=1")
 	const within = 100 * time.Millisecond
-	site := b.site(tools.HTTPOptions{Within: within})
+	site := b.site(tools.HTTPOptions{BodyTimeout: within})
 	var lost atomic.Int64 // streams that the client had to open again
 	var err error
 	b.host, err = b.mcp.Connect(context.Background(), &mcp.StreamableClientTransport{

@@ -35,8 +35,8 @@ type ignoreRules struct {
 	set   *pattern.Set // of the rules; nil: there are none
 }
 
-// ignored reports whether an entry of the walk's directory of this depth is left out.
-func (g *ignores) ignored(depth int, e *entry) bool {
+// isIgnored reports whether an entry of the walk's directory of this depth is left out.
+func (g *ignores) isIgnored(depth int, e *entry) bool {
 	at := &g.levels[depth]
 	if e.name == ".git" {
 		return true // git's own directory, which holds copies of all files
@@ -161,7 +161,7 @@ func (g *ignores) list(p guard.Path) (list []entry, err error) {
 // read appends the rules of a file that applies to dir. A file that cannot be read has no
 // rules.
 func (g *ignores) read(rules []pattern.Rule, p guard.Path, dir string) ([]pattern.Rule, error) {
-	data, _, err := g.c.look(p, 0, maxIgnoreFile+1)
+	data, _, err := g.c.readChunk(p, 0, maxIgnoreFile+1)
 	if err != nil {
 		return rules, g.fatal(err)
 	}

@@ -149,7 +149,7 @@ func TestNothingLateOverHTTP(t *testing.T) {
 				testkit.Must(t, end(b))
 				late := 0
 				for _, c := range conns {
-					_ = c.SetReadDeadline(time.Now().Add(enough))
+					_ = c.SetReadDeadline(time.Now().Add(testTimeout))
 					got, _ := io.ReadAll(c) // the error is a reset
 					late += strings.Count(string(got), secretLine) * len(secretLine+" 0123456789abcdef\n")
 				}

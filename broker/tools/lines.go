@@ -145,9 +145,9 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool)
 	if t == nil {
 		return false
 	}
-	room, ok := c.Enter(f.ID, size)
+	room, ok := c.Reserve(f.ID, size)
 	if !ok {
-		return true // Enter has refused the call
+		return true // Reserve has refused the call
 	}
 	ctx, ok := c.begin(string(f.ID))
 	if !ok {
@@ -222,7 +222,7 @@ func (c *lineConn) hand(r *jsonrpc.Request) {
 	}
 	mark := markOf(r.ID)
 	r.Extra = &mcp.RequestExtra{Header: http.Header{markHeader: {mark}}}
-	c.s.requests.byMark.Store(mark, &openRequest{ctx: c.ctx, shows: func(s *guard.Stamps) { c.shown.Store(mark, s) }})
+	c.s.requests.byMark.Store(mark, &openRequest{ctx: c.ctx, addStamps: func(s *guard.Stamps) { c.shown.Store(mark, s) }})
 }
 
 // markOf returns the mark of a request: its id as it is in JSON.

@@ -155,7 +155,7 @@ func TestHangUpBehindRubbish(t *testing.T) {
 					ended <- b.srv.Run(t.Context(), r, out)
 					_ = out.Close()
 				}()
-				late := time.AfterFunc(4*enough, func() { _ = fromServer.CloseWithError(errors.New("the server waits for something")) })
+				late := time.AfterFunc(4*testTimeout, func() { _ = fromServer.CloseWithError(errors.New("the server waits for something")) })
 				defer late.Stop()
 				got, err := io.ReadAll(fromServer)
 				testkit.Must(t, err)

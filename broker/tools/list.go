@@ -137,7 +137,7 @@ func (c *call) followSizes(dir guard.Path, list []entry) error {
 				e.size = to.Size
 			} else if names.Reason(err) != names.NotExist {
 				e.size = -1
-				if err := c.passOver(dir, e.name, err); err != nil {
+				if err := c.skipUnreadable(dir, e.name, err); err != nil {
 					return err
 				}
 			}

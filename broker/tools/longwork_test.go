@@ -79,7 +79,7 @@ func TestRevokeEndsSearch(t *testing.T) {
 		if !strings.Contains(got, "revoked") || strings.Contains(got, "answered") {
 			t.Error(got)
 		}
-	case <-time.After(enough):
+	case <-time.After(testTimeout):
 		t.Error("the search goes on")
 	}
 }
@@ -104,7 +104,7 @@ func TestReadMultipleFilesIsBounded(t *testing.T) {
 func TestHTTPUnreadAnswer(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("code", guard.ReadOnly, "big="+strings.Repeat("x", tools.DefaultAnswer-1))
-	site := b.site(tools.HTTPOptions{Taking: time.Second})
+	site := b.site(tools.HTTPOptions{ClientReadTimeout: time.Second})
 	status, session := post(t, site, hello, func(*http.Request) {})
 	if status != http.StatusOK {
 		t.Fatal(status)

@@ -98,7 +98,7 @@ func (r *answerRoom) reserve(ctx context.Context, n int64) error {
 		return nil
 	}
 	for _, b := range r.request.budgets {
-		one, err := b.Acquire(n, ctx.Done(), flowcontrol.For(r.request.patience))
+		one, err := b.Acquire(n, ctx.Done(), flowcontrol.WaitFor(r.request.patience))
 		if err != nil {
 			r.release()
 			return r.asRefusal(err, b)

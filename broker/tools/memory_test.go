@@ -29,7 +29,7 @@ func startBounded(t *testing.T, tree ...string) (*bench, *httptest.Server, *tool
 	t.Cleanup(tools.HoldAnswers(answersBound))
 	b := start(t, func(c *tools.Config) { c.IgnoreRoots = true }, nil)
 	b.root("data", guard.ReadWrite, append(tree, "f="+strings.Repeat("0123456789abcde\n", 3<<20/16))...)
-	site, h := b.siteOf(tools.HTTPOptions{Body: 32 << 20, Within: 2 * time.Second, Taking: time.Hour})
+	site, h := b.siteOf(tools.HTTPOptions{Body: 32 << 20, BodyTimeout: 2 * time.Second, ClientReadTimeout: time.Hour})
 	return b, site, h
 }
 
@@ -46,7 +46,7 @@ func (b *bench) openCount() (n int) {
 // headOf reads the status and headers of the answer on a connection, and not the rest.
 func headOf(t *testing.T, c net.Conn) *http.Response {
 	t.Helper()
-	testkit.Must(t, c.SetReadDeadline(time.Now().Add(4*enough)))
+	testkit.Must(t, c.SetReadDeadline(time.Now().Add(4*testTimeout)))
 	res, err := http.ReadResponse(bufio.NewReaderSize(c, 512), nil)
 	testkit.Must(t, err)
 	return res
@@ -183,7 +183,7 @@ func TestHTTPWithoutRoom(t *testing.T) {
 		}
 	}
 	_, session := post(t, site, strings.Replace(hello, "2025-11-25", "2025-03-26", 1), func(*http.Request) {})
-	status, text := answered(t, site, session, "["+readOld+`,{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
+	status, text := postText(t, site, session, "["+readOld+`,{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
 	if status != http.StatusOK || !strings.Contains(text, `"id":2,"result"`) || !strings.Contains(text, `"id":1,"error"`) {
 		t.Errorf("a batch: %d %.300s", status, text)
 	}

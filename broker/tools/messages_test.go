@@ -12,15 +12,15 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// answered returns the answer to a request of a session.
-func answered(t *testing.T, site *httptest.Server, session, body string) (int, string) {
+// postText returns the answer to a request of a session.
+func postText(t *testing.T, site *httptest.Server, session, body string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL, strings.NewReader(body))
 	testkit.Must(t, err)
 	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + token, "Mcp-Session-Id": session} {
 		r.Header.Set(k, v)
 	}
-	res, err := (&http.Client{Timeout: enough}).Do(r)
+	res, err := (&http.Client{Timeout: testTimeout}).Do(r)
 	testkit.Must(t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
@@ -34,7 +34,7 @@ func TestHTTPMessages(t *testing.T) {
 	b := start(t, nil, nil)
 	site := b.site(tools.HTTPOptions{Body: 64 << 10})
 	_, session := post(t, site, strings.Replace(hello, "2025-11-25", "2025-03-26", 1), func(*http.Request) {})
-	answered(t, site, session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	postText(t, site, session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	const ping = `{"jsonrpc":"2.0","id":ID,"method":"ping"}`
 	batch := func(ids ...string) string {
 		var list []string
@@ -65,7 +65,7 @@ func TestHTTPMessages(t *testing.T) {
 		"{":    {400, "malformed"},
 		"{}":   {400, "malformed"},
 	} {
-		if status, text := answered(t, site, session, body); status != want.status || !strings.Contains(text, want.text) {
+		if status, text := postText(t, site, session, body); status != want.status || !strings.Contains(text, want.text) {
 			t.Errorf("%.60s: %d %s; want %d, %s", body, status, text, want.status, want.text)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 func TestStdioHoldsBoundedNotifications(t *testing.T) {
 	for _, method := range []string{"notifications/roots/list_changed", "notifications/cancelled", "notifications/none"} {
 		t.Run(method, func(t *testing.T) {
-			t.Cleanup(tools.Hold(heldBound))
+			t.Cleanup(tools.LowerCallBounds(heldBound))
 			b := start(t, nil, nil)
 			unread, theirs := io.Pipe()
 			ours, w := io.Pipe()

@@ -127,7 +127,7 @@ func TestOAuthSubjectNames(t *testing.T) {
 // listed returns the text of list_allowed_directories.
 func (b *bench) listed(site *httptest.Server, token, revision string) string {
 	b.t.Helper()
-	cs := b.over(site, token, revision)
+	cs := b.connectWith(site, token, revision)
 	defer cs.Close()
 	b.host = cs
 	return b.ok("list_allowed_directories", m{})

@@ -24,11 +24,11 @@ func (c *call) read(p guard.Path, off, length int64) ([]byte, *vfs.Info, error) 
 	if err := c.room.reserve(c.ctx, copies*int64(c.s.cfg.Answer)); err != nil {
 		return nil, nil, err
 	}
-	return c.look(p, off, length)
+	return c.readChunk(p, off, length)
 }
 
-// look reads a part of a file into a buffer.
-func (c *call) look(p guard.Path, off, length int64) ([]byte, *vfs.Info, error) {
+// readChunk reads a part of a file into a buffer.
+func (c *call) readChunk(p guard.Path, off, length int64) ([]byte, *vfs.Info, error) {
 	data, info, err := c.s.cfg.Tree.ReadChunk(c.ctx, c.s.caller, p, off, length, "", getBuffer)
 	return data, &info, err
 }
@@ -252,7 +252,7 @@ func (c *call) readMultipleFiles(a *readMultipleArgs) (*result, error) {
 		switch {
 		case c.ctx.Err() != nil:
 			return nil, c.ctx.Err()
-		case errors.Is(err, client.ErrInputRequired) || asksInside(err):
+		case errors.Is(err, client.ErrInputRequired) || isInputNeeded(err):
 			return nil, err
 		case err != nil:
 			c.s.recordRefusal(c.req.Params.Name, err)

@@ -96,7 +96,7 @@ func (s *Server) rpc(err error) error {
 
 // readResource answers resources/read.
 func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-	at, err := s.resourcePlace(ctx, req.Session, req.Params.URI)
+	at, err := s.resourceTarget(ctx, req.Session, req.Params.URI)
 	if err != nil {
 		return nil, s.rpc(err)
 	}
@@ -113,7 +113,7 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 	if err != nil {
 		return nil, s.rpc(err)
 	}
-	s.shows(req.GetExtra(), &stamps)
+	s.addStamps(req.GetExtra(), &stamps)
 	return &mcp.ReadResourceResult{Contents: contents}, nil
 }
 
@@ -188,8 +188,8 @@ func isFileURI(uri string) bool {
 	return len(uri) >= len(fileScheme) && strings.EqualFold(uri[:len(fileScheme)], fileScheme)
 }
 
-// resourcePlace returns the target of a URI.
-func (s *Server) resourcePlace(ctx context.Context, ss *mcp.ServerSession, uri string) (target, error) {
+// resourceTarget returns the target of a URI.
+func (s *Server) resourceTarget(ctx context.Context, ss *mcp.ServerSession, uri string) (target, error) {
 	if !isFileURI(uri) {
 		return target{}, invalid("the URI must begin with file:///")
 	}
@@ -229,7 +229,7 @@ func (s *Server) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.C
 	}
 	stamps := s.stamps()
 	stamps.Add(at.Root)
-	s.shows(req.GetExtra(), &stamps)
+	s.addStamps(req.GetExtra(), &stamps)
 	page, err := s.cfg.Tree.List(ctx, s.caller, at.Path, vfs.ListOptions{Hidden: strings.HasPrefix(base, "."), Follow: true, NoInfo: true})
 	if err != nil {
 		return out, nil //nolint:nilerr // as above

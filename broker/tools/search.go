@@ -269,9 +269,9 @@ func (g *grep) result(cursor string) *result {
 // file searches one file. It skips a file that cannot be read, and the answer's note lists that
 // file as name.
 func (g *grep) file(p guard.Path, name string) error {
-	data, _, err := g.c.look(p, 0, maxSearched+1)
+	data, _, err := g.c.readChunk(p, 0, maxSearched+1)
 	if err != nil {
-		return g.c.passOver(g.at.Path, name, err)
+		return g.c.skipUnreadable(g.at.Path, name, err)
 	}
 	defer putBuffer(data)
 	if len(data) > maxSearched || bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0 { // git detects binary files in this way

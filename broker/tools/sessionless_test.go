@@ -19,8 +19,8 @@ func TestSessionlessConsents(t *testing.T) {
 	t.Run("oauth", func(t *testing.T) {
 		b, site, i := trustingWith(t, tools.HTTPOptions{})
 		o := b.askOwner()
-		tokenOf := func(sub, client string) sends {
-			return sends(i.Token(audience, m{"sub": sub, "client_id": client, "scope": "files"}))
+		tokenOf := func(sub, client string) bearerToken {
+			return bearerToken(i.Token(audience, m{"sub": sub, "client_id": client, "scope": "files"}))
 		}
 		reads := func(sub, client string) (string, bool) {
 			return connect(t, site.URL, tokenOf(sub, client), "2026-07-28").read(t, path)
@@ -47,7 +47,7 @@ func TestSessionlessConsents(t *testing.T) {
 		o := b.askOwner()
 		o.allow = true
 		site := b.site(tools.HTTPOptions{})
-		if text, ok := connect(t, site.URL, sends(token), "2026-07-28").read(t, path); !ok || text != "outside" {
+		if text, ok := connect(t, site.URL, bearerToken(token), "2026-07-28").read(t, path); !ok || text != "outside" {
 			t.Fatalf("%q", text)
 		}
 		if question := o.asked[0].Message; !strings.Contains(question.Raw(), "every such client with the server's bearer token has") {

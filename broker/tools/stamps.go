@@ -29,9 +29,9 @@ type openRequests struct {
 // openRequest is one request that has no answer yet.
 type openRequest struct {
 	ctx context.Context // of the HTTP request, or of the connection over streams
-	// shows is called with the stamps of each answer, before the SDK writes it.
-	shows   func(*guard.Stamps)
-	answers *unreadAnswers // nil: over streams
+	// addStamps is called with the stamps of each answer, before the SDK writes it.
+	addStamps func(*guard.Stamps)
+	answers   *unreadAnswers // nil: over streams
 }
 
 // markHeader carries a request's mark to its call, because the call gets the headers and not
@@ -44,7 +44,7 @@ const markHeader = "Rootsfs-Request"
 func (o *openRequests) track(r *http.Request, answers *unreadAnswers) (done func()) {
 	mark := rand.Text()
 	r.Header.Set(markHeader, mark)
-	o.byMark.Store(mark, &openRequest{r.Context(), r.Context().Value(connectionKey{}).(*connection).show, answers})
+	o.byMark.Store(mark, &openRequest{r.Context(), r.Context().Value(connectionKey{}).(*connection).addStamps, answers})
 	return func() {
 		o.byMark.Delete(mark)
 		answers.end()
@@ -63,10 +63,10 @@ func (o *openRequests) of(extra *mcp.RequestExtra) *openRequest {
 	return r.(*openRequest)
 }
 
-// shows records the stamps of an answer before the SDK gets the answer.
-func (s *Server) shows(extra *mcp.RequestExtra, stamps *guard.Stamps) {
+// addStamps records the stamps of an answer before the SDK gets the answer.
+func (s *Server) addStamps(extra *mcp.RequestExtra, stamps *guard.Stamps) {
 	if r := s.requests.of(extra); r != nil && stamps != nil {
-		r.shows(stamps)
+		r.addStamps(stamps)
 	}
 }
 

@@ -49,7 +49,7 @@ func (g *gate) open() { g.once.Do(g.shut.Unlock) }
 // gated returns a bench whose operations in the root "slow" wait for the gate.
 func gated(t *testing.T) (*bench, *gate) {
 	t.Helper()
-	t.Cleanup(tools.Hold(heldBound))
+	t.Cleanup(tools.LowerCallBounds(heldBound))
 	g := &gate{}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: g})
 	b := start(t, func(c *tools.Config) { c.Registry, c.Tree, c.IgnoreRoots = reg, vfs.New(reg), true }, nil)
@@ -64,7 +64,7 @@ func gated(t *testing.T) (*bench, *gate) {
 // reached most. It returns the number.
 func settle(t *testing.T, n func() int64, least, most int64) int64 {
 	t.Helper()
-	timeout := time.After(4 * enough) // such long bodies take long with the race detector
+	timeout := time.After(4 * testTimeout) // such long bodies take long with the race detector
 	for last, same := int64(-1), 0; ; time.Sleep(10 * time.Millisecond) {
 		now := n()
 		if same++; now != last {
@@ -155,7 +155,7 @@ func (*answers) Close() error { return nil }
 func (p *pipelined) all(t *testing.T) {
 	t.Helper()
 	timedOut := false
-	timeout := time.AfterFunc(enough, func() {
+	timeout := time.AfterFunc(testTimeout, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		timedOut = true
@@ -258,7 +258,7 @@ func TestStdioHoldsBoundedUnread(t *testing.T) {
 // at a time. When the client reads, each call is answered.
 func TestStdioHoldsBoundedAnswers(t *testing.T) {
 	const size, calls, running = 256 << 10, 80, 16
-	t.Cleanup(tools.Hold(64 << 20))
+	t.Cleanup(tools.LowerCallBounds(64 << 20))
 	const tool = `"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"r/f"}`
 	begun := []string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`}
 	for name, c := range map[string]struct {
@@ -412,7 +412,7 @@ func (x *talker) say(line string) {
 // next returns the next line that contains a text.
 func (x *talker) next(text string) string {
 	x.t.Helper()
-	timeout := time.After(4 * enough) // such long bodies take long with the race detector
+	timeout := time.After(4 * testTimeout) // such long bodies take long with the race detector
 	for {
 		select {
 		case line, ok := <-x.lines:
@@ -474,7 +474,7 @@ func TestHTTPHoldsBoundedBodies(t *testing.T) {
 				site.CloseClientConnections()
 				site.Close()
 			})
-			cs := b.over(site, token, revision)
+			cs := b.connectWith(site, token, revision)
 			defer cs.Close()
 			defer g.open() // runs before cs.Close, which waits for the session's calls
 			text := strings.Repeat("x", heldLine-1000)

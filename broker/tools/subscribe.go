@@ -94,7 +94,7 @@ func (u *subscriptions) close() {
 
 // subscribe watches a file, or a directory with all below it.
 func (s *Server) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error {
-	at, err := s.resourcePlace(ctx, req.Session, req.Params.URI)
+	at, err := s.resourceTarget(ctx, req.Session, req.Params.URI)
 	if err != nil {
 		return s.rpc(err)
 	}

@@ -55,10 +55,10 @@ type call struct {
 	reads  bool // the tool changes nothing
 	// reporting has an element while a progress notification is on its way to the client.
 	reporting chan struct{}
-	// decided are the decisions, earlier in this call, about paths that no root holds.
-	decided map[string]error
-	unread  *unread     // the names that the call skipped
-	room    *answerRoom // of its answer
+	// decisions are the decisions, earlier in this call, about paths that no root holds.
+	decisions map[string]error
+	unread    *unread     // the names that the call skipped
+	room      *answerRoom // of its answer
 }
 
 // handler returns the function that the SDK calls for a tool.
@@ -78,7 +78,7 @@ func (s *Server) handler(t *tool) mcp.ToolHandler {
 			}
 			return nil, err // if it is client.ErrInputRequired, the middleware asks for the roots and calls again
 		}
-		s.shows(req.GetExtra(), res.stamps)
+		s.addStamps(req.GetExtra(), res.stamps)
 		return res.toMCP(), nil
 	}
 }
@@ -101,7 +101,7 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest, 
 	}
 	res, err := s.runTool(t, c)
 	s.room.Release(1) // before the write: a client that does not read must not block others
-	if errors.Is(err, client.ErrInputRequired) || asksInside(err) {
+	if errors.Is(err, client.ErrInputRequired) || isInputNeeded(err) {
 		return nil, err
 	}
 	if err == nil && room != nil {

@@ -169,7 +169,7 @@ func (w *walk) rel(e *entry) string { return e.path.Rel()[w.prefix:] }
 
 // excludes reports whether a name in a directory of this depth is left out.
 func (w *walk) excludes(depth int, e *entry) bool {
-	return w.opts.ignores != nil && w.opts.ignores.ignored(depth, e) || matchesAny(w.opts.exclude, w.rel(e))
+	return w.opts.ignores != nil && w.opts.ignores.isIgnored(depth, e) || matchesAny(w.opts.exclude, w.rel(e))
 }
 
 // enters reports whether the walk enters the subdirectories of a directory of this depth.
@@ -183,7 +183,7 @@ func (w *walk) down(e *entry, resume []mark) error {
 	}
 	w.lookAhead()
 	if err := w.enter(e, resume); err != nil {
-		return w.c.passOver(w.start, w.rel(e), err)
+		return w.c.skipUnreadable(w.start, w.rel(e), err)
 	}
 	return nil
 }
@@ -222,10 +222,10 @@ func (w *walk) enter(dir *entry, resume []mark) error {
 	return nil
 }
 
-// passOver returns nil for an error about one name of a tree: the call goes on without the
+// skipUnreadable returns nil for an error about one name of a tree: the call goes on without the
 // name, and the answer's note lists it. An error that the rest of the tree will meet, too, is
 // returned and ends the call: otherwise a part of the answer would look like the whole.
-func (c *call) passOver(start guard.Path, name string, err error) error {
+func (c *call) skipUnreadable(start guard.Path, name string, err error) error {
 	ge, ok := errors.AsType[*guard.Error](err)
 	if !ok || c.ctx.Err() != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// enough ends a test that hangs; the questions wait for much longer.
-const enough = 30 * time.Second
+// testTimeout ends a test that hangs; the questions wait for much longer.
+const testTimeout = 30 * time.Second
 
 // queued makes a bench whose questions wait for the owner, as with "rootsfs consent".
 func queued(t *testing.T) (*bench, *broker.Queue) {
@@ -221,7 +221,7 @@ func TestStdioWithdrawsQuestions(t *testing.T) {
 					if hangsUp && !strings.Contains(output.String(), `"id":7`) { // it was answered, not given up
 						t.Errorf("no answer in %s", &output)
 					}
-				case <-time.After(enough):
+				case <-time.After(testTimeout):
 					t.Error("it serves on")
 				}
 			})

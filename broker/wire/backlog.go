@@ -18,11 +18,11 @@ func (c *LineConn) Bound(requests *flowcontrol.Budget, canWait func() bool, refu
 	c.backlog, c.refused = flowcontrol.NewBacklog(requests, canWait, c.hand, c.done), refused
 }
 
-// Enter makes room for a request of n bytes that is answered without the SDK, or refuses
+// Reserve makes room for a request of n bytes that is answered without the SDK, or refuses
 // it by its id and reports false. The caller releases the reservation when the request has
 // its answer.
-func (c *LineConn) Enter(id []byte, n int) (_ *flowcontrol.Reservation, ok bool) {
-	room, err := c.backlog.Enter(n)
+func (c *LineConn) Reserve(id []byte, n int) (_ *flowcontrol.Reservation, ok bool) {
+	room, err := c.backlog.Reserve(n)
 	if err != nil {
 		c.refuse(id, err)
 	}
@@ -50,7 +50,7 @@ func (c *LineConn) refuse(id []byte, err error) {
 	switch {
 	case errors.Is(err, context.Canceled): // the connection is closed
 		return
-	case errors.Is(err, flowcontrol.ErrTwice):
+	case errors.Is(err, flowcontrol.ErrDuplicateID):
 		code = CodeInvalidRequest
 	default:
 		c.refused(err.Error())

@@ -37,12 +37,12 @@ func TestEnterWhileThePeerIsAsked(t *testing.T) {
 				begun := time.Now()
 				refused := 0
 				conn.Bound(&flowcontrol.Budget{Count: 1}, func() bool { return !c.asked(time.Since(begun)) }, func(string) { refused++ })
-				room, ok := conn.Enter([]byte("1"), 10)
+				room, ok := conn.Reserve([]byte("1"), 10)
 				if !ok {
 					t.Fatal("there is room for one")
 				}
 				time.AfterFunc(time.Second, room.Release)
-				_, got := conn.Enter([]byte("2"), 10)
+				_, got := conn.Reserve([]byte("2"), 10)
 				if waited := time.Since(begun); got != c.want || waited != c.after || (refused == 0) != c.want {
 					t.Errorf("%v after %v, refused %d", got, waited, refused)
 				}
@@ -102,7 +102,7 @@ func TestPassIsBounded(t *testing.T) {
 	}
 	c.pass([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`))
 	c.pass([]byte(`{"jsonrpc":"2.0","id":2,"result":{}}`))
-	c.backlog.Answered((<-handed).(*jsonrpc.Request).ID)
+	c.backlog.ReleaseAnswered((<-handed).(*jsonrpc.Request).ID)
 	call(`"1"`)
 	refused(`"1"`, "give each its own")
 	call("3")

@@ -255,7 +255,7 @@ func (c *LineConn) Write(_ context.Context, msg jsonrpc.Message) error { return 
 func (c *LineConn) WriteIf(msg jsonrpc.Message, recheck jsonline.Recheck) error {
 	r, ok := msg.(*jsonrpc.Response)
 	if ok {
-		defer c.backlog.Answered(r.ID)
+		defer c.backlog.ReleaseAnswered(r.ID)
 		if c.backlog.IsProbe(r.ID) {
 			return nil
 		}

@@ -78,12 +78,12 @@ func (b *Backlog) patience() func(waited time.Duration) bool {
 	}
 }
 
-// ErrTwice refuses a request whose id is in use: the SDK would not answer it.
-var ErrTwice = errors.New("the id is that of a request that has no answer yet; give each its own")
+// ErrDuplicateID refuses a request whose id is in use: the SDK would not answer it.
+var ErrDuplicateID = errors.New("the id is that of a request that has no answer yet; give each its own")
 
-// Enter makes room for a request of n bytes that is answered without the SDK. The error says
+// Reserve makes room for a request of n bytes that is answered without the SDK. The error says
 // why there is none; it is context.Canceled when the connection is closed.
-func (b *Backlog) Enter(n int) (*Reservation, error) {
+func (b *Backlog) Reserve(n int) (*Reservation, error) {
 	room, err := b.requests.Acquire(int64(n), b.done, b.patience())
 	if err != nil && !errors.Is(err, context.Canceled) {
 		err = fmt.Errorf("too many calls, or too large ones, have no answer yet: there may be %d of them, of %d bytes together; "+
@@ -94,12 +94,12 @@ func (b *Backlog) Enter(n int) (*Reservation, error) {
 
 // Admit makes room for a request or a notification of n bytes, which the caller then hands to
 // the SDK. The caller must drop a notification for which there is no room. The errors are those
-// of Enter, and ErrTwice.
+// of Reserve, and ErrDuplicateID.
 func (b *Backlog) Admit(r *jsonrpc.Request, n int) error {
 	if !r.IsCall() {
 		return b.admitNote(n)
 	}
-	room, err := b.Enter(n)
+	room, err := b.Reserve(n)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (b *Backlog) Admit(r *jsonrpc.Request, n int) error {
 	defer b.mu.Unlock()
 	if b.held[r.ID] != nil {
 		room.Release()
-		return ErrTwice
+		return ErrDuplicateID
 	}
 	b.held[r.ID] = []*Reservation{room}
 	return nil
@@ -155,8 +155,8 @@ func (b *Backlog) IsProbe(id jsonrpc.ID) bool {
 	return ok && strings.HasPrefix(text, b.prefix)
 }
 
-// Answered releases the reservations that were held until the SDK answered a request.
-func (b *Backlog) Answered(id jsonrpc.ID) {
+// ReleaseAnswered releases the reservations that were held until the SDK answered a request.
+func (b *Backlog) ReleaseAnswered(id jsonrpc.ID) {
 	b.mu.Lock()
 	handled := b.held[id]
 	delete(b.held, id)

@@ -53,14 +53,14 @@ func TestBacklogNotifications(t *testing.T) {
 		if err := s.note(30); err == nil || time.Since(begun) != time.Duration(MaxWait.Load()) {
 			t.Fatalf("%v after %v", err, time.Since(begun))
 		}
-		s.Answered(s.probes[0])
+		s.ReleaseAnswered(s.probes[0])
 		if err := s.note(30); err != nil { // in the place of the first
 			t.Fatal(err)
 		}
 		if len(s.probes) != 2 {
 			t.Fatalf("%d probes, want a second for the three that are left", len(s.probes))
 		}
-		time.AfterFunc(time.Second, func() { s.Answered(s.probes[1]) })
+		time.AfterFunc(time.Second, func() { s.ReleaseAnswered(s.probes[1]) })
 		begun = time.Now()
 		if err := s.note(30); err != nil || time.Since(begun) != time.Second {
 			t.Fatalf("%v after %v", err, time.Since(begun))
@@ -86,18 +86,18 @@ func TestBacklogRequests(t *testing.T) {
 	if err := call("a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := call("a"); !errors.Is(err, ErrTwice) {
+	if err := call("a"); !errors.Is(err, ErrDuplicateID) {
 		t.Fatalf("an id that is in use: %v", err)
 	}
-	own, err := s.Enter(10)
+	own, err := s.Reserve(10)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := call("b"); err == nil || errors.Is(err, ErrTwice) {
+	if err := call("b"); err == nil || errors.Is(err, ErrDuplicateID) {
 		t.Fatalf("a third: %v", err)
 	}
 	own.Release()
-	s.Answered(id("a"))
+	s.ReleaseAnswered(id("a"))
 	for _, name := range []string{"a", "b"} {
 		if err := call(name); err != nil {
 			t.Fatal(err)

@@ -105,8 +105,8 @@ func (b *Budget) Acquire(n int64, done <-chan struct{}, patient func(waited time
 	}
 }
 
-// For returns a function that makes Acquire wait for d.
-func For(d time.Duration) func(waited time.Duration) bool {
+// WaitFor returns a function that makes Acquire wait for d.
+func WaitFor(d time.Duration) func(waited time.Duration) bool {
 	return func(waited time.Duration) bool { return waited < d }
 }
 

@@ -32,25 +32,25 @@ func TestBudget(t *testing.T) {
 		acquire(t, b, 0, ErrCount)
 		time.AfterFunc(time.Second, first.Release)
 		begun := time.Now()
-		third, err := b.Acquire(50, done, For(time.Minute))
+		third, err := b.Acquire(50, done, WaitFor(time.Minute))
 		if err != nil || time.Since(begun) != time.Second {
 			t.Fatalf("waited %v: %v", time.Since(begun), err)
 		}
 		// If nothing is released, the first request waits in vain, and later ones do not wait.
 		for i, want := range []time.Duration{time.Minute, 0, 0} {
 			begun = time.Now()
-			if _, err := b.Acquire(50, done, For(time.Minute)); !errors.Is(err, ErrCount) || time.Since(begun) != want {
+			if _, err := b.Acquire(50, done, WaitFor(time.Minute)); !errors.Is(err, ErrCount) || time.Since(begun) != want {
 				t.Fatalf("%d waited %v, not %v: %v", i, time.Since(begun), want, err)
 			}
 		}
 		second.Release()
 		third.Release()
-		if _, err := b.Acquire(100, done, For(time.Minute)); err != nil {
+		if _, err := b.Acquire(100, done, WaitFor(time.Minute)); err != nil {
 			t.Fatalf("there is room again: %v", err)
 		}
 		time.AfterFunc(time.Second, func() { close(done) })
 		begun = time.Now()
-		if _, err := b.Acquire(1, done, For(time.Minute)); !errors.Is(err, context.Canceled) || time.Since(begun) != time.Second {
+		if _, err := b.Acquire(1, done, WaitFor(time.Minute)); !errors.Is(err, context.Canceled) || time.Since(begun) != time.Second {
 			t.Fatalf("waited %v: %v", time.Since(begun), err)
 		}
 	})

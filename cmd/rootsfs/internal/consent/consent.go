@@ -160,7 +160,7 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 		it, mode := &q.Items[i], req.Mode
 		if mode == "ro" { // the item may ask only for listing
 			var ok bool
-			if mode, ok = broker.ReadingOf(it); !ok {
+			if mode, ok = broker.ReadOnlyMode(it); !ok {
 				return nil, invalid("item %d does not ask to read, but for %s", i+1, it.Mode)
 			}
 		}

@@ -44,7 +44,7 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 	opt := tools.HTTPOptions{
 		Registry: s.reg, Subject: subject, Number: func() uint64 { return s.clients.Add(1) },
 		Token: req.Token, Port: req.Port, Hosts: req.Hosts, Origins: req.Origins, Sessions: req.Sessions, UserSessions: req.UserSessions,
-		Admitted: bound.Trust, Log: s.log,
+		OnAdmitted: bound.Trust, Log: s.log,
 	}
 	if req.Issuer != "" {
 		v, err := oauth.New(ctx, oauth.Config{Issuer: req.Issuer, Audiences: req.Audiences, Scopes: req.Scopes, Resources: req.Resources})
