@@ -43,7 +43,7 @@ func (g *Registry) lower(ctx context.Context, r *root) (why, err error) {
 		if rights, why = allowed.Within(r.grant.Resolved, next.Rights); why != nil {
 			return policyChange{}, why
 		}
-		had, end := r.life.End(), allowed.End(r.life.End(), r.life.Since())
+		had, end := r.life.End(), allowed.End(r.life.End(), r.life.EndSetAt())
 		if end.Equal(had) && rights == next.Rights {
 			return policyChange{}, keeps
 		}

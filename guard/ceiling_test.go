@@ -124,7 +124,7 @@ func TestCeilingLoweredMeanwhile(t *testing.T) {
 // loweringHistory lowers the ceiling in the middle of the grant of a writable root.
 type loweringHistory struct{ lower func() }
 
-func (h *loweringHistory) Writable(string) error { h.lower(); return nil }
+func (h *loweringHistory) NoteWritable(string) error { h.lower(); return nil }
 
 func (h *loweringHistory) Writer(string) string { return "" }
 

@@ -27,7 +27,7 @@ func (g *Registry) startTimer(r *root) {
 	if !ok || State(r.state.Load()) != Live {
 		return
 	}
-	r.timer = time.AfterFunc(min(left, g.clock.Look), func() {
+	r.timer = time.AfterFunc(min(left, g.clock.CheckInterval), func() {
 		if !r.isExpired(g.clock.Now()) {
 			g.startTimer(r) // it was used meanwhile, or the timer ran for less than the time left
 			return

@@ -263,7 +263,7 @@ func (g *Registry) announce(ctx context.Context, added, outers []*root) ([]Grant
 
 // lifted returns the part of a record's detail about protections that are not in force.
 func lifted(p *Patterns) string {
-	if text := p.Lifted(); text != "" {
+	if text := p.LiftedText(); text != "" {
 		return "; " + text
 	}
 	return ""

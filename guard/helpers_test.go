@@ -77,8 +77,8 @@ func (s *fakeSource) Links() []rules.Link        { return nil }
 func (s *fakeSource) LiesIn(rules.Identity) bool { return false }
 func (s *fakeSource) Naming() rules.Naming       { return rules.ExactNames }
 func (s *fakeSource) FoldsAt(string, bool) bool  { return true }
-func (s *fakeSource) Look(string, bool) (rules.Looked, error) {
-	return rules.Looked{}, errCannotLook
+func (s *fakeSource) Look(string, bool) (rules.LookResult, error) {
+	return rules.LookResult{}, errCannotLook
 }
 func (s *fakeSource) Head(string, int, bool) ([]byte, error) { return nil, errCannotLook }
 func (s *fakeSource) Ignores(func(rules.Ignore), func(string) bool) error {

@@ -141,13 +141,13 @@ func (j Judge) eachRules(rel string, f func(r *root, set *rules.RuleSet, rel str
 func (j Judge) held() error {
 	req := &j.l.req
 	if v := j.heldVerdict(req.Held); v.Effect != pattern.None {
-		if err := j.noteVerdict(j.l.root, req.Path.Rel(), "", v, rules.Refused(req.access(false), v)); err != nil {
+		if err := j.noteVerdict(j.l.root, req.Path.Rel(), "", v, rules.RefusalOf(req.access(false), v)); err != nil {
 			return err
 		}
 	}
 	// The second file is the one that is written, or given another name.
 	if v := j.heldVerdict(req.HeldTarget); v.Effect != pattern.None {
-		return j.noteVerdict(j.l.root, req.Path2.Rel(), "", v, rules.Refused(rules.ToChange, v))
+		return j.noteVerdict(j.l.root, req.Path2.Rel(), "", v, rules.RefusalOf(rules.ToChange, v))
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (j Judge) in(r *root, set *rules.RuleSet, a rules.Access, dir, base string,
 // Now judges an open file by the path below the root that it has now.
 func (j Judge) Now(a rules.Access, rel string) error {
 	v, _ := j.effect(rel)
-	return j.noteVerdict(j.l.root, rel, "", v, rules.Refused(a, v))
+	return j.noteVerdict(j.l.root, rel, "", v, rules.RefusalOf(a, v))
 }
 
 func (j Judge) heldVerdict(h *Hold) pattern.Verdict {
@@ -211,7 +211,7 @@ func (j Judge) Moved(from, to string, id rules.Identity, t pattern.Type) error {
 	return j.eachRules(to, func(r *root, set *rules.RuleSet, rel string) error {
 		dir, base := rules.Split(rel)
 		err := j.in(r, set, rules.ToMake, dir, base, t)
-		if rules.IsBeginning(err) && j.movesMade(r, from, id, t) {
+		if rules.IsCreatableName(err) && j.movesMade(r, from, id, t) {
 			return nil
 		}
 		return err

@@ -46,5 +46,5 @@ func (g *Registry) noteWritable(dir string, rights Rights) error {
 	if g.cfg.History == nil || !rights.Mutating() {
 		return nil
 	}
-	return g.cfg.History.Writable(dir)
+	return g.cfg.History.NoteWritable(dir)
 }

@@ -124,11 +124,11 @@ func (n Notes) Link(link MetLink, isRefused bool) {
 // lasts until Registry.Closed is called for the file.
 func (n Notes) Opened() {
 	if n.l.root.once != nil {
-		n.l.root.once.Opened()
+		n.l.root.once.AddOpen()
 	}
 	for _, c := range n.l.crossed {
 		if c.root.once != nil {
-			c.root.once.Opened()
+			c.root.once.AddOpen()
 		}
 	}
 }

@@ -41,7 +41,7 @@ func (c Charges) endUses(used bool) {
 // closed counts a file as closed in the roots for one use that it was opened through.
 func (g *Registry) closed(h *Hold) {
 	for _, r := range append([]*root{h.root}, h.crossed...) {
-		if r.once != nil && r.once.Closed() {
+		if r.once != nil && r.once.RemoveOpen() {
 			g.spend(r)
 		}
 	}

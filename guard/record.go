@@ -191,7 +191,7 @@ func (w recorder) reserve(ctx context.Context, r Reserver, rec *Record) error {
 	}
 	room, err := r.Reserve(ctx, w.l.root.dead, rec)
 	if err == nil {
-		w.l.req.room.Promised(room)
+		w.l.req.room.SetRecord(room)
 		if !w.l.req.OpensForWriting {
 			return nil
 		}
@@ -200,7 +200,7 @@ func (w recorder) reserve(ctx context.Context, r Reserver, rec *Record) error {
 	}
 	switch {
 	case err == nil:
-		w.l.req.room.PromisedClosing(room)
+		w.l.req.room.SetClosing(room)
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()

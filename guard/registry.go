@@ -188,10 +188,10 @@ func (g *Registry) RemoveView(v View) {
 	g.mu.Unlock()
 }
 
-// Keep adds files and directories of rootsfs itself, which no root may contain or lie in.
-func (g *Registry) Keep(k ...rules.Keep) {
+// ReservePaths adds files and directories of rootsfs itself, which no root may contain or lie in.
+func (g *Registry) ReservePaths(k ...rules.ReservedPath) {
 	g.mu.Lock()
-	g.rules.Keep = append(slices.Clone(g.rules.Keep), k...)
+	g.rules.ReservedPaths = append(slices.Clone(g.rules.ReservedPaths), k...)
 	g.mu.Unlock()
 }
 
@@ -228,7 +228,7 @@ func (g *Registry) commit(added []*root) (outers []*root, err error) {
 		if err := g.rules.CheckCeilings(r.grant.Resolved, r.grant.Policy.Rights); err != nil {
 			return nil, err
 		}
-		if !g.rules.End(r.grant.Expires, r.life.Since()).Equal(r.grant.Expires) {
+		if !g.rules.End(r.grant.Expires, r.life.EndSetAt()).Equal(r.grant.Expires) {
 			return nil, &Error{Kind: names.Permission, Err: errors.New("the ceiling of this machine was lowered at this moment; ask again")}
 		}
 		if have := next.byName[r.name]; have != nil {

@@ -190,7 +190,7 @@ func (fs *fileSystem) Readlink(cancel <-chan struct{}, header *fuse.InHeader) (t
 			return nil
 		}
 		return r.byPathOrHandle(n, func(at vfs.At, f *vfs.File) error {
-			text, err := r.m.tree.ReadlinkWhere(r, r.caller, at, f, r.m.whereOfLink(n))
+			text, err := r.m.tree.ReadlinkFor(r, r.caller, at, f, r.m.linkUse(n))
 			target = []byte(text)
 			return err
 		})

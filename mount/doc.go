@@ -50,7 +50,7 @@
 // After the detach, cached pages may stay readable to programs that have the file mapped
 // or open.
 //
-// Files, directories and references beyond vfs.MaxKept are refused with ENFILE, so that
+// Files, directories and references beyond vfs.MaxOpen are refused with ENFILE, so that
 // the owner's commands find descriptors. With Options.AllowOther and no Options.Owner
 // each user has a share of these, and gets EMFILE beyond it.
 //

@@ -221,7 +221,7 @@ func (fs *fileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]
 		appends = vfs.AppendAlways
 	}
 	change := n.beginChange()
-	size, err := f.WriteAt(r, r.caller, data, int64(in.Offset), vfs.Writing{
+	size, err := f.WriteAt(r, r.caller, data, int64(in.Offset), vfs.WriteAtOptions{
 		Append: appends, Cached: cached, KillPriv: in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0, Touch: touchFor(change, &touch)})
 	n.endChange(change, touch)
 	return uint32(size), fuse.Status(names.Errno(err))

@@ -14,10 +14,10 @@ import (
 // to a path that Options.Visible allows is shown. Any other such link is refused, so that
 // its text reveals no other host path.
 
-// whereOfLink returns the directories that hold a link, from which programs walk its target, and
+// linkUse returns the directories that hold a link, from which programs walk its target, and
 // the targets that programs may see.
-func (m *Mount) whereOfLink(n *node) vfs.Where {
-	where := vfs.Where{Holders: n.holders}
+func (m *Mount) linkUse(n *node) vfs.LinkUse {
+	where := vfs.LinkUse{Holders: n.holders}
 	if m.opt.Visible != nil {
 		where.Shows = func(dir guard.Path, target string) bool {
 			_, shown := m.opt.ShowsLink(m.reg, dir, target)

@@ -86,7 +86,7 @@ func (r *request) openByPathOrHandle(n *node, flags int) (*vfs.File, error) {
 	if held == nil {
 		return nil, err
 	}
-	f, reopenErr := held.Reopen(r, r.caller, flags, vfs.Reopening{Read: r.m.opt.Level == Max})
+	f, reopenErr := held.Reopen(r, r.caller, flags, vfs.ReopenOptions{Read: r.m.opt.Level == Max})
 	if names.Errno(reopenErr) == syscall.EBADF {
 		return nil, err // held was closed meanwhile
 	}

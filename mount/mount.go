@@ -97,7 +97,7 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 		m.tree.ShareAmongUsers()
 	}
 	// Descriptors that level Max keeps leave room for those that programs ask for.
-	m.fileCache.max = max(1, min(maxOpen, vfs.MaxKept()/2))
+	m.fileCache.max = max(1, min(maxOpen, vfs.MaxOpen()/2))
 	m.delivery = newDelivery(tellChanged, tellAll, m.warnStuck)
 	if opt.Level != Strict {
 		m.watcher = m.tree.NewSourceWatcher(m.sourceChanged, m.sourceLost)

@@ -132,24 +132,24 @@ func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (lookups
 	if !ok {
 		at, h.end = vfs.At{Path: h.dir.Path()}, true
 	}
-	reading := vfs.Reading{At: at, Size: entrySize, Look: h.needsLookup}
+	reading := vfs.ReadDirOptions{At: at, Size: entrySize, NeedsLookup: h.needsLookup}
 	switch {
 	case last >= 0: // the kernel has used the entries up to last, and asks for the others again
-		reading.Known = h.entries[last+1:]
+		reading.Buffered = h.entries[last+1:]
 	case h.answered == 0 && in.Offset == h.at:
-		reading.Known = h.entries
+		reading.Buffered = h.entries
 	default:
 		h.next, h.end = in.Offset, !ok
 	}
-	reading.Names, reading.Off = len(reading.Known) == 0 && !h.end, h.next
+	reading.Names, reading.Off = len(reading.Buffered) == 0 && !h.end, h.next
 	if plus {
-		reading.Looks = int(in.Size)
+		reading.LookupBytes = int(in.Size)
 	}
 	got, err := h.dir.Read(r, r.caller, reading)
 	if err != nil {
 		return nil, err
 	}
-	h.entries, h.answered, h.at = append(slices.Clone(reading.Known), got.Entries...), 0, in.Offset
+	h.entries, h.answered, h.at = append(slices.Clone(reading.Buffered), got.Entries...), 0, in.Offset
 	if reading.Names {
 		h.next, h.end = got.Next, len(got.Entries) == 0
 	}

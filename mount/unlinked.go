@@ -17,7 +17,7 @@ import (
 
 // maxRefs bounds the descriptors for these references. The kernel forgets a file soon after
 // its last use, so more references mean that a program collects nameless files. A nameless
-// file beyond the bound, or beyond vfs.MaxKept, answers ESTALE unless it is open.
+// file beyond the bound, or beyond vfs.MaxOpen, answers ESTALE unless it is open.
 const maxRefs = 4096
 
 // pendingRemoval is a removal of a name that the kernel knows.

@@ -75,8 +75,8 @@ func TestSameDirectoryThroughBindMountIsRefused(t *testing.T) {
 func TestOwnersDirectoryThroughBindMountIsRefused(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadOnly})
 	b.must(os.MkdirAll(b.host("state/audit/deep"), 0o755))
-	b.reg.Keep(rules.Keep{Path: b.host("state/audit"), What: "the audit log"},
-		rules.Keep{Path: b.host("state/none/yet"), What: "the session directory"})
+	b.reg.ReservePaths(rules.ReservedPath{Path: b.host("state/audit"), What: "the audit log"},
+		rules.ReservedPath{Path: b.host("state/none/yet"), What: "the session directory"})
 	for rel, says := range map[string]string{
 		"state": "the audit log", "state/audit": "the audit log", "state/audit/deep": "the audit log",
 	} {

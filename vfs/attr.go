@@ -78,8 +78,8 @@ func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a At
 	})
 }
 
-// nameless refuses a file that has a name.
-func nameless(info *Info) error {
+// requireNameless refuses a file that has a name.
+func requireNameless(info *Info) error {
 	if info.Nlink != 0 {
 		return unix.ESTALE
 	}
@@ -123,7 +123,7 @@ func onNodeUnless[T any](ctx context.Context, t *Tree, req guard.Request, at At,
 		return onFile(ctx, f, req, func(l *guard.Lease, fd int) (none T, n int64, err error) {
 			info, err := f.h.Stat(l)
 			if err == nil && at.Nameless {
-				err = nameless(&info)
+				err = requireNameless(&info)
 			}
 			if err != nil {
 				return none, 0, err

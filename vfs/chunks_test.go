@@ -22,7 +22,7 @@ func (b *bed) tag(rel string) string {
 	return vfs.ETag(&info)
 }
 
-func (b *bed) rng(rel, text string, how vfs.WriteOptions) (int, error) {
+func (b *bed) writeRange(rel, text string, how vfs.WriteOptions) (int, error) {
 	how.Mode = 0o644
 	n, _, err := b.t.WriteRange(bg, who, b.path(rel), []byte(text), how)
 	return n, err
@@ -185,7 +185,7 @@ func TestWriteRange(t *testing.T) {
 				out := b.tree("f=0123456789", "l => f", "dangling => made", "d/", "out => $OUT/secret", "fifo|")
 				c.how.Mode = 0o640
 				mark := len(b.rec.All())
-				n, err := b.rng(c.rel, c.data, c.how)
+				n, err := b.writeRange(c.rel, c.data, c.how)
 				b.wantKind(err, c.kind)
 				if err == nil {
 					b.oneRecord(mark, c.name, 0, int64(len(c.data)))
@@ -230,7 +230,7 @@ func TestWriteRangeRace(t *testing.T) {
 					text := strings.Repeat(fmt.Sprint(i), 4)
 					var err error
 					if i%2 == 0 {
-						_, err = b.rng("f", text, vfs.WriteOptions{ETag: tag})
+						_, err = b.writeRange("f", text, vfs.WriteOptions{ETag: tag})
 					} else {
 						_, err = b.replace("f", text, vfs.IfMatch{ETag: tag, NoDurable: true})
 					}
@@ -259,7 +259,7 @@ func TestRespectLocks(t *testing.T) {
 		b.put("f", "text")
 		attempts := func(want guard.Kind) {
 			t.Helper()
-			_, err := b.rng("f", "T", vfs.WriteOptions{RespectLocks: true})
+			_, err := b.writeRange("f", "T", vfs.WriteOptions{RespectLocks: true})
 			b.wantKind(err, want)
 			_, err = b.replace("f", "Text", vfs.IfMatch{RespectLocks: true})
 			b.wantKind(err, want)
@@ -282,7 +282,7 @@ func TestRespectLocks(t *testing.T) {
 				b.must(lock(int(f.Fd())))
 				attempts(names.Locked)
 				b.contents("f", "text")
-				_, err = b.rng("f", "t", vfs.WriteOptions{})
+				_, err = b.writeRange("f", "t", vfs.WriteOptions{})
 				b.must(err)
 				f.Close()
 			})
@@ -299,7 +299,7 @@ func TestWriteRangeQuota(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{MaxFile: 10, MaxWritten: 20, MaxCreated: 2}})
 	try := func(rel, text string, how vfs.WriteOptions, want unix.Errno) {
 		t.Helper()
-		_, err := b.rng(rel, text, how)
+		_, err := b.writeRange(rel, text, how)
 		b.wantErrno(err, want)
 	}
 	try("f", "12345", vfs.WriteOptions{Create: true}, 0)

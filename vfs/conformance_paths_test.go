@@ -14,15 +14,15 @@ import (
 // links themselves, and have the same verdicts. Contents are written in every possible way.
 // R063, R064, R065, R066, R067.
 func TestConformanceOfPaths(t *testing.T) {
-	for name, put := range map[string]func(f *wholeFront, p guard.Path, data []byte) error{
-		"range": func(f *wholeFront, p guard.Path, data []byte) error {
+	for name, put := range map[string]func(f *pathFront, p guard.Path, data []byte) error{
+		"range": func(f *pathFront, p guard.Path, data []byte) error {
 			_, _, err := f.t.WriteRange(bg, f.who, p, data, vfs.WriteOptions{Create: true, Truncate: true, Mode: 0o644})
 			return err
 		},
-		"replace": func(f *wholeFront, p guard.Path, data []byte) error {
+		"replace": func(f *pathFront, p guard.Path, data []byte) error {
 			return second(f.t.Replace(bg, f.who, vfs.At{Path: p}, bytes.NewReader(data), vfs.IfMatch{Follow: true, Mode: 0o644}))
 		},
-		"upload": func(f *wholeFront, p guard.Path, data []byte) error {
+		"upload": func(f *pathFront, p guard.Path, data []byte) error {
 			u, err := f.t.BeginUpload(bg, f.who, p, vfs.IfMatch{Mode: 0o644})
 			if err != nil {
 				return err
@@ -39,7 +39,7 @@ func TestConformanceOfPaths(t *testing.T) {
 				Opener: vfs.Opener(), Subject: peer.Subject,
 				Can: guardtest.Can{ParsesPaths: true, Attributes: true, Links: true, RawNames: true},
 				Make: func(_ testing.TB, reg *guard.Registry) guardtest.Front {
-					return &wholeFront{treeFront{reg, vfs.New(reg), peer}, put}
+					return &pathFront{treeFront{reg, vfs.New(reg), peer}, put}
 				},
 				AtLeast: 300,
 			})
@@ -47,14 +47,14 @@ func TestConformanceOfPaths(t *testing.T) {
 	}
 }
 
-// wholeFront is a treeFront that uses the tree's operations on whole files and on paths, where the
+// pathFront is a treeFront that uses the tree's operations on whole files and on paths, where the
 // tree has them.
-type wholeFront struct {
+type pathFront struct {
 	treeFront
-	put func(f *wholeFront, p guard.Path, data []byte) error
+	put func(f *pathFront, p guard.Path, data []byte) error
 }
 
-func (f *wholeFront) ReadFile(s string) ([]byte, error) {
+func (f *pathFront) ReadFile(s string) ([]byte, error) {
 	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (f *wholeFront) ReadFile(s string) ([]byte, error) {
 	return got, err
 }
 
-func (f *wholeFront) WriteFile(s string, data []byte) error {
+func (f *pathFront) WriteFile(s string, data []byte) error {
 	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (f *wholeFront) WriteFile(s string, data []byte) error {
 	return f.put(f, p, data)
 }
 
-func (f *wholeFront) Append(s string, data []byte) error {
+func (f *pathFront) Append(s string, data []byte) error {
 	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (f *wholeFront) Append(s string, data []byte) error {
 	return err
 }
 
-func (f *wholeFront) Mkdir(s string) error {
+func (f *pathFront) Mkdir(s string) error {
 	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (f *wholeFront) Mkdir(s string) error {
 	return err
 }
 
-func (f *wholeFront) Remove(s string) error {
+func (f *pathFront) Remove(s string) error {
 	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (f *wholeFront) Remove(s string) error {
 	return f.t.RemovePath(bg, f.who, p, vfs.RemoveOptions{})
 }
 
-func (f *wholeFront) Rename(s, s2 string) error {
+func (f *pathFront) Rename(s, s2 string) error {
 	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (f *wholeFront) Rename(s, s2 string) error {
 }
 
 // resolve uses the tree's walk instead of the test's own.
-func (f *wholeFront) resolve(s string, last bool) (vfs.At, error) {
+func (f *pathFront) resolve(s string, last bool) (vfs.At, error) {
 	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return vfs.At{}, err
@@ -122,7 +122,7 @@ func (f *wholeFront) resolve(s string, last bool) (vfs.At, error) {
 	return vfs.At{Path: q}, err
 }
 
-func (f *wholeFront) Stat(s string) (guardtest.Info, error) {
+func (f *pathFront) Stat(s string) (guardtest.Info, error) {
 	at, err := f.resolve(s, false)
 	if err != nil {
 		return guardtest.Info{}, err
@@ -131,7 +131,7 @@ func (f *wholeFront) Stat(s string) (guardtest.Info, error) {
 	return guardtest.Info{Size: info.Size, Mode: info.Mode}, err
 }
 
-func (f *wholeFront) Readlink(s string) (string, error) {
+func (f *pathFront) Readlink(s string) (string, error) {
 	at, err := f.resolve(s, false)
 	if err != nil {
 		return "", err
@@ -139,7 +139,7 @@ func (f *wholeFront) Readlink(s string) (string, error) {
 	return f.t.Readlink(bg, f.who, at, nil)
 }
 
-func (f *wholeFront) setattr(s string, a vfs.Attrs) error {
+func (f *pathFront) setattr(s string, a vfs.Attrs) error {
 	at, err := f.resolve(s, true)
 	if err == nil {
 		_, err = f.t.Setattr(bg, f.who, at, nil, a)
@@ -147,10 +147,10 @@ func (f *wholeFront) setattr(s string, a vfs.Attrs) error {
 	return err
 }
 
-func (f *wholeFront) Chmod(s string, mode uint32) error { return f.setattr(s, vfs.Attrs{Mode: &mode}) }
-func (f *wholeFront) Truncate(s string, n int64) error  { return f.setattr(s, vfs.Attrs{Size: &n}) }
+func (f *pathFront) Chmod(s string, mode uint32) error { return f.setattr(s, vfs.Attrs{Mode: &mode}) }
+func (f *pathFront) Truncate(s string, n int64) error  { return f.setattr(s, vfs.Attrs{Size: &n}) }
 
-func (f *wholeFront) Symlink(target, s string) error {
+func (f *pathFront) Symlink(target, s string) error {
 	at, err := f.resolve(s, false)
 	if err != nil {
 		return err

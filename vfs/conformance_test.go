@@ -185,7 +185,7 @@ func (f *treeFront) put(p string, flags int, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	_, err = file.WriteAt(bg, f.who, [][]byte{data}, 0, vfs.Writing{})
+	_, err = file.WriteAt(bg, f.who, [][]byte{data}, 0, vfs.WriteAtOptions{})
 	return err
 }
 

@@ -37,7 +37,7 @@ type CopyOptions struct {
 // Within one root the copy passes the gate once. Between two roots, and in a root with nested
 // roots, the reading and the writing pass the gate separately, each with its own rights.
 func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path, how CopyOptions) (Info, error) {
-	tell, mute := telling(how.Progress)
+	tell, mute := mutableProgress(how.Progress)
 	defer mute()
 	how.Progress = tell
 	cond := IfMatch{MustBeNew: !how.Overwrite, Follow: true, RespectLocks: true}
@@ -50,14 +50,14 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 		req.Need |= guard.Write
 	}
 	return t.gateReplace(ctx, req, to, func(l *guard.Lease) (placement, error) {
-		return followed(ctx, l, old, true, func(q guard.Path) (placement, error) {
+		return withFollowed(ctx, l, old, true, func(q guard.Path) (placement, error) {
 			in, err := openSource(l, q, how.ETag)
 			if err != nil {
 				return placement{}, err
 			}
 			defer in.h.Close()
 			in.path = old
-			res, err := followed(ctx, l, to, how.Overwrite, func(q2 guard.Path) (placement, error) {
+			res, err := withFollowed(ctx, l, to, how.Overwrite, func(q2 guard.Path) (placement, error) {
 				p := &replacement{t: t, ctx: ctx, l: l, c: c, path: q2, cond: cond, extraCharge: how.Charge}
 				p.cond.Mode = in.Info.Mode & 0o777
 				return p.run(func(old *Info) error { return in.checkReplace(p.d, old) }, func() error { return p.copyAll(&in, how.Progress) })
@@ -108,13 +108,13 @@ func (in *source) checkReplace(d beneath.Dir, old *Info) error {
 	return nil
 }
 
-// telling returns a function that calls progress until mute is called: a copy that was answered
+// mutableProgress returns a function that calls progress until mute is called: a copy that was answered
 // early may still run.
-func telling(progress func(int64)) (tell func(int64), mute func()) {
+func mutableProgress(progress func(int64)) (tell func(int64), mute func()) {
 	if progress == nil {
 		return func(int64) {}, func() {}
 	}
-	var mu sync.Mutex // guards muted, and is held while telling
+	var mu sync.Mutex // guards muted, and is held during progress
 	muted := false
 	tell = func(n int64) {
 		mu.Lock()
@@ -180,8 +180,8 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 // openFollowed opens the regular file a path leads to, for reading.
 func (t *Tree) openFollowed(ctx context.Context, c guard.Caller, p guard.Path) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: p, Need: guard.Read}
-	return t.opening(ctx, req, func(l *guard.Lease) (opened, error) {
-		return followed(ctx, l, p, true, func(q guard.Path) (opened, error) {
+	return t.gateOpen(ctx, req, func(l *guard.Lease) (opened, error) {
+		return withFollowed(ctx, l, p, true, func(q guard.Path) (opened, error) {
 			h, info, _, err := openTarget(l, q)
 			if err == nil {
 				err = h.KeepOrClose()

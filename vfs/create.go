@@ -33,9 +33,9 @@ func safeMode(l *guard.Lease, mode uint32) uint32 {
 	return mode &^ (unix.S_ISUID | unix.S_ISGID)
 }
 
-// umasked removes the caller's umask from a mode, unless the directory has a default ACL, which
+// applyUmask removes the caller's umask from a mode, unless the directory has a default ACL, which
 // replaces the umask (acl(5), "Object creation").
-func umasked(c guard.Caller, d beneath.Dir, mode uint32) uint32 {
+func applyUmask(c guard.Caller, d beneath.Dir, mode uint32) uint32 {
 	if c.Umask == 0 || mode&c.Umask == 0 || beneath.HasDefaultACL(d) {
 		return mode
 	}
@@ -46,7 +46,7 @@ func umasked(c guard.Caller, d beneath.Dir, mode uint32) uint32 {
 type maker func(l *guard.Lease, d beneath.Dir, name string) (Info, error)
 
 // make runs one operation that makes a name.
-func (t *Tree) make(ctx context.Context, c guard.Caller, op guard.Op, dir At, name string, f maker) (Info, error) {
+func (t *Tree) createName(ctx context.Context, c guard.Caller, op guard.Op, dir At, name string, f maker) (Info, error) {
 	p, err := t.child(op, dir, name)
 	if err != nil {
 		return Info{}, err
@@ -69,11 +69,11 @@ func whileMaking[T any](ctx context.Context, t *Tree, req guard.Request, f func(
 	})
 }
 
-// makePath is make at the end of a path, on which links are followed.
+// makePath is createName at the end of a path, on which links are followed.
 func (t *Tree) makePath(ctx context.Context, c guard.Caller, op guard.Op, p guard.Path, f maker) (Info, error) {
 	req := guard.Request{Caller: c, Op: op, Path: p, Names: 1}
 	return whileMaking(ctx, t, req, func(l *guard.Lease) (Info, error) {
-		return followed(ctx, l, p, false, func(q guard.Path) (Info, error) {
+		return withFollowed(ctx, l, p, false, func(q guard.Path) (Info, error) {
 			if q.IsRoot() {
 				return Info{}, unix.EEXIST
 			}
@@ -117,8 +117,8 @@ func bornSince(l *guard.Lease, info *Info, start time.Time) bool {
 
 // Mkdir makes a directory.
 func (t *Tree) Mkdir(ctx context.Context, c guard.Caller, dir At, name string, mode uint32) (Info, error) {
-	return t.make(ctx, c, names.OpMkdir, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
-		return beneath.Mkdir(l, d, name, umasked(c, d, mode&07777), owner(c))
+	return t.createName(ctx, c, names.OpMkdir, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
+		return beneath.Mkdir(l, d, name, applyUmask(c, d, mode&07777), owner(c))
 	})
 }
 
@@ -127,8 +127,8 @@ func (t *Tree) Mkdir(ctx context.Context, c guard.Caller, dir At, name string, m
 // would not: the kernel finds the listener by the inode of the mount in which the socket was
 // bound.
 func (t *Tree) Mknod(ctx context.Context, c guard.Caller, dir At, name string, mode, dev uint32) (Info, error) {
-	return t.make(ctx, c, names.OpMknod, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
-		perm, kind := umasked(c, d, safeMode(l, mode&07777)), mode&unix.S_IFMT
+	return t.createName(ctx, c, names.OpMknod, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
+		perm, kind := applyUmask(c, d, safeMode(l, mode&07777)), mode&unix.S_IFMT
 		switch {
 		case l.PosixFull() || kind == unix.S_IFREG || kind == 0:
 		case kind == unix.S_IFSOCK:
@@ -151,7 +151,7 @@ func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mod
 		}
 	}
 	return t.makePath(ctx, c, names.OpCreate, p, func(l *guard.Lease, d beneath.Dir, base string) (Info, error) {
-		w, info, err := beneath.CreateFile(l, d, base, unix.O_WRONLY, umasked(c, d, safeMode(l, mode&07777)), owner(c))
+		w, info, err := beneath.CreateFile(l, d, base, unix.O_WRONLY, applyUmask(c, d, safeMode(l, mode&07777)), owner(c))
 		w.Close()
 		return info, err
 	})
@@ -161,14 +161,14 @@ func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mod
 // the root. If the path itself exists, even as a link, the error is EEXIST.
 func (t *Tree) MkdirPath(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (Info, error) {
 	return t.makePath(ctx, c, names.OpMkdir, p, func(l *guard.Lease, d beneath.Dir, base string) (Info, error) {
-		return beneath.Mkdir(l, d, base, umasked(c, d, mode&07777), owner(c))
+		return beneath.Mkdir(l, d, base, applyUmask(c, d, mode&07777), owner(c))
 	})
 }
 
 // mkdirResult is the result of MkdirAll.
 type mkdirResult struct {
-	info Info
-	made bool
+	info      Info
+	isCreated bool
 }
 
 // MkdirAll makes a directory, and those above it that are missing. made is false if the
@@ -179,12 +179,12 @@ func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode 
 	req := guard.Request{Caller: c, Op: names.OpMkdir, Path: p, Names: 1}
 	d, err := whileMaking(ctx, t, req, func(l *guard.Lease) (mkdirResult, error) {
 		d, err := mkdirAll(ctx, l, c, p, mode&07777)
-		if err == nil && !d.made {
+		if err == nil && !d.isCreated {
 			l.Notes().Existing()
 		}
 		return d, err
 	})
-	return d.info, d.made, err
+	return d.info, d.isCreated, err
 }
 
 func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path, mode uint32) (mkdirResult, error) {
@@ -241,7 +241,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 func (w *follower) mkdirs(c guard.Caller, mode uint32) (res mkdirResult, err error) {
 	for len(w.todo) > 0 {
 		name := w.todo[len(w.todo)-1].name
-		if res.made, res.info, err = w.mkdir(c, mode); err != nil {
+		if res.isCreated, res.info, err = w.mkdir(c, mode); err != nil {
 			return mkdirResult{}, err
 		}
 		w.at = append(w.at, name)
@@ -263,7 +263,7 @@ func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err
 		mode |= 0o300 // or nothing could be made in it
 	}
 	_, err = makeName(w.l, w.rel(), name, func() (Info, error) {
-		return beneath.Mkdir(w.l, w.d, name, umasked(c, w.d, mode), owner(c))
+		return beneath.Mkdir(w.l, w.d, name, applyUmask(c, w.d, mode), owner(c))
 	})
 	if err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
 		return false, Info{}, err
@@ -291,7 +291,7 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 	}
 	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1, OpensForWriting: writesTo(flags)}
 	for range maxExchanges {
-		f, info, err = t.opening(ctx, req, func(l *guard.Lease) (opened, error) {
+		f, info, err = t.gateOpen(ctx, req, func(l *guard.Lease) (opened, error) {
 			o, err := t.createFile(ctx, l, c, dir, p, flags, mode)
 			if err != unix.EEXIST || flags&unix.O_EXCL != 0 { //nolint:errorlint // bare errno
 				return o, err
@@ -338,7 +338,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 		return opened{}, err
 	}
 	defer d.Close()
-	w, info, err := beneath.CreateFile(l, d, name, flags&sourceFlags, umasked(c, d, safeMode(l, mode&07777)), owner(c))
+	w, info, err := beneath.CreateFile(l, d, name, flags&sourceFlags, applyUmask(c, d, safeMode(l, mode&07777)), owner(c))
 	if err != nil {
 		return opened{}, err
 	}
@@ -364,7 +364,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 // Tmpfile makes a file without a name in a directory (O_TMPFILE).
 func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, mode uint32) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Epoch: dir.Epoch, Names: 1, OpensForWriting: writesTo(flags)}
-	return t.openingOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
+	return t.gateOpenOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
 		d, err := dirAt(l, dir)
 		if err != nil {
 			return opened{}, err
@@ -373,7 +373,7 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 		if err := l.Judge().As(rules.ToMake, d.Rel(dir.Path.Rel()), "", pattern.Other); err != nil {
 			return opened{}, err // nothing may be made there
 		}
-		w, info, err := beneath.Tmpfile(l, d, flags&(sourceFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
+		w, info, err := beneath.Tmpfile(l, d, flags&(sourceFlags|unix.O_EXCL), applyUmask(c, d, safeMode(l, mode&07777)), owner(c))
 		if err != nil {
 			return opened{}, err
 		}

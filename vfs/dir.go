@@ -34,7 +34,7 @@ const direntBuf = 32 << 10
 // Opendir opens a directory for reading its names.
 func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error) {
 	req := at.request(c, names.OpOpendir, at.Path)
-	f, _, err := t.openingOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
+	f, _, err := t.gateOpenOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
 		dir, info, err := namesAt(l, at)
 		if err != nil {
 			return opened{}, err
@@ -95,27 +95,27 @@ func (d *Dir) File() *File { return d.f }
 // Close ends the directory.
 func (d *Dir) Close() { d.f.Close() }
 
-// Reading is one reading of a directory by a front end.
-type Reading struct {
+// ReadDirOptions describe one reading of a directory by a front end.
+type ReadDirOptions struct {
 	// At is the present path of the directory, as far as the front end knows: the directory may
 	// have been renamed since it was opened. Before entries are read, the directory is looked up at
 	// this path and at the path of the descriptor, because a descriptor keeps serving a directory
 	// that was moved out of the root.
 	At At
 	// Names asks for entries: those after the entry with the offset Off, 0 for the beginning.
-	// Without Names, Read passes the gate and looks up Known.
+	// Without Names, Read passes the gate and looks up Buffered.
 	Names bool
 	Off   uint64
-	// Known are entries that were read before. Looks is how many bytes the answer has for
-	// entries with attributes: Read looks up those that fit, first of Known, then of those
-	// that it reads, and that Look chooses. Size is how many bytes an entry takes.
-	Known []Entry
-	Looks int
-	Size  func(e *Entry) int
-	Look  func(e *Entry) bool // called once for an entry that fits
+	// Buffered are entries that were read before. LookupBytes is how many bytes the answer has for
+	// entries with attributes: Read looks up those that fit, first of Buffered, then of those
+	// that it reads, and that NeedsLookup chooses. Size is how many bytes an entry takes.
+	Buffered    []Entry
+	LookupBytes int
+	Size        func(e *Entry) int
+	NeedsLookup func(e *Entry) bool // called once for an entry that fits
 }
 
-// Read is the result of a Reading.
+// Read is the result of Dir.Read.
 type Read struct {
 	Entries []Entry // none at the end
 	Next    uint64  // the offset at which the next reading continues
@@ -130,7 +130,7 @@ type LookupResult struct {
 
 // Read passes the gate once for all that a front end needs of the directory to answer
 // one request. A directory that was removed is empty. Hidden names are left out.
-func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error) {
+func (d *Dir) Read(ctx context.Context, c guard.Caller, r ReadDirOptions) (Read, error) {
 	req := r.At.request(c, names.OpReaddir, r.At.Path)
 	seek := r.Off != d.next || d.lost
 	d.lost = r.Names // until it is known where the descriptor stands
@@ -146,7 +146,7 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 				return Read{}, 0, err
 			}
 		}
-		if r.Looks > 0 {
+		if r.LookupBytes > 0 {
 			out.Lookups = lookUpEntries(l, d.f.dir.Dir, &r, out.Entries)
 		}
 		return out, 0, nil
@@ -158,7 +158,7 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 }
 
 // readEntries reads until there are visible entries, or the directory ends.
-func readEntries(ctx context.Context, l *guard.Lease, f *File, r *Reading, seek bool) (Read, error) {
+func readEntries(ctx context.Context, l *guard.Lease, f *File, r *ReadDirOptions, seek bool) (Read, error) {
 	out, dir := Read{Next: r.Off}, f.dir
 	err := walk.StillThere(l, r.At.Path.Rel(), f.h.Stat)
 	for try := 0; err == unix.ESTALE && try < maxExchanges && r.At.follow(l); try++ { //nolint:errorlint // bare errno
@@ -195,16 +195,16 @@ func readEntries(ctx context.Context, l *guard.Lease, f *File, r *Reading, seek 
 	}
 }
 
-// lookUpEntries looks up as many entries of r.Known and fresh as there is room for.
-func lookUpEntries(l *guard.Lease, d beneath.Dir, r *Reading, fresh []Entry) map[string]LookupResult {
-	rel, left, results := r.At.Path.Rel(), r.Looks, map[string]LookupResult{}
-	for _, list := range [...][]Entry{r.Known, fresh} {
+// lookUpEntries looks up as many entries of r.Buffered and fresh as there is room for.
+func lookUpEntries(l *guard.Lease, d beneath.Dir, r *ReadDirOptions, fresh []Entry) map[string]LookupResult {
+	rel, left, results := r.At.Path.Rel(), r.LookupBytes, map[string]LookupResult{}
+	for _, list := range [...][]Entry{r.Buffered, fresh} {
 		for i := range list {
 			if left -= r.Size(&list[i]); left < 0 {
 				return results
 			}
-			if r.Look(&list[i]) {
-				info, err := lookedUp(l, d, rel, list[i].Name)
+			if r.NeedsLookup(&list[i]) {
+				info, err := lookUpName(l, d, rel, list[i].Name)
 				results[list[i].Name] = LookupResult{info, err}
 			}
 		}
@@ -212,7 +212,7 @@ func lookUpEntries(l *guard.Lease, d beneath.Dir, r *Reading, fresh []Entry) map
 	return results
 }
 
-func lookedUp(l *guard.Lease, d beneath.Dir, rel, name string) (Info, error) {
+func lookUpName(l *guard.Lease, d beneath.Dir, rel, name string) (Info, error) {
 	if err := l.Judge().Dir(rel); err != nil {
 		return Info{}, err
 	}

@@ -130,7 +130,7 @@ func TestEarlyAnswerWritesItsOwnBytes(t *testing.T) {
 			}
 			t.Cleanup(f.Close)
 			return func(buf []byte, n int) error {
-				_, err := f.WriteAt(cancelled(), s.who, [][]byte{buf[:100], buf[100:]}, int64(n)*pieceSize, Writing{})
+				_, err := f.WriteAt(cancelled(), s.who, [][]byte{buf[:100], buf[100:]}, int64(n)*pieceSize, WriteAtOptions{})
 				return err
 			}
 		},

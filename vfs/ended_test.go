@@ -34,7 +34,7 @@ func TestFileOfEndedRoot(t *testing.T) {
 				"allocate": f.Allocate(bg, who, 0, 0, 10),
 				"lseek":    second(f.Lseek(bg, who, 0, unix.SEEK_DATA)),
 				"copy":     second(f.CopyTo(bg, who, 0, g, 0, 1)),
-				"reopen":   second(f.Reopen(bg, who, unix.O_RDONLY, vfs.Reopening{})),
+				"reopen":   second(f.Reopen(bg, who, unix.O_RDONLY, vfs.ReopenOptions{})),
 				"setattr":  second(b.t.Setattr(bg, who, vfs.At{Path: f.Path(), ID: f.ID()}, f, vfs.Attrs{Mode: &mode})),
 				"getxattr": second(b.t.Getxattr(bg, who, vfs.At{Path: f.Path(), ID: f.ID()}, f, "user.x", nil)),
 				"setxattr": b.t.Setxattr(bg, who, vfs.At{Path: f.Path(), ID: f.ID()}, f, "user.x", nil, 0),
@@ -73,7 +73,7 @@ func TestFileInNestedRoot(t *testing.T) {
 		if n, err := out.CopyTo(bg, who, 0, in, 0, 5); err == nil {
 			t.Errorf("copied %d bytes into a read-only root", n)
 		}
-		again, err := in.Reopen(bg, who, unix.O_RDONLY, vfs.Reopening{Quiet: true})
+		again, err := in.Reopen(bg, who, unix.O_RDONLY, vfs.ReopenOptions{Quiet: true})
 		b.must(err)
 		defer again.Close()
 		b.revoke("in")
@@ -96,7 +96,7 @@ func TestAppendRightOnly(t *testing.T) {
 	defer f.Close()
 	b.must(b.write(f, "second\n", 0))
 	b.contents("log", "first\nsecond\n")
-	_, err := f.WriteAt(bg, who, [][]byte{[]byte("FORGED")}, 0, vfs.Writing{Cached: true})
+	_, err := f.WriteAt(bg, who, [][]byte{[]byte("FORGED")}, 0, vfs.WriteAtOptions{Cached: true})
 	b.wantKind(err, names.Permission)
 	b.contents("log", "first\nsecond\n")
 	_, _, err = b.t.Open(bg, who, b.at("log"), unix.O_RDWR)

@@ -68,33 +68,33 @@ func (t *Tree) tryDry(ctx context.Context, l *guard.Lease, req *guard.Request) e
 	case names.OpRename:
 		return t.renamePath(ctx, l, req.Caller, p, req.Path2, true, "")
 	case names.OpUnlink, names.OpRmdir:
-		return followTo(ctx, l, p, false, func(q guard.Path) error { return t.removePath(ctx, l, q, RemoveOptions{}) })
+		return doFollowed(ctx, l, p, false, func(q guard.Path) error { return t.removePath(ctx, l, q, RemoveOptions{}) })
 	case names.OpCreate, names.OpMkdir, names.OpMknod, names.OpSymlink:
-		return followTo(ctx, l, p, false, func(q guard.Path) error { return tryMaking(l, q) })
+		return doFollowed(ctx, l, p, false, func(q guard.Path) error { return tryMaking(l, q) })
 	case names.OpLink:
 		return t.tryLink(ctx, l, req)
 	case names.OpReplace, names.OpWrite:
-		return followTo(ctx, l, p, true, func(q guard.Path) error { return tryWriting(l, q, req) })
+		return doFollowed(ctx, l, p, true, func(q guard.Path) error { return tryWriting(l, q, req) })
 	case names.OpCopyFileRange:
 		if req.Path2.Root != "" {
-			err := followTo(ctx, l, req.Path2, true, func(q guard.Path) error { return tryWriting(l, q, req) })
+			err := doFollowed(ctx, l, req.Path2, true, func(q guard.Path) error { return tryWriting(l, q, req) })
 			if err != nil {
 				return withPath(req.Path2, err)
 			}
 		}
 	case names.OpOpen:
 		if req.Need.Mutating() {
-			return followTo(ctx, l, p, true, func(q guard.Path) error { return tryOpening(l, q) })
+			return doFollowed(ctx, l, p, true, func(q guard.Path) error { return tryOpening(l, q) })
 		}
 	case names.OpTmpfile, names.OpOpendir, names.OpReaddir:
-		return followTo(ctx, l, p, true, func(q guard.Path) error { return tryDir(l, q) })
+		return doFollowed(ctx, l, p, true, func(q guard.Path) error { return tryDir(l, q) })
 	case names.OpReadlink:
-		return followTo(ctx, l, p, false, func(q guard.Path) error { return tryReadlink(ctx, l, q) })
+		return doFollowed(ctx, l, p, false, func(q guard.Path) error { return tryReadlink(ctx, l, q) })
 	case names.OpTrash, names.OpRestore, names.OpEmpty, names.OpStage, names.OpApply, names.OpDiscard, names.OpUndo:
 		return nil // the owner's operations, on the whole root
 	}
 	last := req.Op != names.OpLookup && req.Op != names.OpStatfs
-	return followTo(ctx, l, p, last, func(q guard.Path) error {
+	return doFollowed(ctx, l, p, last, func(q guard.Path) error {
 		d, info, err := nodeAt(l, At{Path: q}, l.Judge().Access())
 		if err != nil {
 			return err
@@ -125,11 +125,11 @@ func tryMaking(l *guard.Lease, q guard.Path) error {
 
 // tryLink judges another name, Path, for the file at Path2.
 func (t *Tree) tryLink(ctx context.Context, l *guard.Lease, req *guard.Request) error {
-	return followTo(ctx, l, req.Path, false, func(q guard.Path) error {
+	return doFollowed(ctx, l, req.Path, false, func(q guard.Path) error {
 		if err := tryMaking(l, q); err != nil || req.Path2.Root == "" || q.IsRoot() {
 			return err
 		}
-		return withPath(req.Path2, followTo(ctx, l, req.Path2, false, func(old guard.Path) error {
+		return withPath(req.Path2, doFollowed(ctx, l, req.Path2, false, func(old guard.Path) error {
 			src, info, err := nodeAt(l, At{Path: old}, rules.ToChange)
 			if err != nil {
 				return err

@@ -16,14 +16,14 @@ import (
 // conformance suite, the call gets the answer that Explain returned before it, and both name
 // the same rule. R110.
 func TestExplainConformance(t *testing.T) {
-	replace := func(f *wholeFront, p guard.Path, data []byte) error {
+	replace := func(f *pathFront, p guard.Path, data []byte) error {
 		return second(f.t.Replace(bg, f.who, vfs.At{Path: p}, bytes.NewReader(data), vfs.IfMatch{Follow: true, Mode: 0o644}))
 	}
 	guardtest.Run(t, guardtest.Suite{
 		Opener: vfs.Opener(), Subject: peer.Subject,
 		Can: guardtest.Can{ParsesPaths: true, Attributes: true, Links: true, RawNames: true},
 		Make: func(_ testing.TB, reg *guard.Registry) guardtest.Front {
-			return &dryFront{wholeFront{treeFront{reg, vfs.New(reg), peer}, replace}}
+			return &dryFront{pathFront{treeFront{reg, vfs.New(reg), peer}, replace}}
 		},
 		AtLeast: 300,
 	})
@@ -31,7 +31,7 @@ func TestExplainConformance(t *testing.T) {
 
 // dryFront asks Explain before each call. If the verdicts differ, the call returns that as its
 // error.
-type dryFront struct{ wholeFront }
+type dryFront struct{ pathFront }
 
 // compare makes a dry run and then the call, and returns an error if their verdicts differ.
 func (f *dryFront) compare(req guard.Request, path, path2 string, call func() error) error {
@@ -78,18 +78,18 @@ func disagreement(dry guard.Explanation, err error) string {
 }
 
 func (f *dryFront) ReadFile(p string) (got []byte, err error) {
-	err = f.compare(guard.Request{Op: names.OpOpen, Need: guard.Read}, p, "", func() error { got, err = f.wholeFront.ReadFile(p); return err })
+	err = f.compare(guard.Request{Op: names.OpOpen, Need: guard.Read}, p, "", func() error { got, err = f.pathFront.ReadFile(p); return err })
 	return got, err
 }
 
 func (f *dryFront) WriteFile(p string, data []byte) error {
 	req := guard.Request{Op: names.OpReplace, Names: 1, Bytes: int64(len(data)), Size: int64(len(data))}
-	return f.compare(req, p, "", func() error { return f.wholeFront.WriteFile(p, data) })
+	return f.compare(req, p, "", func() error { return f.pathFront.WriteFile(p, data) })
 }
 
 func (f *dryFront) Append(p string, data []byte) error {
 	req := guard.Request{Op: names.OpWrite, Need: guard.Append, Names: 1, Bytes: int64(len(data))}
-	return f.compare(req, p, "", func() error { return f.wholeFront.Append(p, data) })
+	return f.compare(req, p, "", func() error { return f.pathFront.Append(p, data) })
 }
 
 func (f *dryFront) Mkdir(s string) error {
@@ -103,40 +103,40 @@ func (f *dryFront) Mkdir(s string) error {
 }
 
 func (f *dryFront) Remove(p string) error {
-	return f.compare(guard.Request{Op: names.OpUnlink}, p, "", func() error { return f.wholeFront.Remove(p) })
+	return f.compare(guard.Request{Op: names.OpUnlink}, p, "", func() error { return f.pathFront.Remove(p) })
 }
 
 func (f *dryFront) Rename(p, q string) error {
-	return f.compare(guard.Request{Op: names.OpRename}, p, q, func() error { return f.wholeFront.Rename(p, q) })
+	return f.compare(guard.Request{Op: names.OpRename}, p, q, func() error { return f.pathFront.Rename(p, q) })
 }
 
 func (f *dryFront) Link(p, q string) error {
-	return f.compare(guard.Request{Op: names.OpLink}, q, p, func() error { return f.wholeFront.Link(p, q) })
+	return f.compare(guard.Request{Op: names.OpLink}, q, p, func() error { return f.pathFront.Link(p, q) })
 }
 
 func (f *dryFront) Symlink(target, p string) error {
-	return f.compare(guard.Request{Op: names.OpSymlink}, p, "", func() error { return f.wholeFront.Symlink(target, p) })
+	return f.compare(guard.Request{Op: names.OpSymlink}, p, "", func() error { return f.pathFront.Symlink(target, p) })
 }
 
 func (f *dryFront) Readlink(p string) (target string, err error) {
-	err = f.compare(guard.Request{Op: names.OpReadlink}, p, "", func() error { target, err = f.wholeFront.Readlink(p); return err })
+	err = f.compare(guard.Request{Op: names.OpReadlink}, p, "", func() error { target, err = f.pathFront.Readlink(p); return err })
 	return target, err
 }
 
 func (f *dryFront) Stat(p string) (info guardtest.Info, err error) {
-	err = f.compare(guard.Request{Op: names.OpLookup}, p, "", func() error { info, err = f.wholeFront.Stat(p); return err })
+	err = f.compare(guard.Request{Op: names.OpLookup}, p, "", func() error { info, err = f.pathFront.Stat(p); return err })
 	return info, err
 }
 
 func (f *dryFront) List(p string) (list []string, err error) {
-	err = f.compare(guard.Request{Op: names.OpOpendir}, p, "", func() error { list, err = f.wholeFront.List(p); return err })
+	err = f.compare(guard.Request{Op: names.OpOpendir}, p, "", func() error { list, err = f.pathFront.List(p); return err })
 	return list, err
 }
 
 func (f *dryFront) Chmod(p string, mode uint32) error {
-	return f.compare(guard.Request{Op: names.OpSetattr}, p, "", func() error { return f.wholeFront.Chmod(p, mode) })
+	return f.compare(guard.Request{Op: names.OpSetattr}, p, "", func() error { return f.pathFront.Chmod(p, mode) })
 }
 
 func (f *dryFront) Truncate(p string, n int64) error {
-	return f.compare(guard.Request{Op: names.OpTruncate, Size: n}, p, "", func() error { return f.wholeFront.Truncate(p, n) })
+	return f.compare(guard.Request{Op: names.OpTruncate, Size: n}, p, "", func() error { return f.pathFront.Truncate(p, n) })
 }

@@ -15,7 +15,7 @@ func (f *File) SinceCheck() time.Duration {
 
 // ReadDir returns the next entries, none at the end; see Read.
 func (d *Dir) ReadDir(ctx context.Context, c guard.Caller, at At) ([]Entry, error) {
-	got, err := d.Read(ctx, c, Reading{At: at, Names: true, Off: d.next})
+	got, err := d.Read(ctx, c, ReadDirOptions{At: at, Names: true, Off: d.next})
 	return got.Entries, err
 }
 
@@ -37,7 +37,7 @@ func (d *Dir) Lookup(ctx context.Context, c guard.Caller, at At, name string) (I
 	}
 	req := at.request(c, names.OpLookup, p)
 	return onFile(ctx, d.f, req, func(l *guard.Lease, _ int) (Info, int64, error) {
-		info, err := lookedUp(l, d.f.dir.Dir, at.Path.Rel(), name)
+		info, err := lookUpName(l, d.f.dir.Dir, at.Path.Rel(), name)
 		return info, 0, err
 	})
 }

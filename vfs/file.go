@@ -65,7 +65,7 @@ func newFile(t *Tree, l *guard.Lease, h beneath.Handle, at At, c guard.Caller, f
 // attributes, Link and Reopen, even after the file has lost its name.
 func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 	req := at.request(c, names.OpGetattr, at.Path)
-	f, _, err := t.openingOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
+	f, _, err := t.gateOpenOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
 		d, info, err := nodeAt(l, at, l.Judge().Access())
 		if err != nil {
 			return opened{}, err

@@ -46,10 +46,10 @@ func (t *Tree) Follow(ctx context.Context, c guard.Caller, p guard.Path, last bo
 	})
 }
 
-// followed runs f on the path that p leads to, within an operation that has been admitted. f
+// withFollowed runs f on the path that p leads to, within an operation that has been admitted. f
 // accepts only paths without links: if it meets one, it returns ELOOP before it has changed
 // anything. Unless last is set, the last element may be a link.
-func followed[T any](ctx context.Context, l *guard.Lease, p guard.Path, last bool, f func(q guard.Path) (T, error)) (T, error) {
+func withFollowed[T any](ctx context.Context, l *guard.Lease, p guard.Path, last bool, f func(q guard.Path) (T, error)) (T, error) {
 	v, err := f(p)
 	for range maxExchanges {
 		if err != unix.ELOOP { //nolint:errorlint // bare errno
@@ -65,9 +65,9 @@ func followed[T any](ctx context.Context, l *guard.Lease, p guard.Path, last boo
 	return v, err
 }
 
-// followTo is followed for an f without a result.
-func followTo(ctx context.Context, l *guard.Lease, p guard.Path, last bool, f func(q guard.Path) error) error {
-	return errOnly(followed(ctx, l, p, last, func(q guard.Path) (struct{}, error) { return struct{}{}, f(q) }))
+// doFollowed is withFollowed for an f without a result.
+func doFollowed(ctx context.Context, l *guard.Lease, p guard.Path, last bool, f func(q guard.Path) error) error {
+	return errOnly(withFollowed(ctx, l, p, last, func(q guard.Path) (struct{}, error) { return struct{}{}, f(q) }))
 }
 
 // step is an element still to be walked.

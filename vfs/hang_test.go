@@ -75,7 +75,7 @@ func TestRefusedWriteDoesNotArrive(t *testing.T) {
 	f := h.open("f", unix.O_RDWR)
 	h.fs.Changes()
 	held, answer := h.hang("getattr", func() error {
-		return second(f.WriteAt(bg, who, [][]byte{[]byte("new")}, 0, vfs.Writing{Touch: &vfs.Touch{}}))
+		return second(f.WriteAt(bg, who, [][]byte{[]byte("new")}, 0, vfs.WriteAtOptions{Touch: &vfs.Touch{}}))
 	})
 	h.revoke("code")
 	h.wantKind(<-answer, names.Revoked)

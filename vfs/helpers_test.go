@@ -149,7 +149,7 @@ func (b *bed) wantErrno(err error, want unix.Errno) {
 }
 
 func (b *bed) write(f *vfs.File, text string, off int64) error {
-	return second(f.WriteAt(bg, who, [][]byte{[]byte(text)}, off, vfs.Writing{}))
+	return second(f.WriteAt(bg, who, [][]byte{[]byte(text)}, off, vfs.WriteAtOptions{}))
 }
 
 func (b *bed) revoke(root string) {

@@ -56,8 +56,8 @@ const (
 	AppendNever
 )
 
-// Writing has the options of a write.
-type Writing struct {
+// WriteAtOptions has the options of a write.
+type WriteAtOptions struct {
 	Append Append
 	// Cached: the write comes from the kernel's page cache and not from a
 	// write(2), so O_APPEND does not concern it.
@@ -69,7 +69,7 @@ type Writing struct {
 
 // appends reports whether a write lands at the end of the file. A file that was opened for
 // appending only is never written anywhere else.
-func (f *File) appends(w Writing) bool {
+func (f *File) appends(w WriteAtOptions) bool {
 	switch {
 	case w.Cached:
 		return false
@@ -82,7 +82,7 @@ func (f *File) appends(w Writing) bool {
 // WriteAt writes bufs at off, or at the end of the file (see Append), by one system call.
 // Short writes come with an error. Without the right to write, a file that its opening created
 // can only be written behind its end: it can get contents, but contents cannot be overwritten.
-func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off int64, w Writing) (int, error) {
+func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off int64, w WriteAtOptions) (int, error) {
 	total := 0
 	for _, b := range bufs {
 		total += len(b)
@@ -148,7 +148,7 @@ func refuseOverwriting(l *guard.Lease, fd int, off int64) error {
 	return err
 }
 
-func write(l *guard.Lease, to beneath.Changeable, src [][]byte, off int64, appending bool, w Writing) (int, error) {
+func write(l *guard.Lease, to beneath.Changeable, src [][]byte, off int64, appending bool, w WriteAtOptions) (int, error) {
 	var before Info
 	if w.Touch != nil || w.KillPriv {
 		before, _ = beneath.Stat(l, to.FD())
@@ -181,7 +181,7 @@ func killPriv(l *guard.Lease, w beneath.Changeable, info *Info) error {
 	return beneath.Chmod(l, w, info.Mode&07777&^kill)
 }
 
-// killPrivFor is killPriv for operations without Writing.KillPriv. It leaves the bits if root
+// killPrivFor is killPriv for operations without WriteAtOptions.KillPriv. It leaves the bits if root
 // calls.
 func killPrivFor(l *guard.Lease, c guard.Caller, w beneath.Changeable) error {
 	if c.UID == 0 {

@@ -15,7 +15,7 @@ import (
 
 // Symlink makes a symbolic link. Its target is a text, which is judged when it is read.
 func (t *Tree) Symlink(ctx context.Context, c guard.Caller, target string, dir At, name string) (Info, error) {
-	return t.make(ctx, c, names.OpSymlink, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
+	return t.createName(ctx, c, names.OpSymlink, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
 		return beneath.Symlink(l, target, d, name, owner(c))
 	})
 }
@@ -51,7 +51,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 			if old.Nameless {
 				info, err := f.h.Stat(l)
 				if err == nil {
-					err = nameless(&info)
+					err = requireNameless(&info)
 				}
 				if err != nil {
 					return Info{}, err
@@ -98,11 +98,11 @@ func linkAndStat(l *guard.Lease, w beneath.Changeable, d beneath.Dir, dir At, na
 // else nil. Readlink refuses a target that leaves the root, or could: the kernel would walk it
 // in the caller's namespace, outside of the root.
 func (t *Tree) Readlink(ctx context.Context, c guard.Caller, at At, f *File) (string, error) {
-	return t.ReadlinkWhere(ctx, c, at, f, Where{})
+	return t.ReadlinkFor(ctx, c, at, f, LinkUse{})
 }
 
-// Where says from where and to where a front end's users walk a link.
-type Where struct {
+// LinkUse says from where and to where a front end's users walk a link.
+type LinkUse struct {
 	// Holders returns the directories of the names by which the users know the link. nil:
 	// they know it by the name of the operation alone.
 	Holders func() []guard.Path
@@ -112,8 +112,8 @@ type Where struct {
 	Shows func(dir guard.Path, target string) bool
 }
 
-// ReadlinkWhere is Readlink for a front end whose users walk the target themselves.
-func (t *Tree) ReadlinkWhere(ctx context.Context, c guard.Caller, at At, f *File, where Where) (string, error) {
+// ReadlinkFor is Readlink for a front end whose users walk the target themselves.
+func (t *Tree) ReadlinkFor(ctx context.Context, c guard.Caller, at At, f *File, where LinkUse) (string, error) {
 	req := at.request(c, names.OpReadlink, at.Path)
 	return onNode(ctx, t, req, at, f, func(l *guard.Lease, n *node) (string, error) {
 		if n.info.Type() != unix.S_IFLNK {

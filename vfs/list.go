@@ -178,7 +178,7 @@ func (ls *listing) start() error {
 	if !ls.o.Follow {
 		return ls.w.Start(ls.shown.Rel())
 	}
-	return followTo(ls.ctx, ls.l, ls.shown, true, func(q guard.Path) error { return ls.w.Start(q.Rel()) })
+	return doFollowed(ls.ctx, ls.l, ls.shown, true, func(q guard.Path) error { return ls.w.Start(q.Rel()) })
 }
 
 func (ls *listing) run() (Page, error) {

@@ -51,7 +51,7 @@ const sourceFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 // replaced through this Tree (see RenamePath, Replace and Upload).
 func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags), OpensForWriting: writesTo(flags)}
-	// Tree.opening is not used, because its closure would cost an allocation.
+	// Tree.gateOpen is not used, because its closure would cost an allocation.
 	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		o, err := t.open(ctx, l, c, at, flags)
 		return o, 0, err
@@ -193,8 +193,8 @@ func openExpected(l *guard.Lease, d beneath.Dir, at At, base string, flags int) 
 	return h, info, nil
 }
 
-// Reopening has the options of Reopen.
-type Reopening struct {
+// ReopenOptions has the options of Reopen.
+type ReopenOptions struct {
 	Quiet bool // leaves no record: it serves an operation, not a program
 	// Read allows a file that has a name (see At.Nameless) to be opened for reading. It is for
 	// a front end that does not learn when a program opens a file, and so cannot distinguish a
@@ -205,7 +205,7 @@ type Reopening struct {
 // Reopen opens the file once more, without using its name. Unless how says otherwise, the file
 // must have lost its last name; else the error is ESTALE. A file that was replaced through this
 // Tree cannot be reopened for writing (ESTALE), because nobody could find the written data again.
-func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopening) (*File, error) {
+func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how ReopenOptions) (*File, error) {
 	quiet := how.Quiet
 	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet, OpensForWriting: writesTo(flags)}
 	o, err := onFileDrop(ctx, f, req, nil, dropOpened, func(l *guard.Lease, fd int) (opened, int64, error) {
@@ -218,7 +218,7 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 		if !quiet && (writes || !how.Read) {
 			info, err := f.h.Stat(l)
 			if err == nil {
-				err = nameless(&info)
+				err = requireNameless(&info)
 			}
 			if err != nil {
 				return opened{}, 0, err
@@ -260,8 +260,8 @@ type opened struct {
 	info Info
 }
 
-// opening passes f, an operation that opens a file, through the gate.
-func (t *Tree) opening(ctx context.Context, req guard.Request, f func(l *guard.Lease) (opened, error)) (*File, Info, error) {
+// gateOpen passes f, an operation that opens a file, through the gate.
+func (t *Tree) gateOpen(ctx context.Context, req guard.Request, f func(l *guard.Lease) (opened, error)) (*File, Info, error) {
 	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		o, err := f(l)
 		return o, 0, err
@@ -269,10 +269,10 @@ func (t *Tree) opening(ctx context.Context, req guard.Request, f func(l *guard.L
 	return o.f, o.info, err
 }
 
-// openingOne is opening for an f that opens one file, which is counted in the caller's
+// gateOpenOne is gateOpen for an f that opens one file, which is counted in the caller's
 // share of open files.
-func (t *Tree) openingOne(ctx context.Context, req guard.Request, f func(l *guard.Lease, room *slot) (opened, error)) (*File, Info, error) {
-	return t.opening(ctx, req, func(l *guard.Lease) (opened, error) {
+func (t *Tree) gateOpenOne(ctx context.Context, req guard.Request, f func(l *guard.Lease, room *slot) (opened, error)) (*File, Info, error) {
+	return t.gateOpen(ctx, req, func(l *guard.Lease) (opened, error) {
 		room, err := t.shares.reserve(req.Caller)
 		if err != nil {
 			return opened{}, err

@@ -28,7 +28,7 @@ func TestFile(t *testing.T) {
 		if err != nil || string(buf[:n]) != "ello" {
 			t.Errorf("read %q, %v", buf[:n], err)
 		}
-		n, err = f.WriteAt(bg, who, [][]byte{[]byte("J"), nil, []byte("ELL")}, 0, vfs.Writing{})
+		n, err = f.WriteAt(bg, who, [][]byte{[]byte("J"), nil, []byte("ELL")}, 0, vfs.WriteAtOptions{})
 		if err != nil || n != 4 {
 			t.Errorf("wrote %d, %v", n, err)
 		}
@@ -356,7 +356,7 @@ func TestLargeVectors(t *testing.T) {
 			part := bytes.Repeat([]byte{byte(i)}, i*23%7919)
 			bufs, all = append(bufs, part), append(all, part...)
 		}
-		if n, err := f.WriteAt(bg, who, bufs, 10, vfs.Writing{}); err != nil || n != len(all) {
+		if n, err := f.WriteAt(bg, who, bufs, 10, vfs.WriteAtOptions{}); err != nil || n != len(all) {
 			t.Fatalf("wrote %d of %d, %v", n, len(all), err)
 		}
 		got := make([]byte, len(all)+100)

@@ -117,7 +117,7 @@ func TestDeepPaths(t *testing.T) {
 	}
 	_, err = b.t.CreateFile(bg, who, b.path(deep+"/f"), 0o644, false)
 	b.must(err)
-	n, err := b.rng(deep+"/f", "deep", vfs.WriteOptions{})
+	n, err := b.writeRange(deep+"/f", "deep", vfs.WriteOptions{})
 	if n != 4 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -247,7 +247,7 @@ func TestPathsInNestedRoot(t *testing.T) {
 	_, err := b.replace("in/f", "x", vfs.IfMatch{})
 	b.wantKind(err, names.Permission)
 	b.wantKind(second(b.t.BeginUpload(bg, who, b.path("in/f"), vfs.IfMatch{})), names.Permission)
-	_, err = b.rng("in/f", "", vfs.WriteOptions{Create: true, Truncate: true})
+	_, err = b.writeRange("in/f", "", vfs.WriteOptions{Create: true, Truncate: true})
 	b.wantKind(err, names.Permission)
 	b.wantKind(b.t.RenamePath(bg, who, b.path("in/g"), b.path("in/f"), true, ""), names.Exist)
 	b.wantKind(second(b.t.CopyFile(bg, who, b.path("a"), b.path("in/f"), vfs.CopyOptions{Overwrite: true})), names.Permission)

@@ -30,7 +30,7 @@ func TestAppendsAtOnceKeepToTheLargestFile(t *testing.T) {
 				for i := range 100 {
 					n, err := 0, error(nil)
 					if (w+i)%2 == 0 {
-						n, err = f.WriteAt(bg, who, [][]byte{[]byte("seven..")}, 0, vfs.Writing{})
+						n, err = f.WriteAt(bg, who, [][]byte{[]byte("seven..")}, 0, vfs.WriteAtOptions{})
 					} else {
 						n, _, err = b.t.WriteRange(bg, who, b.at("log").Path, []byte("seven.."), vfs.WriteOptions{Append: true})
 					}
@@ -96,9 +96,9 @@ func TestEveryWayToWriteIsCharged(t *testing.T) {
 		step("link", 0, 1, 0, second(b.t.Link(bg, c, b.at("a"), nil, b.at(""), "h")))
 		f, _, _, err := b.t.Create(bg, c, b.at(""), "f", unix.O_RDWR|unix.O_EXCL, 0o644)
 		step("create", 0, 1, 0, err)
-		step("write", 100, 0, 0, second(f.WriteAt(bg, c, [][]byte{text}, 0, vfs.Writing{})))
+		step("write", 100, 0, 0, second(f.WriteAt(bg, c, [][]byte{text}, 0, vfs.WriteAtOptions{})))
 		step("allocate", 100, 0, 0, f.Allocate(bg, c, 0, 100, 100))
-		step("write, too far", 0, 0, names.Quota, second(f.WriteAt(bg, c, [][]byte{text}, 1<<16, vfs.Writing{})))
+		step("write, too far", 0, 0, names.Quota, second(f.WriteAt(bg, c, [][]byte{text}, 1<<16, vfs.WriteAtOptions{})))
 		f.Close()
 		step("truncate, too long", 0, 0, names.Quota, func() error {
 			size := int64(1<<16 + 1)

@@ -24,7 +24,7 @@ type pathInfo struct {
 func (t *Tree) Stat(ctx context.Context, c guard.Caller, p guard.Path) (Info, guard.Path, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: p}
 	f, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (pathInfo, int64, error) {
-		f, err := followed(ctx, l, p, true, func(q guard.Path) (pathInfo, error) {
+		f, err := withFollowed(ctx, l, p, true, func(q guard.Path) (pathInfo, error) {
 			d, info, err := target(l, q)
 			if err == nil {
 				d.Close()
@@ -95,7 +95,7 @@ func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 	// OpOpen, for the record: one open with the bytes read.
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: p, Need: guard.Read, Bytes: length}
 	got, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (chunk, int64, error) {
-		ck, err := followed(ctx, l, p, true, func(q guard.Path) (chunk, error) {
+		ck, err := withFollowed(ctx, l, p, true, func(q guard.Path) (chunk, error) {
 			h, info, _, err := openTarget(l, q)
 			if err != nil {
 				return chunk{}, err

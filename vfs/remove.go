@@ -128,7 +128,7 @@ type RemoveOptions struct {
 // meanwhile, the removal notices the move when it next reads names there, and leaves the
 // directory. In very deep directories it notices the move a few readings later.
 func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how RemoveOptions) error {
-	tell, mute := telling(how.Progress)
+	tell, mute := mutableProgress(how.Progress)
 	defer mute()
 	how.Progress = tell
 	req := guard.Request{Caller: c, Op: names.OpUnlink, Path: p}
@@ -136,7 +136,7 @@ func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how
 		req.Op = names.OpRmdir
 	}
 	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
-		return followTo(ctx, l, p, false, func(q guard.Path) error { return t.removePath(ctx, l, q, how) })
+		return doFollowed(ctx, l, p, false, func(q guard.Path) error { return t.removePath(ctx, l, q, how) })
 	})
 }
 

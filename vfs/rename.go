@@ -66,7 +66,7 @@ func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Pat
 // renamePath is RenamePath after the gate. In a dry run, the zero path as to means another name
 // in the same directory.
 func (t *Tree) renamePath(ctx context.Context, l *guard.Lease, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
-	return followTo(ctx, l, old, false, func(q guard.Path) error {
+	return doFollowed(ctx, l, old, false, func(q guard.Path) error {
 		if q.IsRoot() {
 			return rootError()
 		}
@@ -79,7 +79,7 @@ func (t *Tree) renamePath(ctx context.Context, l *guard.Lease, c guard.Caller, o
 		if to.Root == "" && l.IsDry() {
 			to = q
 		}
-		return withPath(to, followTo(ctx, l, to, false, func(q2 guard.Path) error {
+		return withPath(to, doFollowed(ctx, l, to, false, func(q2 guard.Path) error {
 			if q2.IsRoot() {
 				return rootError()
 			}

@@ -117,7 +117,7 @@ func (t *Tree) replaceFrom(ctx context.Context, c guard.Caller, at At, cond IfMa
 		if !cond.Follow {
 			return run(at.Path)
 		}
-		return followed(ctx, l, at.Path, true, run)
+		return withFollowed(ctx, l, at.Path, true, run)
 	})
 }
 
@@ -234,7 +234,7 @@ func (p *replacement) begin(check func(old *Info) error) (err error) {
 	return nil
 }
 
-func (p *replacement) newMode() uint32 { return umasked(p.c, p.d, p.cond.Mode&0o777) }
+func (p *replacement) newMode() uint32 { return applyUmask(p.c, p.d, p.cond.Mode&0o777) }
 
 // checkExisting looks at the file that is to be written on a condition. It returns nil if
 // there is none, and one may be created. need is the right that changing the file requires.

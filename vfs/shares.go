@@ -39,7 +39,7 @@ func (s *userShares) reserve(c guard.Caller) (*slot, error) {
 	if c.Via != guard.ViaFUSE || !s.on.Load() {
 		return nil, nil
 	}
-	if have, ok := s.shares.Acquire(c.UID, int64(beneath.MaxKept()), math.MaxInt64); !ok {
+	if have, ok := s.shares.Acquire(c.UID, int64(beneath.MaxOpen()), math.MaxInt64); !ok {
 		return nil, &guard.Error{Kind: names.IO, Err: fmt.Errorf(
 			"%w: user %d has %d files and directories open in this session, and the other users keep room for as many; close some", unix.EMFILE, c.UID, have)}
 	}

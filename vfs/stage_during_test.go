@@ -28,7 +28,7 @@ var duringApply = []struct {
 		f, _, err := s.tree.Open(s.Context(), s.who, s.at("a"), unix.O_WRONLY)
 		s.must(err)
 		return func() {
-			_, err := f.WriteAt(s.Context(), s.who, [][]byte{[]byte("later")}, 0, vfs.Writing{})
+			_, err := f.WriteAt(s.Context(), s.who, [][]byte{[]byte("later")}, 0, vfs.WriteAtOptions{})
 			s.must(err)
 			f.Close()
 		}
@@ -137,7 +137,7 @@ func TestOpenedWhileApplied(t *testing.T) {
 	f, _, err := s.tree.Open(t.Context(), s.who, s.at("a"), unix.O_WRONLY)
 	beneath.AtStep = nil
 	s.must(err)
-	_, err = f.WriteAt(t.Context(), s.who, [][]byte{[]byte("later!")}, 0, vfs.Writing{})
+	_, err = f.WriteAt(t.Context(), s.who, [][]byte{[]byte("later!")}, 0, vfs.WriteAtOptions{})
 	s.must(err)
 	f.Close()
 	if got := s.textOf("a"); got != "later!" {
@@ -164,7 +164,7 @@ func TestWriteWhileDropped(t *testing.T) {
 	beneath.AtStep = func(point string) (err error) {
 		if point == "cleared" {
 			beneath.AtStep = nil
-			_, err = f.WriteAt(t.Context(), s.who, [][]byte{[]byte("later!")}, 0, vfs.Writing{})
+			_, err = f.WriteAt(t.Context(), s.who, [][]byte{[]byte("later!")}, 0, vfs.WriteAtOptions{})
 		}
 		return err
 	}

@@ -211,6 +211,6 @@ func (s *stageScene) putTemp(name, text string) error {
 		return err
 	}
 	defer f.Close()
-	_, err = f.WriteAt(s.Context(), s.who, [][]byte{[]byte(text)}, 0, vfs.Writing{})
+	_, err = f.WriteAt(s.Context(), s.who, [][]byte{[]byte(text)}, 0, vfs.WriteAtOptions{})
 	return err
 }

@@ -32,7 +32,7 @@ var stageOps = []stageOp{
 			return err
 		}
 		defer f.Close()
-		_, err = f.WriteAt(s.Context(), s.who, [][]byte{[]byte(text)}, 0, vfs.Writing{})
+		_, err = f.WriteAt(s.Context(), s.who, [][]byte{[]byte(text)}, 0, vfs.WriteAtOptions{})
 		return err
 	}, func(a, _, text string) error {
 		f, err := os.OpenFile(a, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
@@ -100,7 +100,7 @@ func (s *stageScene) write(a, text string, flags int) error {
 		return err
 	}
 	defer f.Close()
-	_, err = f.WriteAt(s.Context(), s.who, [][]byte{[]byte(text)}, 0, vfs.Writing{})
+	_, err = f.WriteAt(s.Context(), s.who, [][]byte{[]byte(text)}, 0, vfs.WriteAtOptions{})
 	return err
 }
 
@@ -229,7 +229,7 @@ func (s *stageScene) useOpen() {
 		if o.f.Writable() && s.rnd.IntN(3) == 0 {
 			text, off := []byte(s.text()), int64(s.rnd.IntN(5))
 			s.log = append(s.log, fmt.Sprintf("write to the open %s", o.path))
-			_, err := o.f.WriteAt(s.Context(), s.who, [][]byte{text}, off, vfs.Writing{})
+			_, err := o.f.WriteAt(s.Context(), s.who, [][]byte{text}, off, vfs.WriteAtOptions{})
 			_, merr := o.model.WriteAt(text, off)
 			if err != nil || merr != nil {
 				s.fail("write to the open %s: %v, %v", o.path, err, merr)

@@ -105,7 +105,7 @@ func (s *stageScene) list(rel string) map[string]uint64 {
 	defer d.Close()
 	out := map[string]uint64{}
 	for off := uint64(0); ; {
-		got, err := d.Read(s.Context(), s.who, vfs.Reading{At: s.at(rel), Names: true, Off: off})
+		got, err := d.Read(s.Context(), s.who, vfs.ReadDirOptions{At: s.at(rel), Names: true, Off: off})
 		s.must(err)
 		if len(got.Entries) == 0 {
 			return out
@@ -246,7 +246,7 @@ func TestMergedNamesSeek(t *testing.T) {
 	defer d.Close()
 	got := map[string]int{}
 	for off, step := uint64(0), 0; ; step++ {
-		read, err := d.Read(s.Context(), s.who, vfs.Reading{At: s.at("d"), Names: true, Off: off})
+		read, err := d.Read(s.Context(), s.who, vfs.ReadDirOptions{At: s.at("d"), Names: true, Off: off})
 		s.must(err)
 		if len(read.Entries) == 0 {
 			break
@@ -416,7 +416,7 @@ func TestOpenDirectoryIsRaised(t *testing.T) {
 	defer dir.Close()
 	read := func(rel string) []string {
 		t.Helper()
-		got, err := dir.Read(s.Context(), s.who, vfs.Reading{At: s.at(rel), Names: true})
+		got, err := dir.Read(s.Context(), s.who, vfs.ReadDirOptions{At: s.at(rel), Names: true})
 		if err != nil {
 			t.Fatalf("reading %s: %v", rel, err)
 		}

@@ -39,7 +39,7 @@ func TestCheckpointBesideWriters(t *testing.T) {
 				default:
 				}
 				begun[i].Store(n)
-				if _, err := f.WriteAt(s.Context(), s.who, [][]byte{fmt.Appendf(nil, "w:%06d", n)}, 0, vfs.Writing{}); err != nil {
+				if _, err := f.WriteAt(s.Context(), s.who, [][]byte{fmt.Appendf(nil, "w:%06d", n)}, 0, vfs.WriteAtOptions{}); err != nil {
 					s.Errorf("write %d of w%d: %v", n, i, err)
 					return
 				}
@@ -99,7 +99,7 @@ func TestUndoUnderOpenFiles(t *testing.T) {
 	s.must(err)
 	defer g.Close()
 	write := func(text string) {
-		_, err := f.WriteAt(t.Context(), s.who, [][]byte{[]byte(text)}, 0, vfs.Writing{})
+		_, err := f.WriteAt(t.Context(), s.who, [][]byte{[]byte(text)}, 0, vfs.WriteAtOptions{})
 		s.must(err)
 	}
 	write("two")

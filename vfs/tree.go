@@ -52,10 +52,10 @@ func New(reg *guard.Registry) *Tree {
 // before it is refused. 0, the default, is for front ends that close at once.
 func (t *Tree) AwaitCloses(d time.Duration) { t.claims.SetPatience(d) }
 
-// MaxKept is how many files, directories and references can be open at most
+// MaxOpen is how many files, directories and references can be open at most
 // before further ones are refused (ENFILE). It is less than the process's limit
 // of descriptors, so that the owner's commands always find some.
-func MaxKept() int { return beneath.MaxKept() }
+func MaxOpen() int { return beneath.MaxOpen() }
 
 // Opener returns the guard.Opener that registries for this tree need.
 func Opener() guard.Opener { return beneath.Opener{} }
@@ -258,7 +258,7 @@ func (t *Tree) LookupRef(ctx context.Context, c guard.Caller, dir At, name strin
 		return nil, Info{}, err
 	}
 	req := dir.request(c, names.OpLookup, p)
-	return t.openingOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
+	return t.gateOpenOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
 		d, err := parentAt(l, dir, name, l.Judge().Access())
 		if err != nil {
 			return opened{}, err

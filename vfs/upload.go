@@ -56,7 +56,7 @@ func (t *Tree) BeginUpload(ctx context.Context, c guard.Caller, p guard.Path, co
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: p, Need: cond.need(), Quiet: true}
 	drop := func(u *Upload) { u.Abort() }
 	u, err := gate.Do(ctx, t.reg, req, drop, func(l *guard.Lease) (*Upload, int64, error) {
-		u, err := followed(ctx, l, p, true, func(q guard.Path) (*Upload, error) { return t.upload(ctx, l, c, q, cond) })
+		u, err := withFollowed(ctx, l, p, true, func(q guard.Path) (*Upload, error) { return t.upload(ctx, l, c, q, cond) })
 		return u, 0, err
 	})
 	if err != nil {
@@ -92,7 +92,7 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 }
 
 // keep keeps the prepared file open between operations, and with a temporary name also the
-// directory d, if MaxKept allows that. After an error the prepared file is dropped.
+// directory d, if MaxOpen allows that. After an error the prepared file is dropped.
 func (u *Upload) keep(l *guard.Lease, d beneath.Dir) error {
 	h := u.s.Handle()
 	err := h.KeepOrClose()

@@ -85,7 +85,7 @@ func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, dat
 		return func() {}
 	}
 	w, err := gate.DoPrepared(ctx, t.reg, req, copyData, nil, func(l *guard.Lease) (writeResult, int64, error) {
-		w, err := followed(ctx, l, p, true, func(q guard.Path) (writeResult, error) {
+		w, err := withFollowed(ctx, l, p, true, func(q guard.Path) (writeResult, error) {
 			o := rangeWrite{t: t, ctx: ctx, l: l, c: c, how: how, path: q, wrote: &wrote}
 			w, err := o.run(data)
 			w.path = q
@@ -191,7 +191,7 @@ func (o *rangeWrite) open(d beneath.Dir, base string) (h beneath.Handle, created
 			}
 			continue // somebody else removed it since checkExisting found it
 		}
-		mode := umasked(o.c, d, safeMode(o.l, o.how.Mode&0o777))
+		mode := applyUmask(o.c, d, safeMode(o.l, o.how.Mode&0o777))
 		w, _, err := beneath.CreateFile(o.l, d, base, unix.O_WRONLY, mode, owner(o.c))
 		if err != unix.EEXIST || o.how.CreateOnly { //nolint:errorlint // bare errno
 			return w.Handle(), true, err

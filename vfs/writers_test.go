@@ -42,7 +42,7 @@ func TestNotReplacedWhileWritten(t *testing.T) {
 			b.wantKind(second(b.t.BeginUpload(bg, who, b.path("hard"), vfs.IfMatch{})), names.Locked)
 			b.wantKind(second(up.Commit(bg, who)), names.Locked)
 			up.Abort()
-			b.must(second(b.rng("f", "t", vfs.WriteOptions{})))
+			b.must(second(b.writeRange("f", "t", vfs.WriteOptions{})))
 			b.must(b.write(f, "t", 0))
 			f.Close()
 			b.contents("f", map[bool]string{true: "textt", false: "text"}[f.Appending()])
@@ -136,8 +136,8 @@ func TestCountOnlyWhileUsed(t *testing.T) {
 	b.wantErrno(b.write(f, "lost", 0), unix.ESTALE)
 	b.wantErrno(f.Allocate(bg, who, 0, 0, 10), unix.ESTALE)
 	b.wantErrno(second(b.t.Setattr(bg, who, vfs.At{Path: f.Path()}, f, vfs.Attrs{Size: &size})), unix.ESTALE)
-	b.wantErrno(second(f.Reopen(bg, who, unix.O_WRONLY, vfs.Reopening{})), unix.ESTALE)
-	again, err := f.Reopen(bg, who, unix.O_RDONLY, vfs.Reopening{})
+	b.wantErrno(second(f.Reopen(bg, who, unix.O_WRONLY, vfs.ReopenOptions{})), unix.ESTALE)
+	again, err := f.Reopen(bg, who, unix.O_RDONLY, vfs.ReopenOptions{})
 	b.must(err)
 	again.Close()
 	b.contents("f", "new")
@@ -258,7 +258,7 @@ func (w lateWriter) Begin(guard.Path) func() {
 			defer close(written)
 			f, _, err := w.b.t.Open(bg, who, w.b.at("f"), unix.O_WRONLY)
 			if err == nil {
-				_, err = f.WriteAt(bg, who, [][]byte{[]byte("late, and longer")}, 0, vfs.Writing{})
+				_, err = f.WriteAt(bg, who, [][]byte{[]byte("late, and longer")}, 0, vfs.WriteAtOptions{})
 				f.Close()
 			}
 			w.done <- err

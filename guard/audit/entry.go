@@ -96,9 +96,9 @@ type Entry struct {
 	Line []byte `json:"-"`
 }
 
-// IsBeforeFacts reports whether Read found the entry in a file of an earlier version, which
+// LacksFacts reports whether Read found the entry in a file of an earlier version, which
 // wrote guard.Facts only into Detail.
-func (e *Entry) IsBeforeFacts() bool { return e.FileFormat > 0 && e.FileFormat < factsFormat }
+func (e *Entry) LacksFacts() bool { return e.FileFormat > 0 && e.FileFormat < factsFormat }
 
 // Name returns the first path byte for byte; it may not be UTF-8.
 func (e *Entry) Name() names.Foreign { return exact(e.Path, e.RawPath) }

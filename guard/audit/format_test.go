@@ -76,7 +76,7 @@ func TestOlderRecordsAreRead(t *testing.T) {
 		read, followed := map[string]uint64{}, map[string]uint64{}
 		err = Read(files, f, func(e Entry) error {
 			read[e.Session.Raw()]++
-			if !e.IsBeforeFacts() {
+			if !e.LacksFacts() {
 				t.Errorf("%s", e.Line)
 			}
 			return nil
@@ -119,7 +119,7 @@ func TestOlderSessionGoesOn(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for _, e := range entries(t, opt) {
-		if e.IsBeforeFacts() != (e.Seq <= olderSessions["mounted"]) {
+		if e.LacksFacts() != (e.Seq <= olderSessions["mounted"]) {
 			t.Errorf("format %d: %s", e.FileFormat, e.Line)
 		}
 	}

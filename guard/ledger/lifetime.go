@@ -29,8 +29,8 @@ func (l *Lifetime) SetEnd(t time.Time, now Instant) {
 // End returns the set end, the zero time if there is none.
 func (l *Lifetime) End() time.Time { return timeOf(&l.end) }
 
-// Since returns when the end was set last: when the root was granted or renewed.
-func (l *Lifetime) Since() time.Time { return timeOf(&l.endSetAt) }
+// EndSetAt returns when the end was set last: when the root was granted or renewed.
+func (l *Lifetime) EndSetAt() time.Time { return timeOf(&l.endSetAt) }
 
 // Use records a use of the grant at a time.
 func (l *Lifetime) Use(at time.Time) { l.lastUse.Store(at.UnixNano()) }
@@ -83,13 +83,13 @@ type Instant struct{ Wall, Own int64 }
 type Clock struct {
 	Wall  func() time.Time
 	began time.Time
-	// Look is the longest time that a root's timer runs before both clocks are checked again.
+	// CheckInterval is the longest time that a root's timer runs before both clocks are checked again.
 	// The timer uses the monotonic clock.
-	Look time.Duration
+	CheckInterval time.Duration
 }
 
 // NewClock returns the machine's clock.
-func NewClock() Clock { return Clock{Wall: time.Now, began: time.Now(), Look: time.Minute} }
+func NewClock() Clock { return Clock{Wall: time.Now, began: time.Now(), CheckInterval: time.Minute} }
 
 // Now returns the present instant.
 func (c *Clock) Now() Instant {

@@ -70,15 +70,15 @@ func (o *Once) Admit(u Use) (began bool, err error) {
 	return false, &names.Error{Kind: names.Permission, Err: errUsed}
 }
 
-// Opened counts one more open file. The use lasts at least until Closed is called for it.
-func (o *Once) Opened() {
+// AddOpen counts one more open file. The use lasts at least until RemoveOpen is called for it.
+func (o *Once) AddOpen() {
 	o.mu.Lock()
 	o.open++
 	o.mu.Unlock()
 }
 
-// Closed counts one open file less. done reports that the use is over.
-func (o *Once) Closed() (done bool) {
+// RemoveOpen counts one open file less. done reports that the use is over.
+func (o *Once) RemoveOpen() (done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.open == 0 {

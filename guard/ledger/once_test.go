@@ -47,8 +47,8 @@ func TestOnce(t *testing.T) {
 	state(&o, "unused")
 
 	take(&o, opened, true, 0)
-	o.Opened()
-	o.Opened()
+	o.AddOpen()
+	o.AddOpen()
 	if o.End(true) {
 		t.Error("the use is over while a file is open")
 	}
@@ -59,7 +59,7 @@ func TestOnce(t *testing.T) {
 	quiet := opened
 	quiet.Quiet = true
 	take(&o, quiet, false, 0) // a step of another operation
-	if o.Closed() || !o.Closed() || o.Closed() {
+	if o.RemoveOpen() || !o.RemoveOpen() || o.RemoveOpen() {
 		t.Error("the use is not over exactly when the last file is closed")
 	}
 	state(&o, "used")

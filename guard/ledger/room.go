@@ -7,12 +7,12 @@ type Room struct {
 	record, closing uint32
 }
 
-// Promised notes the room for the operation's own record.
-func (r *Room) Promised(n int64) { r.record = uint32(n) }
+// SetRecord stores the room for the operation's own record.
+func (r *Room) SetRecord(n int64) { r.record = uint32(n) }
 
-// PromisedClosing stores the room for the record of the close of the file that the operation
+// SetClosing stores the room for the record of the close of the file that the operation
 // opens.
-func (r *Room) PromisedClosing(n int64) { r.closing = uint32(n) }
+func (r *Room) SetClosing(n int64) { r.closing = uint32(n) }
 
 // Take hands over the room for the operation's own record.
 func (r *Room) Take() int64 {

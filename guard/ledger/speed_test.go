@@ -67,8 +67,8 @@ func TestRoom(t *testing.T) {
 		}
 	}
 	take("nothing promised", r.Take()+r.TakeClosing(), 0)
-	r.Promised(300)
-	r.PromisedClosing(700)
+	r.SetRecord(300)
+	r.SetClosing(700)
 	take("the record's", r.Take(), 300)
 	take("the record's, again", r.Take(), 0)
 	take("the close's", r.TakeClosing(), 700)

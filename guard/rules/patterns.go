@@ -50,8 +50,8 @@ type Patterns struct {
 // MaxPatterns bounds each list of a policy.
 const MaxPatterns = 1000
 
-// Lifted returns a few words about the built-in protections that are lifted, "" if none are.
-func (p *Patterns) Lifted() string {
+// LiftedText returns a few words about the built-in protections that are lifted, "" if none are.
+func (p *Patterns) LiftedText() string {
 	if p.NoDefaults {
 		return "all built-in protections are off"
 	}

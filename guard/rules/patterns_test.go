@@ -67,11 +67,11 @@ func TestPatternsInWords(t *testing.T) {
 	if got, want := p.Summary(), "2 deny, 0 hide, 0 protect, 2 allow, .gitignore"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got, want := p.Lifted(), `built-in protections lifted for ".env", "\u{1b}[1m"`; got != want {
+	if got, want := p.LiftedText(), `built-in protections lifted for ".env", "\u{1b}[1m"`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	p.NoDefaults = true
-	if got := p.Lifted(); got != "all built-in protections are off" {
+	if got := p.LiftedText(); got != "all built-in protections are off" {
 		t.Error(got)
 	}
 }

@@ -38,9 +38,9 @@ func (r *Refusal) Why() string {
 	return r.Effect.String() + " " + names.Quote(r.Rule.Text) + " (" + where + ")"
 }
 
-// Refused returns the error of an access to a name with a verdict, or nil if the access is
+// RefusalOf returns the error of an access to a name with a verdict, or nil if the access is
 // permitted.
-func Refused(a Access, v pattern.Verdict) error {
+func RefusalOf(a Access, v pattern.Verdict) error {
 	kind := names.Permission
 	switch v.Effect {
 	case pattern.None:
@@ -71,7 +71,7 @@ func Refused(a Access, v pattern.Verdict) error {
 func AsCreateRefusal(err error) error {
 	var r *Refusal
 	if errors.Is(err, names.Hidden) && errors.As(err, &r) {
-		return Refused(ToMake, pattern.Verdict{Effect: r.Effect, Rule: r.Rule})
+		return RefusalOf(ToMake, pattern.Verdict{Effect: r.Effect, Rule: r.Rule})
 	}
 	return err
 }

@@ -225,7 +225,7 @@ func NewRootFacts(t Tree, across bool) *RootFacts { return &RootFacts{tree: t, a
 
 var _ pattern.Facts = (*RootFacts)(nil)
 
-func (f *RootFacts) look(rel string) (Looked, error) {
+func (f *RootFacts) look(rel string) (LookResult, error) {
 	return f.tree.Look(rel, f.across)
 }
 

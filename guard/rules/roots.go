@@ -12,15 +12,15 @@ import (
 type RootRules struct {
 	AllowSystem  bool // writable roots on system directories
 	AllowRootDir bool // "/" as a root
-	// Keep are rootsfs's own files and directories, which no root may contain or lie in:
+	// ReservedPaths are rootsfs's own files and directories, which no root may contain or lie in:
 	// the mountpoint, the configuration, audit, session and state files.
-	Keep []Keep
+	ReservedPaths []ReservedPath
 	// Ceilings are the bounds of this machine, which no grant lifts.
 	Ceilings []Ceiling
 }
 
-// Keep is one file or directory of RootRules.Keep.
-type Keep struct {
+// ReservedPath is one file or directory of RootRules.ReservedPaths.
+type ReservedPath struct {
 	Path string // absolute, resolved
 	What string // "the mountpoint", "the configuration file", ...
 	// Remedy is advice for the owner; "": choose another directory.
@@ -28,7 +28,7 @@ type Keep struct {
 }
 
 // remedy is the end of an error about k.
-func (k *Keep) remedy() string { return cmp.Or(k.Remedy, "choose a directory that does not") }
+func (k *ReservedPath) remedy() string { return cmp.Or(k.Remedy, "choose a directory that does not") }
 
 // kernelDirs are directories with kernel interfaces instead of files. They can never be roots.
 var kernelDirs = []string{"/proc", "/sys", "/dev"}
@@ -60,7 +60,7 @@ func (r RootRules) Check(resolved string, rights Rights) error {
 		}
 	}
 	// The rules that no flag lifts come first, so that no error names a flag that would not help.
-	for _, k := range r.Keep {
+	for _, k := range r.ReservedPaths {
 		if names.Under(k.Path, resolved) {
 			return refuse("contains %s (%s); %s", k.What, names.Quote(k.Path), k.remedy())
 		}
@@ -114,10 +114,10 @@ type Link struct {
 // History remembers the directories that programs were allowed to write, in this
 // session and in others.
 type History interface {
-	// Writable is called with a directory before a program can write it. An error refuses the
+	// NoteWritable is called with a directory before a program can write it. An error refuses the
 	// grant.
-	Writable(dir string) error
-	// Writer returns the directory passed to Writable in which path lies; "" if there is none.
+	NoteWritable(dir string) error
+	// Writer returns the directory passed to NoteWritable in which path lies; "" if there is none.
 	Writer(path string) string
 }
 
@@ -150,13 +150,13 @@ func CheckLinks(asked, resolved string, links []Link, writers func(*Link) string
 	return nil
 }
 
-// CheckLocation is the part of Check about Keep, by locations instead of paths. locationOf
+// CheckLocation is the part of Check about ReservedPaths, by locations instead of paths. locationOf
 // returns the location of a path, "" if it is not known.
 func (r RootRules) CheckLocation(resolved, location string, locationOf func(path string) string) error {
 	if location == "" {
 		return nil
 	}
-	for _, k := range r.Keep {
+	for _, k := range r.ReservedPaths {
 		reserved := locationOf(k.Path)
 		if reserved == "" || !names.Under(reserved, location) && !names.Under(location, reserved) {
 			continue

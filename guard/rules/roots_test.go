@@ -12,7 +12,7 @@ import (
 // R129: a kernel interface, a writable system directory or a directory of rootsfs itself cannot
 // be a root.
 func TestRootRules(t *testing.T) {
-	keep := rules.RootRules{Keep: []rules.Keep{{Path: "/home/u/mnt", What: "the mountpoint"}, {Path: "/home/u/.config/rootsfs", What: "the configuration"}}}
+	keep := rules.RootRules{ReservedPaths: []rules.ReservedPath{{Path: "/home/u/mnt", What: "the mountpoint"}, {Path: "/home/u/.config/rootsfs", What: "the configuration"}}}
 	for _, c := range []struct {
 		of     rules.RootRules
 		path   string

@@ -20,8 +20,8 @@ const (
 	ShortNames         // as FoldedNames, and only the directory itself shows some spellings
 )
 
-// Looked is the file at a path.
-type Looked struct {
+// LookResult is the file at a path.
+type LookResult struct {
 	ID  Identity
 	Dir bool
 }
@@ -39,7 +39,7 @@ type Tree interface {
 	// File returns the one name of a single-file root, "" for a directory.
 	File() string
 	// Look describes the file at a path.
-	Look(rel string, across bool) (Looked, error)
+	Look(rel string, across bool) (LookResult, error)
 	// Head returns the first n bytes of a regular file, fewer if it has fewer.
 	Head(rel string, n int, across bool) ([]byte, error)
 	// Ignores reads the .gitignore files of the root, each before those in directories below.

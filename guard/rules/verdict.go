@@ -11,7 +11,7 @@ import (
 // JudgeDir judges a directory that an operation enters, and those above it.
 func (r *RuleSet) JudgeDir(f *RootFacts, rel string) (pattern.Verdict, error) {
 	v := r.barrier(f, rel)
-	return v, Refused(ToRead, v)
+	return v, RefusalOf(ToRead, v)
 }
 
 // Judge judges a name in the directory dir for the access that an operation makes to it. t is
@@ -30,7 +30,7 @@ func (r *RuleSet) Judge(f *RootFacts, op names.Op, a Access, dir, base string, t
 			v = pattern.Verdict{Effect: pattern.Protect, Rule: rule}
 		}
 	}
-	return v, Refused(a, v)
+	return v, RefusalOf(a, v)
 }
 
 // JudgeOpen returns the verdict of the rules on the path of an open file. byContents reports
@@ -63,9 +63,9 @@ func (r *RuleSet) JudgeInMoved(f *RootFacts, moved *Move, rel string, t pattern.
 	return v, &names.Error{Kind: names.Permission, Err: &Refusal{Effect: v.Effect, Rule: v.Rule, inMovedDir: true}}
 }
 
-// IsBeginning reports whether an error is the refusal of a name that may be made where it does not
+// IsCreatableName reports whether an error is the refusal of a name that may be made where it does not
 // exist, such as .git.
-func IsBeginning(err error) bool {
+func IsCreatableName(err error) bool {
 	var refused *Refusal
 	return errors.As(err, &refused) && refused.Rule.Builtin() && refused.Rule.Creatable
 }

@@ -158,7 +158,7 @@ func treeCalls(t *vfs.Tree) func(o *op) ([]string, error) {
 				return nil, err
 			}
 			defer f.Close()
-			_, err = f.WriteAt(bg, who, [][]byte{[]byte(o.p)}, 0, vfs.Writing{})
+			_, err = f.WriteAt(bg, who, [][]byte{[]byte(o.p)}, 0, vfs.WriteAtOptions{})
 			return nil, err
 		case "mkdir":
 			_, err := t.Mkdir(bg, who, dir, base, 0o755)
@@ -192,7 +192,7 @@ func list(t *vfs.Tree, rel string) (out []string, err error) {
 	}
 	defer d.Close()
 	for next := uint64(0); ; {
-		got, err := d.Read(bg, who, vfs.Reading{At: vfs.At{Path: path(rel)}, Names: true, Off: next})
+		got, err := d.Read(bg, who, vfs.ReadDirOptions{At: vfs.At{Path: path(rel)}, Names: true, Off: next})
 		if err != nil || len(got.Entries) == 0 {
 			slices.Sort(out)
 			return out, err

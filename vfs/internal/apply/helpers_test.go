@@ -148,7 +148,7 @@ func (s *scene) put(rel, text string) {
 	f, _, _, err := s.tree.Create(s.Context(), s.who, dir, name, unix.O_WRONLY|unix.O_TRUNC, 0o644)
 	s.must(err)
 	defer f.Close()
-	_, err = f.WriteAt(s.Context(), s.who, [][]byte{[]byte(text)}, 0, vfs.Writing{})
+	_, err = f.WriteAt(s.Context(), s.who, [][]byte{[]byte(text)}, 0, vfs.WriteAtOptions{})
 	s.must(err)
 }
 

@@ -193,7 +193,7 @@ func TestProgramHasItOpen(t *testing.T) {
 	f, _, err := s.tree.Open(t.Context(), s.who, s.place("f"), unix.O_RDWR)
 	s.must(err)
 	s.apply(vfs.StageApply{}, "", "") // not written yet
-	_, err = f.WriteAt(t.Context(), s.who, [][]byte{[]byte("staged")}, 0, vfs.Writing{})
+	_, err = f.WriteAt(t.Context(), s.who, [][]byte{[]byte("staged")}, 0, vfs.WriteAtOptions{})
 	s.must(err)
 	s.apply(vfs.StageApply{}, "", "W f")
 	f.Close()
@@ -414,7 +414,7 @@ func TestProgramOpensItBeforeClear(t *testing.T) {
 	if opened != 1 {
 		t.Fatalf("opened %d times, want once", opened)
 	}
-	_, err = f.WriteAt(t.Context(), s.who, [][]byte{[]byte("later!")}, 0, vfs.Writing{})
+	_, err = f.WriteAt(t.Context(), s.who, [][]byte{[]byte("later!")}, 0, vfs.WriteAtOptions{})
 	s.must(err)
 	f.Close()
 	s.wantSource("f=staged", "g=staged")

@@ -34,7 +34,7 @@ type prepared struct {
 
 // Batch returns the first changes of an ordered list that can be prepared together.
 func Batch(list []*Change) []*Change {
-	bytes, most := int64(0), min(maxBatch, beneath.MaxKept()/4)
+	bytes, most := int64(0), min(maxBatch, beneath.MaxOpen()/4)
 	for i, c := range list {
 		bytes += c.Size
 		if i > 0 && i >= most || i > 0 && (bytes > maxBatchBytes || c.phase() != list[0].phase()) {

@@ -48,8 +48,8 @@ func limitDescriptors(limit int64) {
 	descriptors.briefLimit.Store(limit - reserve/4)
 }
 
-// MaxKept is how many descriptors can be kept at most.
-func MaxKept() int { return int(min(descriptors.keptLimit.Load(), math.MaxInt)) }
+// MaxOpen is how many descriptors can be kept at most.
+func MaxOpen() int { return int(min(descriptors.keptLimit.Load(), math.MaxInt)) }
 
 // keepOrClose checks that a descriptor may be kept between operations. If not, it closes the
 // descriptor and returns ENFILE.

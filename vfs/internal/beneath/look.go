@@ -15,17 +15,17 @@ import (
 // They get only paths that a lease has judged or is judging.
 
 // Look describes the file at a path.
-func (s *source) Look(rel string, across bool) (rules.Looked, error) {
+func (s *source) Look(rel string, across bool) (rules.LookResult, error) {
 	d, err := s.at(rel, across)
 	if err != nil {
-		return rules.Looked{}, err
+		return rules.LookResult{}, err
 	}
 	defer d.Close()
 	info, err := stat(d.fd)
 	if s.stage != nil {
 		s.stage.show(&info)
 	}
-	return rules.Looked{ID: info.ID(), Dir: info.IsDir()}, err
+	return rules.LookResult{ID: info.ID(), Dir: info.IsDir()}, err
 }
 
 // top is the directory of the root.

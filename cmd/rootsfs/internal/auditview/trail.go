@@ -84,7 +84,7 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 		}
 		*t = Trail{Session: t.Session, Roots: map[names.Foreign]TrailRoot{}, earlier: earlier}
 	}
-	t.Older = e.IsBeforeFacts()
+	t.Older = e.LacksFacts()
 	if e.Root != "" { // else it is about the network, or the session itself
 		t.addRoot(e)
 		return

@@ -35,7 +35,7 @@ func TestCheckPath(t *testing.T) {
 	if err := unix.Mkfifo(base+"/fifo", 0o600); err != nil {
 		t.Fatal(err)
 	}
-	rules := rules.RootRules{Keep: []rules.Keep{{Path: base + "/keep/inner", What: "the mountpoint"}}}
+	rules := rules.RootRules{ReservedPaths: []rules.ReservedPath{{Path: base + "/keep/inner", What: "the mountpoint"}}}
 	for _, tc := range []struct {
 		path   string
 		status checkVerdict

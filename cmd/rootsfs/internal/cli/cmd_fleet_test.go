@@ -45,7 +45,7 @@ func TestFleetProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Writable(filepath.Join(prefix, "bin")); err != nil {
+	if err := d.NoteWritable(filepath.Join(prefix, "bin")); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := findFleet(self); err == nil {

@@ -351,7 +351,7 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 		// Through a root that contains the kept home, the command could replace the home by a
 		// link. The next run's HOME, which is writable, could then be any directory of the
 		// owner.
-		p.session.Keep = append(p.session.Keep, rules.Keep{Path: home, What: "the kept home of the command"})
+		p.session.Keep = append(p.session.Keep, rules.ReservedPath{Path: home, What: "the kept home of the command"})
 	}
 	return nil
 }

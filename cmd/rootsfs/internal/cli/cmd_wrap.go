@@ -370,7 +370,7 @@ func (w *wrapping) checkRoot(place, spec string) error {
 			return err
 		}
 	}
-	bounds := rules.RootRules{AllowSystem: true, AllowRootDir: true, Keep: keeps}
+	bounds := rules.RootRules{AllowSystem: true, AllowRootDir: true, ReservedPaths: keeps}
 	if w.ceiling != nil {
 		bounds.Ceilings = w.ceiling.Roots
 	}

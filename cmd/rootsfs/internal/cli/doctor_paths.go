@@ -29,12 +29,12 @@ func checkPaths(conf *config.Config, paths []string, opened map[string]rootInfo)
 // doctorRules returns the rules of a mount with the owner's own places in this environment.
 // Rules about the mountpoint are missing: it is not known yet.
 func doctorRules(conf *config.Config) rules.RootRules {
-	var more []rules.Keep
+	var more []rules.ReservedPath
 	if conf != nil {
 		more = conf.Keep()
 	}
 	keeps, _ := session.RootKeeps("", more) // an error: there is no HOME, so no place to protect
-	out := rules.RootRules{Keep: keeps}
+	out := rules.RootRules{ReservedPaths: keeps}
 	if c, err := config.LoadCeiling(); err == nil { // checkCeiling reports the error
 		out.Ceilings = c.Roots
 	}

@@ -50,7 +50,7 @@ func tryRoots(ctx context.Context, conf *config.Config, profile string, opened m
 	list := make([]rootTrial, len(roots))
 	for i, r := range roots {
 		list[i] = rootTrial{Name: string(r.Name), Path: r.Path, Mode: r.Rights.String(), Subject: string(r.Subject),
-			Line: r.Line, Expired: r.Expired(now), Lifted: r.Patterns.Lifted()}
+			Line: r.Line, Expired: r.Expired(now), Lifted: r.Patterns.LiftedText()}
 		if !list[i].Expired {
 			list[i].grant(ctx, reg, r.Grant(now), opened[r.Path])
 		}

@@ -245,7 +245,7 @@ func (p *runPlan) checkHome() error {
 	if holdsHomes(at) {
 		return homeRefused(home, "holds the HOMEs that are kept for agents, one for each repository")
 	}
-	lenient := rules.RootRules{AllowSystem: true, AllowRootDir: true, Keep: keeps}
+	lenient := rules.RootRules{AllowSystem: true, AllowRootDir: true, ReservedPaths: keeps}
 	if err := lenient.Check(at, guard.ReadWrite); err != nil {
 		return homeRefused(home, "is refused: %v", err)
 	}

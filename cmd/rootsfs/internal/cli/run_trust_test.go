@@ -34,7 +34,7 @@ func TestGivenName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Writable(filepath.Join(dir, "early")); err != nil {
+	if err := d.NoteWritable(filepath.Join(dir, "early")); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

@@ -116,14 +116,14 @@ func (c *Config) Select(profile string) ([]Root, error) {
 // them or not, and the configuration file under its own name and under the name that links lead
 // to. They apply even before the file exists, because a program that creates the file decides
 // about the next session.
-func (c *Config) Keep() []rules.Keep {
+func (c *Config) Keep() []rules.ReservedPath {
 	const what = "the configuration file"
-	list := []rules.Keep{{Path: c.Path, What: what}}
+	list := []rules.ReservedPath{{Path: c.Path, What: what}}
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(c.Path)); err == nil {
-		list = append(list, rules.Keep{Path: filepath.Join(dir, filepath.Base(c.Path)), What: what})
+		list = append(list, rules.ReservedPath{Path: filepath.Join(dir, filepath.Base(c.Path)), What: what})
 	}
 	if c.Resolved != "" {
-		list = append(list, rules.Keep{Path: c.Resolved, What: what})
+		list = append(list, rules.ReservedPath{Path: c.Resolved, What: what})
 	}
 	for _, s := range c.Secrets {
 		list = append(list, KeepFiles(&s.Secret)...)
@@ -132,9 +132,9 @@ func (c *Config) Keep() []rules.Keep {
 }
 
 // KeepFiles returns the files in which a credential is looked for: no root may contain them.
-func KeepFiles(s *secret.Secret) (list []rules.Keep) {
+func KeepFiles(s *secret.Secret) (list []rules.ReservedPath) {
 	for _, path := range s.Files() {
-		list = append(list, rules.Keep{Path: path, What: "the file of the secret " + s.Name})
+		list = append(list, rules.ReservedPath{Path: path, What: "the file of the secret " + s.Name})
 	}
 	return list
 }

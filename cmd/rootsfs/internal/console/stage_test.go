@@ -26,7 +26,7 @@ func put(t *testing.T, reg *guard.Registry, root guard.RootName, name, text stri
 	f, _, _, err := vfs.New(reg).Create(t.Context(), who, vfs.At{Path: at}, name, unix.O_WRONLY|unix.O_TRUNC, 0o644)
 	testkit.Must(t, err)
 	defer f.Close()
-	_, err = f.WriteAt(t.Context(), who, [][]byte{[]byte(text)}, 0, vfs.Writing{})
+	_, err = f.WriteAt(t.Context(), who, [][]byte{[]byte(text)}, 0, vfs.WriteAtOptions{})
 	testkit.Must(t, err)
 }
 

@@ -16,9 +16,9 @@ import (
 // RootKeeps returns Keeps and the directory of the HOMEs that are kept for agents and servers.
 // A root there would give one repository's agent the logins and the history of another's. A
 // kept HOME itself, and a socket, may lie there.
-func RootKeeps(point string, more []rules.Keep) ([]rules.Keep, error) {
+func RootKeeps(point string, more []rules.ReservedPath) ([]rules.ReservedPath, error) {
 	if homes, err := xdg.Data(); err == nil { // otherwise there are no kept HOMEs
-		more = append(slices.Clone(more), rules.Keep{
+		more = append(slices.Clone(more), rules.ReservedPath{
 			Path: homes, What: "the HOMEs that are kept for agents",
 			Remedy: "choose another directory, or give a run that HOME with --home DIRECTORY",
 		})
@@ -28,21 +28,21 @@ func RootKeeps(point string, more []rules.Keep) ([]rules.Keep, error) {
 
 // Keeps lists the places of rootsfs itself that no root may contain or lie in. Places that do
 // not exist yet count, too: no root may contain them later.
-func Keeps(point string, more []rules.Keep) ([]rules.Keep, error) {
+func Keeps(point string, more []rules.ReservedPath) ([]rules.ReservedPath, error) {
 	state, err := config.StateDir()
 	if err != nil {
 		return nil, err
 	}
-	var all []rules.Keep
+	var all []rules.ReservedPath
 	if point != "" {
-		all = append(all, rules.Keep{Path: point, What: "the mountpoint"})
+		all = append(all, rules.ReservedPath{Path: point, What: "the mountpoint"})
 	}
 	all = append(all,
-		rules.Keep{Path: control.RuntimeDir(), What: "the session directory"},
-		rules.Keep{Path: state, What: "the directory of audit files and logs"},
+		rules.ReservedPath{Path: control.RuntimeDir(), What: "the session directory"},
+		rules.ReservedPath{Path: state, What: "the directory of audit files and logs"},
 	)
 	if conf, err := config.DefaultPath(); err == nil {
-		all = append(all, rules.Keep{Path: filepath.Dir(conf), What: "the configuration"})
+		all = append(all, rules.ReservedPath{Path: filepath.Dir(conf), What: "the configuration"})
 	}
 	all = append(all, more...)
 	for i := range all {

@@ -19,7 +19,7 @@ func (s *Session) policy(context.Context, control.None) (control.PolicyAnswer, e
 
 func (s *Session) policyOf(st guard.Status) control.RootPolicy {
 	return control.RootPolicy{
-		Root: names.Foreign(st.Grant.Root), Mode: st.Grant.Policy.Rights.String(), Lifted: names.Text(st.Grant.Policy.Lifted()),
+		Root: names.Foreign(st.Grant.Root), Mode: st.Grant.Policy.Rights.String(), Lifted: names.Text(st.Grant.Policy.LiftedText()),
 		Rules: control.Rules(s.reg.RulesOf(st.Grant.Root)), Repos: names.List[names.Foreign](st.Repos),
 	}
 }

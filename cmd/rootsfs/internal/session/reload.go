@@ -145,7 +145,7 @@ func (s *Session) protectNewFiles(old, next *config.Config) {
 	for _, k := range next.Keep() {
 		if !slices.Contains(had, k) {
 			k.Path = Resolve(k.Path)
-			s.reg.Keep(k)
+			s.reg.ReservePaths(k)
 		}
 	}
 }

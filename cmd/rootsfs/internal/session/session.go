@@ -82,7 +82,7 @@ type Options struct {
 	Config     *config.Config
 	Profile    string // the profile of these roots
 	Rules      rules.RootRules
-	Keep       []rules.Keep // further places that no root may touch
+	Keep       []rules.ReservedPath // further places that no root may touch
 	AuditPaths audit.PathMode
 	// FlatAt: see broker.Config.
 	FlatAt string
@@ -272,7 +272,7 @@ func (s *Session) grantFirst(ctx context.Context) error {
 	s.reg = guard.NewRegistry(guard.Config{
 		Opener: vfs.StagingOpener(stages, s.dir.Name()), Auditor: s.audit, Observe: s.observe, Rules: s.opt.Rules, History: dirs,
 	})
-	s.reg.Keep(keeps...)
+	s.reg.ReservePaths(keeps...)
 	s.lease.apply(s.reg)
 	if err := s.loadCeiling(ctx); err != nil {
 		return err

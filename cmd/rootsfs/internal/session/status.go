@@ -142,7 +142,7 @@ func (s *Session) describe(r guard.Status) control.Root {
 		Mode: r.Grant.Policy.Rights.String(), State: r.State.String(), File: r.FileRoot,
 		FSType: r.FSType, Remote: r.Remote, Perm: place.Permissions, Origin: r.Grant.Origin, Epoch: r.Epoch,
 		InFlight: r.InFlight, Ops: r.Ops, Refused: r.Refused, BytesRead: r.BytesRead,
-		Written: r.Written, Nested: names.List[names.Foreign](r.Nested), Repos: names.List[names.Foreign](r.Repos), Lifted: names.Text(r.Grant.Policy.Lifted()),
+		Written: r.Written, Nested: names.List[names.Foreign](r.Nested), Repos: names.List[names.Foreign](r.Repos), Lifted: names.Text(r.Grant.Policy.LiftedText()),
 	}
 	out.Subject, out.Created, out.Limits = names.Foreign(r.Grant.Subject), r.Created, r.Grant.Policy.Limits
 	if !r.Grant.Expires.IsZero() {

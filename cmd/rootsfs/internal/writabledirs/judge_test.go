@@ -47,7 +47,7 @@ func newTestJudge(t *testing.T) (j *Judge, dir string) {
 	if err := os.WriteFile(filepath.Join(dir, "early", "early-tool"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := open(t).Writable(filepath.Join(dir, "early")); err != nil {
+	if err := open(t).NoteWritable(filepath.Join(dir, "early")); err != nil {
 		t.Fatal(err)
 	}
 	return NewJudge(filepath.Join(dir, "to-root")), dir

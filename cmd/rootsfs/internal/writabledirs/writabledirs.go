@@ -66,7 +66,7 @@ type readOnly struct{ *Dirs }
 func (readOnly) Writable(string) error { return nil }
 
 // Writable implements rules.History.
-func (d *Dirs) Writable(dir string) error {
+func (d *Dirs) NoteWritable(dir string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.holderLocked(dir) != "" {

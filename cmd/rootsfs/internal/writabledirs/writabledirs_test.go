@@ -26,7 +26,7 @@ func TestOthersKnow(t *testing.T) {
 		t.Fatalf("nothing was noted, but %q", w)
 	}
 	for _, dir := range []string{"/src", "/src/inner", "/with\nnewline", "/src2"} {
-		if err := a.Writable(dir); err != nil {
+		if err := a.NoteWritable(dir); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -54,7 +54,7 @@ func TestUnreadable(t *testing.T) {
 	if d.Writer("/any/where") == "" {
 		t.Error("no writer, though the file cannot be read")
 	}
-	if d.Writable("/src") == nil {
+	if d.NoteWritable("/src") == nil {
 		t.Error("noted in a file that cannot be written")
 	}
 }
@@ -75,7 +75,7 @@ func TestBounded(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			if err := open(t).Writable(fmt.Sprintf("/new/%d", i)); err != nil {
+			if err := open(t).NoteWritable(fmt.Sprintf("/new/%d", i)); err != nil {
 				t.Error(err)
 			}
 		})
