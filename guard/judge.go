@@ -211,7 +211,7 @@ func (j Judge) Moved(from, to string, id rules.Identity, t pattern.Type) error {
 	return j.eachRules(to, func(r *root, set *rules.RuleSet, rel string) error {
 		dir, base := rules.Split(rel)
 		err := j.in(r, set, rules.ToMake, dir, base, t)
-		if rules.IsCreatableName(err) && j.movesMade(r, from, id, t) {
+		if rules.RefusesCreatable(err) && j.movesMade(r, from, id, t) {
 			return nil
 		}
 		return err

@@ -6,8 +6,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 )
 
-// LowerCallBounds lowers the bounds of unanswered calls to n bytes, for lines and for bodies. Calls that
-// find no room then wait for as long as a test takes on a busy machine. restore restores the
+// LowerCallBounds lowers the bounds of unanswered calls to n bytes, for lines and for bodies. Calls
+// that find no room then wait for as long as a test takes on a busy machine. restore restores the
 // bounds and the wait.
 func LowerCallBounds(n int64) (restore func()) {
 	lines, bodies, wait := maxHeld, subjectBodies, flowcontrol.MaxWait.Load()

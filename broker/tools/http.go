@@ -77,8 +77,8 @@ type HTTPOptions struct {
 	// BodyTimeout is how long a client may take to send a request's body. It does not bound how long
 	// the answer takes, or how long a stream of events stays open.
 	BodyTimeout time.Duration
-	// ClientReadTimeout is how long a client may take to read the next 64 KiB of an answer, or an event: a
-	// client that does not read delays the end of its session, and holds memory.
+	// ClientReadTimeout is how long a client may take to read the next 64 KiB of an answer, or an
+	// event: a client that does not read delays the end of its session, and holds memory.
 	ClientReadTimeout time.Duration
 	Log               *slog.Logger
 }

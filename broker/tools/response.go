@@ -42,7 +42,7 @@ func (h *HTTP) report(r *http.Request, status int, reason string) {
 	})
 }
 
-// piece is how many bytes of an answer a client has to read within the time HTTPOptions.ClientReadTimeout.
+// piece is how many bytes of an answer a client has to read within the time ClientReadTimeout.
 const piece = 64 << 10
 
 // response remembers the status of an answer and the text of a refusal. A client that does not

@@ -150,8 +150,8 @@ func CheckLinks(asked, resolved string, links []Link, writers func(*Link) string
 	return nil
 }
 
-// CheckLocation is the part of Check about ReservedPaths, by locations instead of paths. locationOf
-// returns the location of a path, "" if it is not known.
+// CheckLocation is the part of Check about ReservedPaths, by locations instead of paths.
+// locationOf returns the location of a path, "" if it is not known.
 func (r RootRules) CheckLocation(resolved, location string, locationOf func(path string) string) error {
 	if location == "" {
 		return nil

@@ -63,9 +63,9 @@ func (r *RuleSet) JudgeInMoved(f *RootFacts, moved *Move, rel string, t pattern.
 	return v, &names.Error{Kind: names.Permission, Err: &Refusal{Effect: v.Effect, Rule: v.Rule, inMovedDir: true}}
 }
 
-// IsCreatableName reports whether an error is the refusal of a name that may be made where it does not
-// exist, such as .git.
-func IsCreatableName(err error) bool {
+// RefusesCreatable reports whether an error is the refusal of a name that may be created where it
+// does not exist, such as .git.
+func RefusesCreatable(err error) bool {
 	var refused *Refusal
 	return errors.As(err, &refused) && refused.Rule.Builtin() && refused.Rule.Creatable
 }

@@ -63,9 +63,9 @@ func (d *Dirs) readOnly() rules.History { return readOnly{d} }
 
 type readOnly struct{ *Dirs }
 
-func (readOnly) Writable(string) error { return nil }
+func (readOnly) NoteWritable(string) error { return nil }
 
-// Writable implements rules.History.
+// NoteWritable implements rules.History.
 func (d *Dirs) NoteWritable(dir string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
