@@ -91,8 +91,8 @@ func (i *Issuer) Rotate() {
 // KeyID returns the id of the issuer's key.
 func (i *Issuer) KeyID() string { return i.currentKey().KeyID }
 
-// Asked returns how often clients have requested the issuer's keys.
-func (i *Issuer) Asked() int64 { return i.keyRequests.Load() }
+// KeyRequests returns how often clients have requested the issuer's keys.
+func (i *Issuer) KeyRequests() int64 { return i.keyRequests.Load() }
 
 // Token returns an access token of alice for an audience, for an hour. change replaces
 // claims; a nil claim is left out.

@@ -105,14 +105,14 @@ func run(o options) (problems []string, err error) {
 	for _, name := range out.failures() {
 		problems = append(problems, name+" failed")
 	}
-	problems = append(problems, procs.left()...)
+	problems = append(problems, procs.reportLeft()...)
 	problems = append(problems, dog.stop()...)
 	left, err := mountsLeft(mounts, temp.dir)
 	if err != nil {
 		return problems, err
 	}
 	problems = append(problems, left...)
-	problems = append(problems, temp.left()...)
+	problems = append(problems, temp.reportLeft()...)
 	problems = append(problems, dirs.changed(before, o.ci)...)
 	problems = append(problems, out.judgeSkips(machine{ci: o.ci, root: os.Geteuid() == 0})...)
 	out.summary(time.Since(began))

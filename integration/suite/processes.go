@@ -121,8 +121,8 @@ func below(pid int) (pids []int) {
 // grace is how long a process may take to end after the test that started it.
 const grace = 20 * time.Second
 
-// left reports the processes that tests have left running, and kills them.
-func (p *processes) left() (problems []string) {
+// reportLeft reports the processes that tests have left running, and kills them.
+func (p *processes) reportLeft() (problems []string) {
 	var pids []int
 	for end := time.Now().Add(grace); ; time.Sleep(100 * time.Millisecond) {
 		if pids = below(os.Getpid()); len(pids) == 0 || time.Now().After(end) {

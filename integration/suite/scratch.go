@@ -95,8 +95,8 @@ func (s *scratch) mount() error {
 	return os.Remove(filepath.Join(s.dir, "lost+found"))
 }
 
-// left reports files that the tests have left in the directory.
-func (s *scratch) left() []string {
+// reportLeft reports files that the tests have left in the directory.
+func (s *scratch) reportLeft() []string {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return []string{err.Error()}

@@ -126,8 +126,8 @@ fi`,
 		t.Errorf("npm was asked for %q, %v", asked, err)
 	}
 	// Debian starts no server, such as nginx, where its policy answers 101.
-	if said, err := os.ReadFile(filepath.Join(path, "policy.log")); err != nil || string(said) != "the policy says 101\n" {
-		t.Errorf("apt-get found that %q, %v", said, err)
+	if output, err := os.ReadFile(filepath.Join(path, "policy.log")); err != nil || string(output) != "the policy says 101\n" {
+		t.Errorf("apt-get found that %q, %v", output, err)
 	}
 	if _, err := os.Stat(filepath.Join(path, "policy")); err == nil {
 		t.Error("the policy against servers is left")

@@ -42,13 +42,13 @@ func follows(path string, dirs []string) bool {
 	})
 }
 
-// Single returns the roots that Start has bound one by one. They do not follow the
+// BoundRoots returns the roots that Start has bound one by one. They do not follow the
 // tree: one that has ended stays as it was until Unbind, or Bind again.
-func (p *Process) Single() []string { return slices.Clone(p.binder.single) }
+func (p *Process) BoundRoots() []string { return slices.Clone(p.binder.single) }
 
-// Writes reports whether Landlock lets the command write to a root that Bind shows at a
+// CanWrite reports whether Landlock lets the command write to a root that Bind shows at a
 // path, wherever the root lies in the tree.
-func (p *Process) Writes(at string) bool { return follows(filepath.Dir(at), p.binder.writable) }
+func (p *Process) CanWrite(at string) bool { return follows(filepath.Dir(at), p.binder.writable) }
 
 // CanBind reports whether Bind can work: at level Namespaces, with Options.Spare.
 func (p *Process) CanBind() bool { return p.binder.canBind }
@@ -63,7 +63,7 @@ func (p *Process) Bind(from, at string) error {
 	return p.ask(initproc.Message{Kind: initproc.KindBind, From: from, At: at})
 }
 
-// Unbind hides a root that Bind, or Start (see Single), has shown at a path.
+// Unbind hides a root that Bind, or Start (see BoundRoots), has shown at a path.
 func (p *Process) Unbind(at string) error {
 	return p.ask(initproc.Message{Kind: initproc.KindBind, At: at})
 }

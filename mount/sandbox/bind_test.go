@@ -203,7 +203,7 @@ func TestUnbindSingle(t *testing.T) {
 	o := Options{Level: Namespaces, Tree: point, Spare: []string{"spare/0"}, Roots: []string{"/usr/share/doc"}}
 	s := startShell(t, o)
 	s.want("of the start", "cat /usr/share/doc/f")
-	if got := s.p.Single(); len(got) != 1 || got[0] != "/usr/share/doc" || s.p.Follows(got[0]) || !s.p.Follows("/home/x") {
+	if got := s.p.BoundRoots(); len(got) != 1 || got[0] != "/usr/share/doc" || s.p.Follows(got[0]) || !s.p.Follows("/home/x") {
 		t.Errorf("single: %q", got)
 	}
 	if err := s.p.Unbind("/usr/share/doc"); err != nil {

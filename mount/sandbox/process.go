@@ -38,7 +38,7 @@ type Process struct {
 	callerEnds  [3]*os.File   // of the pipes of streams that Options does not give
 	commandEnds [3]*os.File   // of all pipes, until the command has them
 	ended       chan struct{} // closed when the command has ended
-	unread      chan struct{} // closed by Leave
+	unread      chan struct{} // closed by AbandonOutput
 	leave       sync.Once
 	dead        chan struct{} // closed when the init has ended
 	done        chan struct{} // closed when exit and err are set, at the very end
@@ -126,13 +126,13 @@ func (p *Process) Ended() <-chan struct{} { return p.ended }
 // Kill ends the command and everything it started, at once.
 func (p *Process) Kill() error { return p.cmd.Process.Kill() }
 
-// Leave makes Wait return even if the command's output is not completely written to the streams
-// of Options, such as to a pipe that is not read. It may be called at any time, also
+// AbandonOutput makes Wait return even if the command's output is not completely written to the
+// streams of Options, such as to a pipe that is not read. It may be called at any time, also
 // repeatedly.
-func (p *Process) Leave() { p.leave.Do(func() { close(p.unread) }) }
+func (p *Process) AbandonOutput() { p.leave.Do(func() { close(p.unread) }) }
 
 // Wait relays the streams of Options, and waits until the command and its descendants have
-// ended and their output is written there (but see Leave). Nothing is relayed before the
+// ended and their output is written there (but see AbandonOutput). Nothing is relayed before the
 // first call, so that the caller can print about the start first. After an error it is not
 // known how the command ended.
 func (p *Process) Wait() (Exit, error) {

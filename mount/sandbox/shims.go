@@ -17,8 +17,8 @@ type Shim struct {
 	// Settings is the file or directory that the manager reads in HOME, relative to it; "":
 	// none, or it is in Dir.
 	Settings string
-	// IsTold reports whether the shim itself knows Dir, so that Variable need not name it.
-	IsTold bool
+	// KnowsDir reports whether the shim itself knows Dir, so that Variable need not name it.
+	KnowsDir bool
 }
 
 // managers has the version managers with shims. Managers that work like rbenv are recognised by
@@ -73,7 +73,7 @@ func rustupShim(path, target string) (Shim, bool) {
 	if info, statErr := os.Stat(path); filepath.Base(target) != "rustup" && (statErr != nil || !os.SameFile(info, own)) {
 		return Shim{}, false
 	}
-	s := Shim{Manager: "rustup", Variable: "RUSTUP_HOME", Dir: filepath.Join(filepath.Dir(filepath.Dir(dir)), ".rustup"), IsTold: true}
+	s := Shim{Manager: "rustup", Variable: "RUSTUP_HOME", Dir: filepath.Join(filepath.Dir(filepath.Dir(dir)), ".rustup"), KnowsDir: true}
 	if dir := os.Getenv("RUSTUP_HOME"); filepath.IsAbs(dir) {
 		s.Dir = dir
 	}
@@ -92,7 +92,7 @@ func managerNamed(name string) (Shim, bool) {
 		return managers[i], true
 	}
 	if base, ok := strings.CutSuffix(name, "env"); ok && len(base) > 0 && len(base) < 8 {
-		return Shim{Manager: name, Variable: strings.ToUpper(name) + "_ROOT", IsTold: true}, true
+		return Shim{Manager: name, Variable: strings.ToUpper(name) + "_ROOT", KnowsDir: true}, true
 	}
 	return Shim{}, false
 }

@@ -150,7 +150,7 @@ func TestKeysChange(t *testing.T) {
 	if _, err := v.Verify(t.Context(), old, nil); err == nil {
 		t.Error("with the key that was withdrawn")
 	}
-	before := i.Asked()
+	before := i.KeyRequests()
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -162,7 +162,7 @@ func TestKeysChange(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := i.Asked() - before; n > 20 {
+	if n := i.KeyRequests() - before; n > 20 {
 		t.Errorf("400 forged tokens made it ask %d times", n)
 	}
 	if _, err := v.Verify(t.Context(), i.Token(here, nil), nil); err != nil {

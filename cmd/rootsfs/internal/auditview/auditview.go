@@ -60,8 +60,8 @@ type Entry struct {
 	Count   int64      `json:"count,omitempty"` // how many records it stands for, if several
 }
 
-// Shown returns a record for people.
-func Shown(e *audit.Entry) Entry {
+// ForDisplay converts a record for display to a person.
+func ForDisplay(e *audit.Entry) Entry {
 	return Entry{
 		Seq: e.Seq, Time: e.Time, Session: names.Text(e.Session), Subject: names.Text(e.Subject.String()), Via: names.Text(e.Via), UID: e.UID, PID: e.PID,
 		Op: names.Text(e.Op), Root: names.Text(e.Root.String()), Path: pathText(e.Root, e.Name(), e.PathHash),
@@ -98,8 +98,8 @@ type Timeline struct {
 	Failed  []int     `json:"failed"`
 }
 
-// Found is the answer to a search.
-type Found struct {
+// SearchResult is the answer to a search.
+type SearchResult struct {
 	Entries  []Entry  `json:"entries"` // the newest first
 	Matched  int      `json:"matched"` // number of records that match; Entries has the last of them
 	Timeline Timeline `json:"timeline"`
@@ -167,16 +167,16 @@ func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (
 }
 
 // Find returns the last records that q selects, and counts all that match.
-func (s *Store) Find(ctx context.Context, q Query) (Found, error) {
-	out := Found{Entries: []Entry{}, Complete: true}
+func (s *Store) Find(ctx context.Context, q Query) (SearchResult, error) {
+	out := SearchResult{Entries: []Entry{}, Complete: true}
 	var ring []Entry
 	count := newCounting()
 	var err error
 	out.Damaged, err = s.Each(ctx, q, func(e *audit.Entry) error {
 		if len(ring) < q.Limit {
-			ring = append(ring, Shown(e))
+			ring = append(ring, ForDisplay(e))
 		} else {
-			ring[out.Matched%q.Limit] = Shown(e)
+			ring[out.Matched%q.Limit] = ForDisplay(e)
 		}
 		out.Matched++
 		count.add(e)
@@ -186,7 +186,7 @@ func (s *Store) Find(ctx context.Context, q Query) (Found, error) {
 	case err != nil && errors.Is(err, ctx.Err()):
 		out.Complete = false
 	case err != nil:
-		return Found{}, err
+		return SearchResult{}, err
 	}
 	for i := range ring {
 		out.Entries = append(out.Entries, ring[(out.Matched-1-i)%len(ring)])

@@ -39,9 +39,9 @@ type Config struct {
 	Paths    *hostwatch.Watcher
 	Log      *slog.Logger
 	Events   *events.Hub // gets the changes
-	// Looked, unless nil, is called with each live root whose path was checked again. It may
-	// be called concurrently.
-	Looked func(guard.RootName)
+	// OnRecheck, unless nil, is called with each live root whose path was checked again. It
+	// may be called concurrently.
+	OnRecheck func(guard.RootName)
 }
 
 // Monitor watches the places of the roots of one session. Make it with New.
@@ -181,7 +181,7 @@ func (m *Monitor) look(ctx context.Context, st guard.Status) {
 	} else if ok && !now.Remote {
 		m.noteReappeared(now)
 	}
-	if f := m.cfg.Looked; f != nil {
+	if f := m.cfg.OnRecheck; f != nil {
 		f(name)
 	}
 }

@@ -224,7 +224,7 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 	}
 	f.setFromConfig(cmd, p.session.Config)
 	p.env, p.agent, p.home, p.homeParts, p.strictLinks = f.env, f.Agent, f.home, f.homeParts, f.links == "strict"
-	p.session.NameFor, p.session.Stopped = commandName(args), "the command has ended"
+	p.session.NameSource, p.session.StopReason = commandName(args), "the command has ended"
 	p.session.NumberName = true
 	switch f.mcp {
 	case "auto":

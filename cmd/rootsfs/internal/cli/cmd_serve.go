@@ -97,8 +97,8 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 	if err != nil {
 		return err
 	}
-	opt.Unmounted, opt.NameFor = true, "serve"
-	opt.Flags, opt.Stopped = []string{"serve"}, "the host hung up, or a signal came"
+	opt.Unmounted, opt.NameSource = true, "serve"
+	opt.Flags, opt.StopReason = []string{"serve"}, "the host hung up, or a signal came"
 	if len(opt.Roots) == 0 && !f.ask {
 		return usage(errors.New("no root is approved; name one: rootsfs serve PATH"))
 	}

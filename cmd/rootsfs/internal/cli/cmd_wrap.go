@@ -179,7 +179,7 @@ func planHost(f *wrapFlags, arg string) (w *wrapping, err error) {
 	if err := w.checkServers(); err != nil {
 		return nil, err
 	}
-	var how map[*hostconfig.Server]hostconfig.How
+	var how map[*hostconfig.Server]hostconfig.RunFlags
 	if f.undo {
 		w.doc, err = w.planUndo()
 	} else {
@@ -269,9 +269,9 @@ func (w *wrapping) isSelected(s *hostconfig.Server) bool {
 }
 
 // planWrap decides about each server and makes the new document.
-func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig.How) {
+func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig.RunFlags) {
 	place := w.file.place()
-	how = map[*hostconfig.Server]hostconfig.How{}
+	how = map[*hostconfig.Server]hostconfig.RunFlags{}
 	for _, s := range w.conf.Servers {
 		r := wrapServer{Name: s.Name, Project: s.Project, Line: s.Line}
 		switch {
@@ -295,7 +295,7 @@ func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig
 }
 
 // how chooses the flags for starting a server.
-func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServer) hostconfig.How {
+func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Machine, r *wrapServer) hostconfig.RunFlags {
 	p := w.conf.Propose(s, place)
 	r.State, r.Net, r.Notes = "wrap", w.net, names.List[names.Text](p.Notes)
 	roots := w.flagRoots
@@ -320,7 +320,7 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 		r.Net, r.Notes = false, append(r.Notes, names.Textf("--net is left out: %v", err))
 	}
 	r.Home = w.homeOf(s, base)
-	h := hostconfig.How{Name: runName(s), Env: names.List[string](r.Env), Home: r.Home, Net: r.Net}
+	h := hostconfig.RunFlags{Name: runName(s), Env: names.List[string](r.Env), Home: r.Home, Net: r.Net}
 	if !w.file.isOwners() {
 		r.Notes = append(r.Notes, w.gives(h.Name)...)
 	}
@@ -442,7 +442,7 @@ func (w *wrapping) steers(s *hostconfig.Server) []string {
 
 // verify parses the new document before it is written: a file that the host cannot read would
 // cost the host all its servers. how has the wrapped servers.
-func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.How) (*hostconfig.Config, error) {
+func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.RunFlags) (*hostconfig.Config, error) {
 	c, err := hostconfig.Parse(w.file.path, doc, w.program)
 	if err == nil && len(c.Servers) == len(w.conf.Servers) {
 		for i, s := range c.Servers {

@@ -72,7 +72,7 @@ func TestWrapIsFolded(t *testing.T) {
 			if w.conf, err = hostconfig.Parse(path, file.doc); err != nil {
 				t.Fatal(err)
 			}
-			after, err := w.verify(w.conf.Wrap("rootsfs", map[*hostconfig.Server]hostconfig.How{w.conf.Servers[0]: {}}), nil)
+			after, err := w.verify(w.conf.Wrap("rootsfs", map[*hostconfig.Server]hostconfig.RunFlags{w.conf.Servers[0]: {}}), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

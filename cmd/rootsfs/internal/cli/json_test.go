@@ -40,7 +40,7 @@ func jsonValues() (printed, passed map[string]any) {
 		"roots list": &[]control.Root{}, "consent forget": &control.ForgetAnswer{},
 	}
 	passed = map[string]any{
-		"page update": &sessionhub.Update{}, "page records": &auditview.Found{}, "page revoke": &sessionhub.Revoked{}, "page preview": &control.Preview{},
+		"page update": &sessionhub.Update{}, "page records": &auditview.SearchResult{}, "page revoke": &sessionhub.Revoked{}, "page preview": &control.Preview{},
 		"record": &audit.Entry{}, "last refusal": &control.RefusalAnswer{}, "why answer": &control.WhyAnswer{}, "why request": &control.CheckRequest{},
 	}
 	return printed, passed

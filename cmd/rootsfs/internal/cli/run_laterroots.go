@@ -97,7 +97,7 @@ func newLaterRoots() *laterRoots {
 func (l *laterRoots) begin(target runningCommand, initial map[string]boundRoot) {
 	l.target = target
 	if target.canBind() {
-		for _, at := range target.proc.Single() {
+		for _, at := range target.proc.BoundRoots() {
 			l.bound[at] = initial[at]
 		}
 	}
@@ -177,7 +177,7 @@ func (l *laterRoots) follow() {
 			if l.unseen[at] == nil {
 				l.warn(at, err)
 			}
-		} else if st.FileRoot && st.Grant.Policy.Rights.Mutating() && !l.target.proc.Writes(at) {
+		} else if st.FileRoot && st.Grant.Policy.Rights.Mutating() && !l.target.proc.CanWrite(at) {
 			c.Fixed = append(c.Fixed, names.Foreign(at))
 		}
 	}

@@ -191,7 +191,7 @@ func (p *runPlan) noteShim(command string) {
 	if shim.Variable != "" && !slices.ContainsFunc(p.env, isGiven) {
 		p.env = append(p.env, shim.Variable+"="+shim.Dir)
 	}
-	if shim.IsTold {
+	if shim.KnowsDir {
 		return
 	}
 	name := filepath.Base(command)

@@ -34,7 +34,7 @@ func (r *runner) record() error {
 		return nil
 	}
 	_ = r.proc.Kill()
-	r.proc.Leave()
+	r.proc.AbandonOutput()
 	_, _ = r.proc.Wait() // the outcome does not matter
 	return fmt.Errorf("the command was ended: that it was started cannot be recorded: %w", err)
 }

@@ -119,9 +119,9 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 func (r *runner) sessionOptions() session.Options {
 	opt := r.plan.session
 	opt.Mount.Point = r.place.Point()
-	opt.Leave = true // only the command reaches the place, and it has ended by then
+	opt.SkipHolderSearch = true // only the command reaches the place, and it has ended by then
 	opt.AnchorLater = true
-	opt.Looked = r.laterRoots.recheck
+	opt.OnRecheck = r.laterRoots.recheck
 	if !r.plan.strictLinks {
 		opt.Mount.Visible = r.links.visible
 	}
@@ -419,7 +419,7 @@ func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	go r.leaveUnread(func() {
-		r.proc.Leave()
+		r.proc.AbandonOutput()
 		giveUp(errUnread)
 	}, ctx.Done())
 	if r.plan.mcp == proxy.Off {

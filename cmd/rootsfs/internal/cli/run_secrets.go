@@ -226,7 +226,7 @@ func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Se
 		services = append(services, s.service)
 		door := doors[s.URL.Authority()]
 		if door == nil {
-			door = &network.Service{Name: s.URL.Host, At: s.URL.Port}
+			door = &network.Service{Name: s.URL.Host, InsidePort: s.URL.Port}
 			doors[s.URL.Authority()] = door
 			services = append(services, door)
 		}

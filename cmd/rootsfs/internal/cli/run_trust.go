@@ -88,11 +88,11 @@ func (p *runPlan) givenName() string {
 // no block that is for a name. If there are blocks for the command's name, a hint says so.
 func (p *runPlan) resolveName() {
 	p.blockName = p.givenName()
-	p.session.NameUngiven = p.blockName == ""
+	p.session.HasProgramName = p.blockName == ""
 	if p.blockName != "" {
 		return
 	}
-	name, conf := p.session.NameFor, p.session.Config
+	name, conf := p.session.NameSource, p.session.Config
 	// isForName reports whether a grant comes from a [[root]] block for runs of one name.
 	isForName := func(g guard.Grant) bool { return g.Subject != "" && g.Origin == config.Origin }
 	if slices.ContainsFunc(conf.Secrets, func(s config.Secret) bool { return s.Subject == name }) ||

@@ -102,7 +102,7 @@ func lastWritten(dir, named string) (map[string]time.Time, error) {
 func recordPath(r *audit.Entry) names.Foreign {
 	switch {
 	case r.PathHash != "":
-		return names.Foreign(auditview.Shown(r).Path)
+		return names.Foreign(auditview.ForDisplay(r).Path)
 	case r.Name() == "":
 		return r.Root
 	}

@@ -159,9 +159,9 @@ func (f *hostFile) outside(path string) bool {
 }
 
 // place returns the facts about this machine for proposals.
-func (f *hostFile) place() hostconfig.Place {
+func (f *hostFile) place() hostconfig.Machine {
 	home, _ := os.UserHomeDir() // without one, ~ leads nowhere
-	return hostconfig.Place{
+	return hostconfig.Machine{
 		Home: home,
 		Base: hostconfig.ProjectOf(f.path, home),
 		Look: func(path string) hostconfig.FileType {

@@ -82,7 +82,7 @@ func (w *wrapping) diff(after *hostconfig.Config) names.Text {
 		title = "unwrapped"
 	}
 	name := quoteIfNeeded(w.file.path)
-	text := diff.Diff(name, w.conf.Shown(), name+" ("+title+")", after.Shown())
+	text := diff.Diff(name, w.conf.WithoutSecrets(), name+" ("+title+")", after.WithoutSecrets())
 	_, text, _ = bytes.Cut(text, []byte("\n")) // drop the first line, which names a diff command
 	var b strings.Builder
 	for line := range strings.Lines(string(text)) {

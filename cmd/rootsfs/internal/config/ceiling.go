@@ -405,7 +405,7 @@ func (c *Ceiling) all() []*ceilingFile {
 // rule permits.
 func (c *Ceiling) CheckHost(rule network.Rule) error {
 	for _, f := range c.all() {
-		if f.Run.Hosts != nil && !slices.ContainsFunc(f.Run.Hosts, func(most network.Rule) bool { return most.Holds(rule) }) {
+		if f.Run.Hosts != nil && !slices.ContainsFunc(f.Run.Hosts, func(most network.Rule) bool { return most.Covers(rule) }) {
 			return overCeiling("the ceiling of this machine does not allow the host %s (%s)%s", names.Quote(rule.String()), f.key("run", "hosts"), f.portsOf(rule))
 		}
 	}
@@ -417,7 +417,7 @@ func (f *ceilingFile) portsOf(rule network.Rule) string {
 	var allowed []string
 	for _, most := range f.Run.Hosts {
 		at := rule
-		if at.Port = most.Port; rule.Port == 0 && most.Holds(at) {
+		if at.Port = most.Port; rule.Port == 0 && most.Covers(at) {
 			allowed = append(allowed, at.String())
 		}
 	}

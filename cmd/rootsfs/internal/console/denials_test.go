@@ -76,7 +76,7 @@ func TestForget(t *testing.T) {
 	if len(f.Forgotten) != 1 || f.Forgotten[0].Path.Raw() != dir {
 		t.Errorf("%+v", f)
 	}
-	b.updates("it is told to be gone", func(u sessionhub.Update) bool { return u.Asked && len(u.Denials) == 0 })
+	b.updates("it is told to be gone", func(u sessionhub.Update) bool { return u.QuestionsIncluded && len(u.Denials) == 0 })
 	v.ask("m", "ro", dir+"/secret")
 	if q := l.waiting(); q.Items[0].Problem != "" {
 		t.Errorf("asked again: %+v", q.Items)

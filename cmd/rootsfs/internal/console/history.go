@@ -22,7 +22,7 @@ const (
 
 // searchResult is the answer to a search.
 type searchResult struct {
-	auditview.Found
+	auditview.SearchResult
 	Sessions []string `json:"sessions"` // sessions that left records
 }
 
@@ -83,7 +83,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	var out searchResult
 	var err error
-	if out.Found, err = s.cfg.Records.Find(ctx, q); err == nil {
+	if out.SearchResult, err = s.cfg.Records.Find(ctx, q); err == nil {
 		out.Sessions, err = s.cfg.Records.Sessions()
 	}
 	if err != nil {

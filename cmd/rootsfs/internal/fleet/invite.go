@@ -82,9 +82,9 @@ type Owner struct {
 	charter  []byte
 	order    func(context.Context, orderRequest) (map[string]orderAnswer, error) // askOrder; tests replace it
 	copies   store                                                               // this owner's own copies of orders
-	// BroughtBack says that a keeper was restored from an older copy, and that this owner has brought
-	// back its orders.
-	BroughtBack bool
+	// HasRestoredOrders reports whether a keeper was restored from an older copy, and this owner
+	// has brought back its orders.
+	HasRestoredOrders bool
 }
 
 // OpenOwner reads the owner's keys of this user and connects to the server.

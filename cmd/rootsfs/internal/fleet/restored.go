@@ -258,7 +258,7 @@ func (o *Owner) bringBack(ctx context.Context, state map[string]keeperState, new
 		if _, err := o.order(ctx, orderRequest{For: allMachines, Restored: restored, Promised: promised}); err != nil {
 			return nil, err
 		}
-		o.BroughtBack = true
+		o.HasRestoredOrders = true
 	}
 	return o.states(ctx)
 }

@@ -64,7 +64,7 @@ func TestRestoredKeeper(t *testing.T) {
 			}
 		}
 		_, err := l.owner.Machines(context.Background(), 50*time.Millisecond)
-		if l.must(err); !l.owner.BroughtBack {
+		if l.must(err); !l.owner.HasRestoredOrders {
 			t.Errorf("%s: the owner does not know", what)
 		}
 		l.must(p2.ask())
@@ -114,7 +114,7 @@ func TestRestoredDisk(t *testing.T) {
 	}
 	l.restartServer(lose, &p1, &p2)
 	_, err := l.owner.Machines(context.Background(), 50*time.Millisecond) // the owner is the first
-	if l.must(err); !l.owner.BroughtBack {
+	if l.must(err); !l.owner.HasRestoredOrders {
 		t.Error("the owner has not seen that the keeper lacks its order")
 	}
 	l.must(p2.ask())
@@ -179,7 +179,7 @@ func TestRestoredKeeperKeepsPromises(t *testing.T) {
 	l.must(os.Remove(third.dir.mark()))
 	l.startServer(third)
 	_, err := l.owner.Machines(context.Background(), 50*time.Millisecond)
-	if l.must(err); !l.owner.BroughtBack {
+	if l.must(err); !l.owner.HasRestoredOrders {
 		t.Fatal("the keeper does not know that it was restored")
 	}
 	if n := granted(promise{late.Number - 500, "EARLY"}); n > 1 {

@@ -102,7 +102,7 @@ func machines(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string
 
 // warnRestored warns that a keeper was restored, and says what is left to do.
 func warnRestored(p *cli.Printer, o *fleet.Owner) {
-	if o.BroughtBack {
+	if o.HasRestoredOrders {
 		p.Warn("the keeper was restored from an older copy. It has this owner's orders again; let other owners run this, too")
 	}
 }

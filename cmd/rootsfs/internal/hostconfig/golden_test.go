@@ -18,11 +18,11 @@ var update = flag.Bool("update", false, "write the golden files anew")
 const program = "/opt/rootsfs"
 
 // place describes the machine of the tests.
-func place(path string) Place {
+func place(path string) Machine {
 	dirs := []string{"/home/u", "/home/u/code", "/home/u/code/docs", "/home/u/other/code", "/home/u/srv", "/usr/share/doc", "/"}
 	files := []string{"/home/u/srv/dist/index.js", "/home/u/code/src/main.py", "/home/u/code/config.toml", "/home/u/code/tool.py",
 		"/home/u/code/dist/index.js", "/home/u/code/db-config.json", "/home/u/memory.json"}
-	return Place{
+	return Machine{
 		Home: "/home/u",
 		Base: ProjectOf(path, "/home/u"),
 		Look: func(path string) FileType {
@@ -54,10 +54,10 @@ func place(path string) Place {
 }
 
 // how returns the wrapping that the command does without flags.
-func how(c *Config, at Place) map[*Server]How {
-	all := map[*Server]How{}
+func how(c *Config, at Machine) map[*Server]RunFlags {
+	all := map[*Server]RunFlags{}
 	for _, s := range c.Servers {
-		var h How
+		var h RunFlags
 		for _, r := range c.Propose(s, at).Roots {
 			h.Roots = append(h.Roots, r.Spec)
 		}
@@ -68,7 +68,7 @@ func how(c *Config, at Place) map[*Server]How {
 }
 
 // plan returns a text with the parsed servers and the proposal for each.
-func plan(c *Config, at Place) string {
+func plan(c *Config, at Machine) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "format %s\n", c.Format)
 	for _, s := range c.Servers {
@@ -136,8 +136,8 @@ func golden(t *testing.T, path string) {
 	wrapped := c.Wrap(program, how(c, at))
 	compare(t, path+".plan", []byte(plan(c, at)))
 	compare(t, path+".wrapped", wrapped)
-	compare(t, path+".shown", c.Shown())
-	if bytes.Contains(c.Shown(), []byte("s3cret")) {
+	compare(t, path+".shown", c.WithoutSecrets())
+	if bytes.Contains(c.WithoutSecrets(), []byte("s3cret")) {
 		t.Error("a key is shown")
 	}
 	w, err := Parse(name, wrapped, program)

@@ -28,7 +28,7 @@ func TestMoreHosts(t *testing.T) {
 		if len(conf.Servers) > 2 && (conf.Servers[2].Err != nil || conf.Servers[2].Kind != Extension) {
 			t.Errorf("%s: %+v", f, conf.Servers[2])
 		}
-		doc := conf.Wrap(program, map[*Server]How{conf.Servers[0]: {Roots: []string{"/srv:ro"}}})
+		doc := conf.Wrap(program, map[*Server]RunFlags{conf.Servers[0]: {Roots: []string{"/srv:ro"}}})
 		wrapped, err := Parse(c.path, doc, program)
 		if err != nil || wrapped.Servers[0].Kind != Wrapped || !strings.Contains(string(doc), "/srv:ro") {
 			t.Fatalf("%s: %v\n%s", f, err, doc)
@@ -79,10 +79,10 @@ func TestSpellings(t *testing.T) {
 			t.Errorf("%s: %+v, %v", tt.doc, c, err)
 			continue
 		}
-		if strings.Contains(string(c.Shown()), "s3cret") {
+		if strings.Contains(string(c.WithoutSecrets()), "s3cret") {
 			t.Errorf("%s: a key is shown", tt.doc)
 		}
-		doc := c.Wrap(program, map[*Server]How{c.Servers[0]: {Roots: []string{"/srv:ro"}, Env: names.List[string](c.Servers[0].Env)}})
+		doc := c.Wrap(program, map[*Server]RunFlags{c.Servers[0]: {Roots: []string{"/srv:ro"}, Env: names.List[string](c.Servers[0].Env)}})
 		w, err := Parse(tt.path, doc, program)
 		if err != nil || w.Servers[0].Kind != Wrapped || !strings.Contains(string(doc), tt.want) {
 			t.Errorf("%s: %v\n%s\nshould contain\n%s", tt.doc, err, doc, tt.want)
@@ -138,8 +138,8 @@ func TestShownOfErrors(t *testing.T) {
 		"config.toml": "[mcp_servers.s]\ncommand = 1\nenv.K = 's3cret ${x}'\n[mcp_servers.s.http_headers]\nA = 's3cret'",
 	} {
 		c, err := Parse(path, []byte(doc), program)
-		if err != nil || c.Servers[0].Err == nil || strings.Contains(string(c.Shown()), "s3cret") || strings.Count(string(c.Shown()), "…") != 2 {
-			t.Errorf("%s: %v\n%s", path, err, c.Shown())
+		if err != nil || c.Servers[0].Err == nil || strings.Contains(string(c.WithoutSecrets()), "s3cret") || strings.Count(string(c.WithoutSecrets()), "…") != 2 {
+			t.Errorf("%s: %v\n%s", path, err, c.WithoutSecrets())
 		}
 	}
 	// Invalid, and never a server.
@@ -159,10 +159,10 @@ func FuzzWrapTOML(f *testing.F) {
 		if err != nil {
 			return
 		}
-		plans := map[*Server]How{}
+		plans := map[*Server]RunFlags{}
 		for _, s := range c.Servers {
 			c.Propose(s, place("/home/u/code/.codex/config.toml"))
-			plans[s] = How{Roots: []string{spec}, Env: append([]string{env}, names.List[string](s.Env)...)}
+			plans[s] = RunFlags{Roots: []string{spec}, Env: append([]string{env}, names.List[string](s.Env)...)}
 		}
 		wrapped := c.Wrap(program, plans)
 		w, err := Parse("config.toml", wrapped, program)
@@ -181,7 +181,7 @@ func FuzzWrapTOML(f *testing.F) {
 		if back := w.Unwrap(ours); string(back) != string(doc) {
 			t.Fatalf("unwrapped:\n%q, not\n%q", back, doc)
 		}
-		if _, err := Parse("config.toml", c.Shown(), program); err != nil {
+		if _, err := Parse("config.toml", c.WithoutSecrets(), program); err != nil {
 			t.Fatalf("what is shown cannot be read: %v", err)
 		}
 	})

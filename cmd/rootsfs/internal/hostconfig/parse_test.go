@@ -68,7 +68,7 @@ func TestServerErrors(t *testing.T) {
 			t.Errorf("%s: %v, %v", tt.server, s.Err, good.Err)
 		}
 		want := strings.Replace(doc, `{"command": "y"}`, `{"command": "/r", "args": [ "run", "--", "y" ]}`, 1)
-		if got := string(c.Wrap("/r", map[*Server]How{s: {}, good: {}})); got != want {
+		if got := string(c.Wrap("/r", map[*Server]RunFlags{s: {}, good: {}})); got != want {
 			t.Errorf("%s: wrapped to\n%s", tt.server, got)
 		}
 	}

@@ -21,8 +21,8 @@ const (
 	File
 )
 
-// Place has the facts about the machine that proposals need.
-type Place struct {
+// Machine has the facts about the machine that proposals need.
+type Machine struct {
 	Home string
 	Base string // the project of the file (ProjectOf); "" if the host chooses the directory
 	// Look returns the type of the file at an absolute path.
@@ -57,7 +57,7 @@ type Proposal struct {
 // project, without which it cannot start. Every root is read-only.
 //
 // For a server that is not Stdio, the proposal is empty.
-func (c *Config) Propose(s *Server, at Place) Proposal {
+func (c *Config) Propose(s *Server, at Machine) Proposal {
 	if s.Kind != Stdio || s.Err != nil {
 		return Proposal{}
 	}
@@ -85,7 +85,7 @@ func (c *Config) Propose(s *Server, at Place) Proposal {
 type proposer struct {
 	Proposal
 	format Format
-	at     Place
+	at     Machine
 	// isContainer: a daemon binds the paths in the arguments.
 	isContainer bool
 	cwd         string   // where the server is started; "" if that is not known

@@ -83,10 +83,10 @@ func FuzzWrap(f *testing.F) {
 		if v, err := hujson.Parse(endLastLine(c.body)); err != nil || !bytes.Equal(v.Pack(), endLastLine(c.body)) {
 			t.Fatalf("hujson does not keep bytes: %v", err)
 		}
-		plans := map[*Server]How{}
+		plans := map[*Server]RunFlags{}
 		for _, s := range c.Servers {
 			c.Propose(s, place("/home/u/code/.mcp.json"))
-			plans[s] = How{Roots: []string{spec}, Env: append([]string{env}, names.List[string](s.Env)...), Home: env, Net: net}
+			plans[s] = RunFlags{Roots: []string{spec}, Env: append([]string{env}, names.List[string](s.Env)...), Home: env, Net: net}
 		}
 		// hujson replaces bytes that JSON cannot hold.
 		prog = hujson.String(prog).String()
@@ -111,7 +111,7 @@ func FuzzWrap(f *testing.F) {
 		if a, b := rest(t, c), rest(t, w); !reflect.DeepEqual(a, b) {
 			t.Fatalf("something else differs:\n%v\n%v", a, b)
 		}
-		if shown, err := Parse("mcp.json", c.Shown(), prog); err != nil || len(shown.Servers) != len(c.Servers) {
+		if shown, err := Parse("mcp.json", c.WithoutSecrets(), prog); err != nil || len(shown.Servers) != len(c.Servers) {
 			t.Fatalf("what is shown cannot be read: %v", err)
 		}
 	})

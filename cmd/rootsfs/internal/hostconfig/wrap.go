@@ -8,8 +8,8 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// How has the flags of `rootsfs run` for starting a server.
-type How struct {
+// RunFlags has the flags of `rootsfs run` for starting a server.
+type RunFlags struct {
 	Name  string   // of the run; "": the name of the command
 	Roots []string // SPECs
 	Env   []string // names, or NAME=VALUE
@@ -18,7 +18,7 @@ type How struct {
 }
 
 // args returns the command line up to the server's own command.
-func (h How) args() []string {
+func (h RunFlags) args() []string {
 	list := []string{"run"}
 	if h.Name != "" {
 		list = append(list, option("--name", h.Name)...)
@@ -67,7 +67,7 @@ func (c *Config) apply(edits []edit) []byte {
 
 // Wrap returns the document in which program starts the servers in how. Servers that are not
 // Stdio are left as they are.
-func (c *Config) Wrap(program string, how map[*Server]How) []byte {
+func (c *Config) Wrap(program string, how map[*Server]RunFlags) []byte {
 	var edits []edit
 	for s, h := range how {
 		if s.Kind == Stdio && s.Err == nil {
@@ -79,7 +79,7 @@ func (c *Config) Wrap(program string, how map[*Server]How) []byte {
 
 // wrap moves the server's command, as written, behind the flags in its arguments, and writes
 // program as the command.
-func (c *Config) wrap(s *Server, program string, h How) []edit {
+func (c *Config) wrap(s *Server, program string, h RunFlags) []edit {
 	if s.listed {
 		return c.wrapListed(s, program, h)
 	}
@@ -110,7 +110,7 @@ func (c *Config) wrap(s *Server, program string, h How) []edit {
 }
 
 // wrapListed puts program and the flags in front of a command that is a list.
-func (c *Config) wrapListed(s *Server, program string, h How) []edit {
+func (c *Config) wrapListed(s *Server, program string, h RunFlags) []edit {
 	at := s.list.Elements[0].StartOffset
 	sep := "," + separator(s.list)
 	text := ""
@@ -265,9 +265,9 @@ func hasComment(b []byte) bool {
 // secretKeys are the members of a server whose values hold keys and tokens.
 var secretKeys = []string{"env", "environment", "headers", "http_headers"}
 
-// Shown returns the document without secrets: the values in secretKeys are dots. Values that
-// only name a variable (${…}) stay if the host expands them.
-func (c *Config) Shown() []byte {
+// WithoutSecrets returns the document without secrets: the values in secretKeys are dots. Values
+// that only name a variable (${…}) stay if the host expands them.
+func (c *Config) WithoutSecrets() []byte {
 	var edits []edit
 	for _, s := range c.Servers {
 		for _, key := range secretKeys {

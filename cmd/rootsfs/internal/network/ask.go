@@ -105,7 +105,7 @@ type asking struct {
 	open    map[target]*openQuestion
 	waiting int // connections, for any answer
 	fresh   *rate.Limiter
-	over    atomic.Bool // all rules were revoked, so no more questions are put
+	stopped atomic.Bool // all rules were revoked, so no more questions are put
 }
 
 func newAsking() *asking {
@@ -115,7 +115,7 @@ func newAsking() *asking {
 // IsAsking reports whether hosts without a rule are asked about.
 func (g *Gate) IsAsking() bool {
 	a := g.opt.Ask
-	return a != nil && !g.asking.over.Load() && (a.Until.IsZero() || time.Now().Before(a.Until))
+	return a != nil && !g.asking.stopped.Load() && (a.Until.IsZero() || time.Now().Before(a.Until))
 }
 
 // mayAsk reports whether to ask about a connection that no rule permits. A closed address
@@ -163,7 +163,7 @@ func (g *Gate) join(c *conn) (*openQuestion, error) {
 		return nil, ErrEnded
 	case g.paused:
 		return nil, ErrPaused
-	case g.asking.over.Load():
+	case g.asking.stopped.Load():
 		return nil, ErrRevoked
 	case q != nil && q.waiting >= maxWaiting, len(g.conns)+g.asking.waiting >= g.maxConns:
 		return nil, errTooManyWaiting

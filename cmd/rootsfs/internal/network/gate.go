@@ -237,7 +237,7 @@ func (g *Gate) Remove(gone ...Rule) int {
 // Afterwards there are no more questions about hosts.
 func (g *Gate) RemoveAll() (gone []Rule, ended int) {
 	ended = g.end(func() []*conn {
-		g.asking.over.Store(true)
+		g.asking.stopped.Store(true)
 		g.endQuestionsLocked(ErrRevoked, false)
 		gone = g.rules
 		return g.removeLocked(gone)

@@ -206,14 +206,14 @@ func (r Rule) IsOneHost() bool {
 	return r.Prefix.IsSingleIP() || r.Name != "" && !strings.HasPrefix(r.Name, "*")
 }
 
-// Covers reports whether the rule permits everything that the rule one permits, which must be for
-// one host (IsOneHost). Holds is for any two rules.
-func (r Rule) Covers(one Rule) bool {
+// CoversHost reports whether the rule permits everything that the rule one permits, which must be
+// for one host (IsOneHost). Covers is for any two rules.
+func (r Rule) CoversHost(one Rule) bool {
 	return r.hasPort(one.Port) && (one.Name != "" && r.hasName(one.Name) || one.Prefix.IsSingleIP() && r.hasAddr(one.Prefix.Addr()))
 }
 
-// Holds reports whether the rule permits everything that another one permits.
-func (r Rule) Holds(other Rule) bool {
+// Covers reports whether the rule permits everything that another one permits.
+func (r Rule) Covers(other Rule) bool {
 	switch {
 	case r.Port != 0 && r.Port != other.Port:
 		return false

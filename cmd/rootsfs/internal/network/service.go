@@ -18,8 +18,8 @@ import (
 // not copied to a host. Serve may connect to one host, by Gate.Dial. The program itself still
 // needs a rule for that host.
 type Service struct {
-	Name string // inside: lower case, without a final dot; or an address
-	At   uint16 // the port inside; 0: ServicePort
+	Name       string // inside: lower case, without a final dot; or an address
+	InsidePort uint16 // the port inside; 0: ServicePort
 	// For has the services on whose behalf this service answers, at the name and port of their own
 	// host. This service never dials, and lasts until the last of them is removed. Removing any of
 	// them ends the connections to this service, which may carry bytes of each. The rules decide
@@ -45,11 +45,11 @@ var errTooManyAnswered = fmt.Errorf("the program holds %d connections that are a
 // isAnswered reports whether a service answers the connection.
 func (c *conn) isAnswered() bool { return c.service != nil && c.inside != nil }
 
-// ServicePort is where services are reached inside, unless Service.At says otherwise.
+// ServicePort is where services are reached inside, unless Service.InsidePort says otherwise.
 const ServicePort = 80
 
 // port returns the port inside.
-func (s *Service) port() uint16 { return cmp.Or(s.At, ServicePort) }
+func (s *Service) port() uint16 { return cmp.Or(s.InsidePort, ServicePort) }
 
 // rule returns the rule for connections to the service.
 func (s *Service) rule() Rule {

@@ -225,7 +225,7 @@ func TestServicesAreBounded(t *testing.T) {
 // newDoor returns a namespace with a service that answers for two others at their host's own
 // name.
 func newDoor(t *testing.T, answer func(net.Conn), o Options) (n *namespace, door *Service) {
-	door = &Service{Name: "api.test", At: 443, For: []*Service{{Name: "one.service.test"}, {Name: "two.service.test"}}}
+	door = &Service{Name: "api.test", InsidePort: 443, For: []*Service{{Name: "one.service.test"}, {Name: "two.service.test"}}}
 	door.Serve = func(l net.Listener) {
 		for {
 			c, err := l.Accept()

@@ -19,7 +19,7 @@ func (s *Session) Run(stop <-chan struct{}) error {
 	select {
 	case <-stop:
 		s.log.Info("stopping: revoking every root, then unmounting")
-		s.end(cmp.Or(s.opt.Stopped, "stopped by a signal"))
+		s.end(cmp.Or(s.opt.StopReason, "stopped by a signal"))
 	case <-s.ending.Done():
 	case <-s.unlisted:
 		s.endWithoutMount()
@@ -87,7 +87,7 @@ const (
 // revoked, so a holder reads and changes nothing, and only gets errors. The session does not wait
 // for it: a container or sandbox that began meanwhile may hold the mount for days.
 func (s *Session) findHolders() {
-	if s.mnt == nil || s.opt.Leave {
+	if s.mnt == nil || s.opt.SkipHolderSearch {
 		return
 	}
 	select {

@@ -50,7 +50,7 @@ func TestHostIsSaved(t *testing.T) {
 
 // A host is not saved for a name that a project's program has chosen.
 func TestHostIsNotSavedForACommandsName(t *testing.T) {
-	s := &Session{opt: Options{NameFor: "my-agent", NameUngiven: true}}
+	s := &Session{opt: Options{NameSource: "my-agent", HasProgramName: true}}
 	if file, err := s.saveHost(&broker.Host{Name: "evil.test", Port: 443}, 0); err == nil || !strings.Contains(err.Error(), "rootsfs run --name NAME") {
 		t.Errorf("%q, %v", file, err)
 	}

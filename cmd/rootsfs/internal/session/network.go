@@ -127,7 +127,7 @@ func (s *Session) cutNetwork() []control.Ended {
 
 // saveHost writes an approved host to the configuration, for runs of the same name.
 func (s *Session) saveHost(h *broker.Host, length time.Duration) (file string, err error) {
-	if s.opt.NameUngiven {
+	if s.opt.HasProgramName {
 		return "", invalid("nothing was saved or allowed: this run is called after its command, which may be a project's; allow the host for this run alone, and give later runs a name: rootsfs run --name NAME")
 	}
 	rule, err := network.ParseRule(h.String())
@@ -140,6 +140,6 @@ func (s *Session) saveHost(h *broker.Host, length time.Duration) (file string, e
 			return "", err
 		}
 	}
-	subject := guard.Subject(cmp.Or(s.opt.Name, s.opt.NameFor))
+	subject := guard.Subject(cmp.Or(s.opt.Name, s.opt.NameSource))
 	return file, config.SaveNet(file, config.Net{Hosts: []network.Rule{rule}, Subject: string(subject), For: length})
 }

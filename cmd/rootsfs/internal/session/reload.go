@@ -220,7 +220,7 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 
 // isFor reports whether a configured root may be granted here. A root for a server's name
 // requires that the owner has given the session its name.
-func (o *Options) isFor(r config.Root) bool { return r.Subject == "" || !o.NameUngiven }
+func (o *Options) isFor(r config.Root) bool { return r.Subject == "" || !o.HasProgramName }
 
 // askWithin returns the grant of a configured root, within the command line's bound.
 func (o *Options) askWithin(r config.Root, now time.Time) guard.Grant {

@@ -54,15 +54,15 @@ import (
 
 // Options are the options of a session.
 type Options struct {
-	Name string // "": made from NameFor's base name
-	// NameFor is a path or name from which the session's name is made; "": the mountpoint.
-	NameFor string
-	// NameUngiven is set if the session has the name of a program, which a project may have
+	Name string // "": made from NameSource's base name
+	// NameSource is a path or name from which the session's name is made; "": the mountpoint.
+	NameSource string
+	// HasProgramName is set if the session has the name of a program, which a project may have
 	// chosen. Then blocks of the configuration for a name do not apply to the session, and
 	// nothing is saved for its name.
-	NameUngiven bool
+	HasProgramName bool
 	// NumberName adds a number to Name if a live session has that name, as to a name made from
-	// NameFor.
+	// NameSource.
 	NumberName bool
 	Version    string
 	Flags      []string      // for people who read session.json
@@ -89,14 +89,14 @@ type Options struct {
 	// Observe, unless nil, gets every event of the registry. It is called in the middle of
 	// operations and must not wait.
 	Observe func(guard.Event)
-	// Looked, unless nil, is called with each live root whose place was checked again, because
-	// it may have changed. It may be called concurrently.
-	Looked func(guard.RootName)
-	// Leave turns off the search for programs that still hold the detached mount: the caller
-	// knows that all programs that could hold it have ended.
-	Leave bool
-	// Stopped is the reason in the record when Run's stop is closed; "": a signal.
-	Stopped string
+	// OnRecheck, unless nil, is called with each live root whose path was checked again,
+	// because the path may have changed. It may be called concurrently.
+	OnRecheck func(guard.RootName)
+	// SkipHolderSearch turns off the search for programs that still hold the detached mount:
+	// the caller knows that all programs that could hold it have ended.
+	SkipHolderSearch bool
+	// StopReason is the reason in the record when Run's stop is closed; "": a signal.
+	StopReason string
 	// AnchorLater lets Start return before the audit log is anchored for the first time. The
 	// log already has the records. If anchoring fails, the session ends, and Run returns the
 	// error.
@@ -234,7 +234,7 @@ func (s *Session) prepare() (err error) {
 			s.dir, err = control.CreateFor(s.opt.Name)
 		}
 	} else {
-		s.dir, err = control.CreateFor(cmp.Or(s.opt.NameFor, s.opt.Mount.Point))
+		s.dir, err = control.CreateFor(cmp.Or(s.opt.NameSource, s.opt.Mount.Point))
 	}
 	if err != nil {
 		return err
@@ -299,7 +299,7 @@ func (s *Session) open(ctx context.Context) (err error) {
 	if err := s.watchMount(ctx); err != nil {
 		return err
 	}
-	s.avail = availability.New(availability.Config{Registry: s.reg, Paths: s.paths, Log: s.log, Events: &s.hub, Looked: s.opt.Looked})
+	s.avail = availability.New(availability.Config{Registry: s.reg, Paths: s.paths, Log: s.log, Events: &s.hub, OnRecheck: s.opt.OnRecheck})
 	s.watches.Go(func() { s.watch(ctx) })
 	if s.srv, err = s.dir.Serve(s.log, s, s.handlers()...); err != nil {
 		return err

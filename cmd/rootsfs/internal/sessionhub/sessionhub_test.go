@@ -17,7 +17,7 @@ func TestEventsAreBounded(t *testing.T) {
 	all := &Sessions{}
 	s := all.Subscribe()
 	defer s.Close()
-	if u, ok := all.Next(t.Context(), s); !ok || !u.Empty || !u.Asked {
+	if u, ok := all.Next(t.Context(), s); !ok || !u.Empty || !u.QuestionsIncluded {
 		t.Fatalf("the first update: %+v, %v", u, ok)
 	}
 	f := &follower{all: all, info: control.Info{Name: "s"}}

@@ -62,11 +62,11 @@ type Update struct {
 	Sessions []Session `json:"sessions,omitempty"`
 	// Empty: there is no session. (An empty Sessions means that nothing has changed.)
 	Empty bool `json:"empty,omitempty"`
-	// If Asked is set, Questions are all waiting questions and Denials all remembered denials,
-	// the oldest first.
-	Questions []control.Question `json:"questions,omitempty"`
-	Denials   []control.Denial   `json:"denials,omitempty"`
-	Asked     bool               `json:"asked,omitempty"`
+	// If QuestionsIncluded is set, Questions are all waiting questions and Denials all
+	// remembered denials, the oldest first.
+	Questions         []control.Question `json:"questions,omitempty"`
+	Denials           []control.Denial   `json:"denials,omitempty"`
+	QuestionsIncluded bool               `json:"asked,omitempty"`
 	// Events are the events since the last update, the oldest first. Lost is how many of them
 	// are missing.
 	Events []control.Event `json:"events,omitempty"`
@@ -226,7 +226,7 @@ func (s *Sessions) update(news events.News) Update {
 		u.Empty = len(s.sessions) == 0
 	}
 	if news.Changed&events.Waiting != 0 {
-		u.Asked = true
+		u.QuestionsIncluded = true
 		for _, f := range s.sessions {
 			u.Questions = append(u.Questions, f.questions...)
 			u.Denials = append(u.Denials, f.denials...)

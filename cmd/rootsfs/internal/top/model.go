@@ -104,7 +104,7 @@ type model struct {
 	typing        typing
 	text          string
 	glob          string
-	found         auditview.Found
+	found         auditview.SearchResult
 	finding       bool
 	stage         stageView
 	message       string
@@ -120,7 +120,7 @@ type (
 	tickMsg    time.Time
 	resultMsg  struct{ text string }
 	errorMsg   struct{ text string }
-	foundMsg   struct{ found auditview.Found }
+	foundMsg   struct{ found auditview.SearchResult }
 	previewMsg struct{ key, text string }
 )
 
@@ -212,7 +212,7 @@ func (m *model) apply(u sessionhub.Update) tea.Cmd {
 		m.events = append([]control.Event{e}, m.events[:min(len(m.events), maxEvents-1)]...)
 	}
 	m.lost += u.Lost
-	if !u.Asked {
+	if !u.QuestionsIncluded {
 		return nil
 	}
 	m.questions, m.denials = u.Questions, u.Denials

@@ -40,7 +40,7 @@ func full(width, height int) *model {
 		Asked: m.now, Until: end, Items: []broker.Item{{Requested: hostile, Resolved: "/" + hostile, Mode: "rw"}, {Requested: hostile, Problem: hostile}}}}
 	two := q
 	two.ID = "r"
-	m.apply(sessionhub.Update{Sessions: []sessionhub.Session{{Status: st, Problem: hostile}}, Asked: true, Questions: []control.Question{q, two},
+	m.apply(sessionhub.Update{Sessions: []sessionhub.Session{{Status: st, Problem: hostile}}, QuestionsIncluded: true, Questions: []control.Question{q, two},
 		Denials: []control.Denial{{OfSession: control.OfSession{Session: "s"}, ID: "d", Subject: hostile, Path: "/" + hostile}},
 		Events:  []control.Event{{OfSession: control.OfSession{Session: "s"}, Kind: "refusal", Op: "open", Path: hostile, Reason: "Permission", Detail: hostile}}})
 	m.stage = stageView{session: "s", root: hostile, list: sessionhub.StageListAnswer{
@@ -48,7 +48,7 @@ func full(width, height int) *model {
 		Checkpoints: []control.Checkpoint{{Number: 1, Name: hostile, Cause: hostile, Time: m.now}}},
 		diff: sessionhub.StageDiffAnswer{Lines: []string{"@@ -1 +1 @@", "-" + hostile, "+" + hostile, "+" + strings.Repeat(" ", 400) + "far away", "+\t\tx"}}}
 	m.speeds["s"].total = []rate{{ops: 1}, {ops: 1 << 40, read: 1 << 60}}
-	m.found = auditview.Found{Entries: []auditview.Entry{{Session: hostile, Op: hostile, Verdict: "refused", Path: hostile, Detail: hostile}}}
+	m.found = auditview.SearchResult{Entries: []auditview.Entry{{Session: hostile, Op: hostile, Verdict: "refused", Path: hostile, Detail: hostile}}}
 	m.message, m.glob, m.text, m.path = hostile, hostile, hostile, "/"+hostile
 	return m
 }
@@ -107,7 +107,7 @@ func TestAnswersSettle(t *testing.T) {
 		}
 		// When the first question is over, the next one comes to the front, and its settle time
 		// begins.
-		m.apply(sessionhub.Update{Asked: true, Questions: m.questions[1:]})
+		m.apply(sessionhub.Update{QuestionsIncluded: true, Questions: m.questions[1:]})
 		if m.front != "r" || key(m, k) != nil {
 			t.Errorf("%s answers the next question (%s) at once", k, m.front)
 		}
@@ -115,7 +115,7 @@ func TestAnswersSettle(t *testing.T) {
 	// A narrowing that was entered for one question does not apply to another.
 	m := full(100, 30)
 	m.path, m.span = "/x", 2
-	m.apply(sessionhub.Update{Asked: true, Questions: m.questions[1:]})
+	m.apply(sessionhub.Update{QuestionsIncluded: true, Questions: m.questions[1:]})
 	if m.path != "" || m.span != 0 {
 		t.Errorf("the next question is narrowed to %q for %v", m.path, spans[m.span])
 	}
@@ -123,7 +123,7 @@ func TestAnswersSettle(t *testing.T) {
 	first := m.questions[0]
 	late := first
 	late.ID = "a"
-	m.apply(sessionhub.Update{Asked: true, Questions: []control.Question{late, first}})
+	m.apply(sessionhub.Update{QuestionsIncluded: true, Questions: []control.Question{late, first}})
 	if m.front != "r" || m.frontIndex != 1 {
 		t.Errorf("in front is %s", m.front)
 	}
@@ -146,7 +146,7 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 	}
 	questions, roots := []control.Question{question("a"), question("b")}, []control.Root{root(), root()}
 	send := func() {
-		m.apply(sessionhub.Update{Sessions: []sessionhub.Session{{Status: control.Status{Session: "s", Roots: slices.Clone(roots)}}}, Asked: true, Questions: slices.Clone(questions)})
+		m.apply(sessionhub.Update{Sessions: []sessionhub.Session{{Status: control.Status{Session: "s", Roots: slices.Clone(roots)}}}, QuestionsIncluded: true, Questions: slices.Clone(questions)})
 	}
 	send()
 	// target returns the root or question that a granting key would act upon.
@@ -245,7 +245,7 @@ func TestLongNames(t *testing.T) {
 		m := &model{live: &sessionhub.Sessions{}, width: width, height: 60, now: time.Now(), previews: map[string]string{}, scroll: scroll{follow: true}}
 		q := control.Question{OfSession: control.OfSession{Session: long}, Question: broker.Question{ID: "q", Server: names.Foreign(long), Subject: guard.Subject(long), Until: m.now.Add(time.Minute + time.Second/2), Items: []broker.Item{{Resolved: "/p", Mode: "rw"}}}}
 		m.apply(sessionhub.Update{Sessions: []sessionhub.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: names.Foreign(long), Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: names.Foreign(long), Requests: 7}}}}},
-			Asked: true, Questions: []control.Question{q}, Events: []control.Event{{OfSession: control.OfSession{Session: long}, Kind: "refusal", Op: "open", Path: names.Text(long), Reason: "Permission"}}})
+			QuestionsIncluded: true, Questions: []control.Question{q}, Events: []control.Event{{OfSession: control.OfSession{Session: long}, Kind: "refusal", Op: "open", Path: names.Text(long), Reason: "Permission"}}})
 		text := strings.Join(strings.Fields(ansi.Strip(m.View().Content)), " ")
 		for _, want := range []string{"er rw live", " /p ", "7 requests", " Permission"} {
 			if (width >= 80 || want[0] != ' ' && want[0] != '7') && !strings.Contains(text, want) {
@@ -280,7 +280,7 @@ func TestForget(t *testing.T) {
 		t.Fatal("f asks for no number")
 	}
 	first := m.denials[0]
-	m.apply(sessionhub.Update{Asked: true, Questions: m.questions, Denials: []control.Denial{{ID: "other"}, first}})
+	m.apply(sessionhub.Update{QuestionsIncluded: true, Questions: m.questions, Denials: []control.Denial{{ID: "other"}, first}})
 	if len(m.denialChoices) != 1 || m.denialChoices[0].ID != first.ID {
 		t.Errorf("the list moved under the finger: %+v", m.denialChoices)
 	}

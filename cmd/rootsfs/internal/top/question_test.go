@@ -17,7 +17,7 @@ import (
 func newHostModel(width, height int, host broker.Host) *model {
 	m := full(width, height)
 	m.path = ""
-	m.apply(sessionhub.Update{Asked: true, Questions: []control.Question{{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{
+	m.apply(sessionhub.Update{QuestionsIncluded: true, Questions: []control.Question{{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{
 		Kind: broker.HostKind, ID: "h", Subject: "s", Asked: m.now, Until: m.now.Add(time.Minute), Host: &host,
 	}}}, Denials: []control.Denial{{OfSession: control.OfSession{Session: "s"}, ID: "d", Subject: "s", Host: names.Foreign(host.String())}}})
 	m.view, m.message = viewAsk, ""

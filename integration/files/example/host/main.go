@@ -33,7 +33,7 @@ func main() {
 }
 
 func run(ctx context.Context, dir, tool string, arguments json.RawMessage, server []string) error {
-	// The roots approved from the beginning, and the Asker for the rest.
+	// One root is approved from the beginning. The Asker decides about all others.
 	registry := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	_, err := registry.Grant(ctx, guard.Grant{
 		Root: "project", Dir: names.Foreign(dir), Origin: "command line", Policy: guard.Policy{Rights: guard.ReadOnly},
@@ -69,7 +69,7 @@ func run(ctx context.Context, dir, tool string, arguments json.RawMessage, serve
 			fmt.Println(names.Escape(text.Text)) // a server's text must not control the terminal
 		}
 	}
-	// Everything that the server was given is dead when this returns.
+	// When RevokeAll returns, the server has no access left.
 	ended, err := registry.RevokeAll(ctx)
 	fmt.Println("roots revoked:", len(ended))
 	return err

@@ -1,6 +1,6 @@
-// Command server is an MCP server in small. Its tool counts the words of a file
-// that its client holds, writes the number to another, and does so again when the
-// file changes. Nothing of it is opened here: the client does that.
+// Command server is a small MCP server. Its tool counts the words of a file of the
+// client, writes the number to another file, and does so again when the file
+// changes. The client opens the files; the server opens none.
 package main
 
 import (
@@ -35,15 +35,15 @@ func main() {
 }
 
 func count(ctx context.Context, broker *client.Broker, session *mcp.ServerSession, in input) (string, error) {
-	// The capability: from a client without it the answer comes at once.
+	// Files fails at once if the client does not offer files/*.
 	files, err := broker.Files(session)
 	if errors.Is(err, client.ErrNotSupported) {
 		return "", fmt.Errorf("this tool needs a client that opens files for servers: %w", err)
 	} else if err != nil {
 		return "", err
 	}
-	// Consent, here to write. What is approved already is not asked again; "no"
-	// is an error of kind names.NoConsent.
+	// Ask for consent to write. The user is not asked again about an approved
+	// directory. A refusal is an error of kind names.NoConsent.
 	if _, err := files.ConsentMode(ctx, "rw", "to write down how many words "+in.File+" has", in.Reports); err != nil {
 		return "", err
 	}
@@ -53,7 +53,7 @@ func count(ctx context.Context, broker *client.Broker, session *mcp.ServerSessio
 		return "", err
 	}
 	for n := 0; ; n++ {
-		// Absolute, as the client names its roots, or "root/path".
+		// The path is absolute, as the client names its roots, or "root/path".
 		text, err := files.ReadFile(ctx, in.File)
 		if err != nil {
 			return "", err
