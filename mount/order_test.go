@@ -74,25 +74,7 @@ type unmounted struct {
 	kernel *fakeKernel
 	stops  *stops
 	grant  guard.Grant
-	log    logText
-}
-
-// logText collects the log.
-type logText struct {
-	mu   sync.Mutex // guards the field below
-	text strings.Builder
-}
-
-func (l *logText) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logText) has(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.text.String(), text)
+	log    lockedLog
 }
 
 // newUnmounted grants a directory as the root "code". In it are the file f, the empty
@@ -412,7 +394,7 @@ func TestNamesAreWaitedFor(t *testing.T) {
 			<-release
 		case n == notice{node: f} && u.kernel.count(n) == 0:
 			return fuse.ENOENT
-		case n == notice{node: f} && !u.log.has("keeps names"):
+		case n == notice{node: f} && !strings.Contains(u.log.String(), "keeps names"):
 			t.Error("the second round is under way while the name is being taken back")
 		}
 		return fuse.OK

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -131,29 +130,11 @@ func TestMountReadByItsServer(t *testing.T) {
 	}
 }
 
-// debugLog keeps what a mount logs with Options.Debug.
-type debugLog struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *debugLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *debugLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // When New returns, POLL was answered with ENOSYS. The thread that asked for it is not the
 // first one of this process.
 func TestMountAnswersPoll(t *testing.T) {
 	requireRoot(t)
-	log := &debugLog{}
+	log := &lockedLog{}
 	m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) {
 		o.Debug, o.Log = true, slog.New(slog.NewTextHandler(log, nil))
 	})

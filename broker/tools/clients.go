@@ -140,7 +140,7 @@ func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (
 		held, err := room.Acquire(n, r.Context().Done(), flowcontrol.WaitFor(c.patience))
 		if err != nil {
 			leave()
-			return nil, http.StatusServiceUnavailable, fmt.Sprintf("requests of more than %d bytes have no answer yet, the most at a time: repeat this one when there is one less", subjectBodies)
+			return nil, http.StatusServiceUnavailable, fmt.Sprintf("requests of more than %d bytes have no answer yet, the most at a time: repeat this one when there is one less", room.Bytes)
 		}
 		before := leave
 		leave = func() {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/testkit"
@@ -56,41 +58,52 @@ func TestStdioGivesIDsBackAsTheyCame(t *testing.T) {
 	testkit.Must(t, <-ended)
 }
 
-// Over HTTP, too, an answer has the id of its request to the last digit.
+// Over HTTP, too, an answer has the id of its request to the last digit, under each revision.
 func TestHTTPGivesIDsBackAsTheyCame(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("r", guard.ReadWrite, "f=text")
 	site := b.site(tools.HTTPOptions{})
-	body := func(session, text string) string {
+	// send returns the session that the request began, and its answer.
+	send := func(text string, header ...string) (session, answer string) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL, strings.NewReader(text))
 		testkit.Must(t, err)
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Accept", "application/json, text/event-stream")
-		req.Header.Set("Authorization", "Bearer "+token)
-		if session != "" {
-			req.Header.Set("Mcp-Session-Id", session)
+		for _, field := range append(header, "Content-Type: application/json", "Accept: application/json, text/event-stream", "Authorization: Bearer "+token) {
+			name, value, _ := strings.Cut(field, ": ")
+			req.Header.Set(name, value)
 		}
 		res, err := http.DefaultClient.Do(req)
 		testkit.Must(t, err)
 		defer res.Body.Close()
 		got, err := io.ReadAll(res.Body)
 		testkit.Must(t, err)
-		if session == "" {
-			return res.Header.Get("Mcp-Session-Id") + " " + string(got)
-		}
-		return string(got)
+		return res.Header.Get("Mcp-Session-Id"), string(got)
 	}
-	for _, id := range oddIDs {
-		first := body("", strings.Replace(hello, `"id":1`, `"id":`+id, 1))
-		session, _, _ := strings.Cut(first, " ")
-		answers := []string{first}
-		body(session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-		for _, rest := range []string{`"method":"ping"`, `"method":"tools/call","params":{"name":"list_directory","arguments":{"path":"r"}}`} {
-			answers = append(answers, body(session, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, id, rest)))
-		}
-		for i, got := range answers {
-			if !strings.Contains(got, `"id":`+id) {
-				t.Errorf("request %d with the id %s: %.300s", i, id, got)
+	call := `"method":"tools/call","params":{"name":"list_directory","arguments":{"path":"r"}%s}`
+	for _, revision := range mcp.SupportedProtocolVersions() {
+		version := "Mcp-Protocol-Version: " + revision
+		for _, id := range oddIDs {
+			var answers []string
+			if revision == "2026-07-28" {
+				for _, method := range []string{"tools/list", "none"} {
+					_, got := send(`{"jsonrpc":"2.0","id":`+id+`,"method":"`+method+`","params":{`+noHandshakeMeta[1:]+`}}`, version, "Mcp-Method: "+method)
+					answers = append(answers, got)
+				}
+				_, got := send(`{"jsonrpc":"2.0","id":`+id+`,`+fmt.Sprintf(call, noHandshakeMeta)+`}`, version, "Mcp-Method: tools/call", "Mcp-Name: list_directory")
+				answers = append(answers, got)
+			} else {
+				session, got := send(strings.NewReplacer(`"id":1`, `"id":`+id, "2025-11-25", revision).Replace(hello))
+				answers = append(answers, got)
+				inSession := "Mcp-Session-Id: " + session
+				send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, version, inSession)
+				for _, rest := range []string{`"method":"ping"`, fmt.Sprintf(call, "")} {
+					_, got := send(`{"jsonrpc":"2.0","id":`+id+`,`+rest+`}`, version, inSession)
+					answers = append(answers, got)
+				}
+			}
+			for i, got := range answers {
+				if !strings.Contains(got, `"id":`+id+`,`) && !strings.Contains(got, `"id":`+id+`}`) {
+					t.Errorf("%s: request %d with the id %s: %.300s", revision, i, id, got)
+				}
 			}
 		}
 	}

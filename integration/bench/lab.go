@@ -142,10 +142,10 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 	if l.bindfs, err = exec.LookPath(bindfs); err != nil {
 		l.bindfsMissing = err.Error()
 	} else {
-		if _, err := exec.LookPath(fuseOverlay); err != nil {
-			l.fuseOverlayMissing = err.Error()
-		}
 		l.bindfsVersion = firstLines(ctx, l.bindfs, "--version") + ", " + firstLines(ctx, l.bindfs, "--fuse-version")
+	}
+	if _, err := exec.LookPath(fuseOverlay); err != nil {
+		l.fuseOverlayMissing = err.Error()
 	}
 	if l.passthrough, err = exec.LookPath("passthrough_hp"); err != nil {
 		l.passthroughMissing = err.Error()

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // The owner's apply changes the source, which is not part of a checkpoint. So for each path the
-// apply records the source's old file with the latest checkpoint. An undo to that checkpoint or
-// an earlier one stages the old file again.
+// apply notes the source's old file with the latest checkpoint. An undo to that checkpoint or an
+// earlier one stages the old file again.
 
 // Applied describes the change of a path of the source by an apply.
 type Applied struct {
@@ -30,12 +34,17 @@ type appliedLine struct {
 
 const appliedSuffix = ".applied"
 
-// latest is the number of the latest checkpoint, 0 if there is none. The caller holds s.mu.
+// latest is the number of the latest checkpoint, 0 if there is none. It may have been removed, if a
+// note of an apply was made with it. The caller holds s.mu.
 func (s *Store) latest() int {
+	latest := 0
 	if n := len(s.points.list); n > 0 {
-		return s.points.list[n-1].Number
+		latest = s.points.list[n-1].Number
 	}
-	return 0
+	if n := len(s.points.applied); n > 0 {
+		latest = max(latest, s.points.applied[n-1])
+	}
+	return latest
 }
 
 // PinObject keeps an object for as long as the latest checkpoint exists. It reports false if there
@@ -61,10 +70,14 @@ func (s *Store) NoteApplied(a Applied) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if latest := s.latest(); latest != 0 {
-		return appendTo(s.checkpointPath(latest)+appliedSuffix, b)
+	latest := s.latest()
+	if latest == 0 {
+		return nil
 	}
-	return nil
+	if !slices.Contains(s.points.applied, latest) {
+		s.points.applied = append(s.points.applied, latest)
+	}
+	return appendTo(s.checkpointPath(latest)+appliedSuffix, b)
 }
 
 func appendTo(path string, b []byte) error {
@@ -78,9 +91,11 @@ func appendTo(path string, b []byte) error {
 
 // AppliedSince returns the changes by applies since a checkpoint, in order.
 func (s *Store) AppliedSince(number int) (out []Applied, err error) {
-	for _, c := range s.Checkpoints() {
-		if c.Number >= number {
-			list, listErr := s.appliedOf(c.Number)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, n := range s.points.applied {
+		if n >= number {
+			list, listErr := s.appliedOf(n)
 			out, err = append(out, list...), errors.Join(err, listErr)
 		}
 	}
@@ -106,38 +121,55 @@ func (s *Store) appliedOf(number int) (out []Applied, err error) {
 	return out, err
 }
 
-// moveApplied moves the recorded changes of a checkpoint that is about to be removed to the one
-// before. If there is no earlier one, they are dropped, because no undo needs them.
-func (s *Store) moveApplied(number int) error {
-	path := s.checkpointPath(number) + appliedSuffix
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+// listApplied reads which checkpoints have notes of applies, in order.
+func listApplied(dir string) (out []int) {
+	list, err := os.ReadDir(filepath.Join(dir, checkpointsName))
+	if err != nil {
 		return nil
 	}
-	before := 0
-	for _, c := range s.points.list {
-		if c.Number < number {
-			before = c.Number
+	for _, e := range list {
+		name, isApplied := strings.CutSuffix(e.Name(), appliedSuffix)
+		if n, err := strconv.Atoi(name); isApplied && err == nil {
+			out = append(out, n)
 		}
 	}
-	if err == nil && before != 0 {
-		err = appendTo(s.checkpointPath(before)+appliedSuffix, text)
-		delete(s.points.uses, before) // usesOf computes them again
-	}
-	return errors.Join(err, os.Remove(path))
+	slices.Sort(out)
+	return out
 }
 
-// usesOf returns the objects that a checkpoint uses, those of its recorded applies included.
+// dropApplied removes the notes of applies before the first checkpoint, because no undo needs them.
+// Later notes stay when their checkpoint is removed: an undo to an earlier checkpoint needs them. A
+// removal that moved them to that checkpoint would need room on the disk, and a kill could lose them.
 // The caller holds s.mu.
+func (s *Store) dropApplied() error {
+	for len(s.points.applied) > 0 {
+		number := s.points.applied[0]
+		if len(s.points.list) > 0 && s.points.list[0].Number <= number {
+			break
+		}
+		if err := os.Remove(s.checkpointPath(number) + appliedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		s.points.applied = s.points.applied[1:]
+		delete(s.points.uses, number)
+	}
+	return nil
+}
+
+// usesOf returns the objects that a checkpoint uses, those of its recorded applies included. Of a
+// checkpoint that was removed, these are all. The caller holds s.mu.
 func (s *Store) usesOf(number int) ([]uint64, error) {
 	if list, ok := s.points.uses[number]; ok {
 		return list, nil
 	}
-	state, err := s.State(number)
-	if err != nil {
-		return nil, err
+	var list []uint64
+	if slices.ContainsFunc(s.points.list, func(c Checkpoint) bool { return c.Number == number }) {
+		state, err := s.State(number)
+		if err != nil {
+			return nil, err
+		}
+		list = state.objects()
 	}
-	list := state.objects()
 	applied, err := s.appliedOf(number)
 	for i := range applied {
 		if o := applied[i].Old.Object; o != 0 {

@@ -97,7 +97,10 @@ type checkpoints struct {
 	list    []Checkpoint
 	// uses caches the objects of checkpoints, by number.
 	uses map[int][]uint64
-	next uint64 // number of the next object
+	// applied has the numbers of the checkpoints with notes of applies, in order. Some of these
+	// checkpoints were removed: see dropApplied.
+	applied []int
+	next    uint64 // number of the next object
 	// undoing is the checkpoint of an undo that has not ended; nil: none.
 	undoing *int
 }
@@ -180,10 +183,7 @@ func (s *Store) AddCheckpoint(c Checkpoint, state *State) (Checkpoint, error) {
 			return c, err
 		}
 	}
-	c.Number = 1
-	if n := len(s.points.list); n > 0 {
-		c.Number = s.points.list[n-1].Number + 1
-	}
+	c.Number = s.latest() + 1
 	saved := savedState{Nodes: state.Nodes}
 	for i := range state.Records {
 		saved.Records = append(saved.Records, recordLine(state.Records[i]))
@@ -267,6 +267,10 @@ func (s *Store) openCheckpoints(since int64) error {
 	if len(s.points.list) == 0 {
 		return s.dropObjects()
 	}
+	s.points.applied = listApplied(s.dir)
+	if err := s.dropApplied(); err != nil {
+		return err
+	}
 	if err := s.makeObjects(); err != nil {
 		return err
 	}
@@ -330,19 +334,17 @@ func moveNames(list []Checkpoint) []Checkpoint {
 	return list
 }
 
-// Forget removes a checkpoint. Its objects stay until they are removed: see Unused.
+// Forget removes a checkpoint. Its objects stay until they are removed: see Unused. Its notes of
+// applies stay as long as there is an earlier checkpoint.
 func (s *Store) Forget(number int) error {
 	if err := os.Remove(s.checkpointPath(number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.moveApplied(number); err != nil {
-		return err
-	}
 	s.points.list = slices.DeleteFunc(s.points.list, func(c Checkpoint) bool { return c.Number == number })
-	delete(s.points.uses, number)
-	return nil
+	delete(s.points.uses, number) // usesOf computes the objects of the notes again
+	return s.dropApplied()
 }
 
 // Excess returns the checkpoint that is to be removed next, if there are more than most.
@@ -364,8 +366,12 @@ func (s *Store) Unused() ([]uint64, error) {
 	used := map[uint64]bool{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	numbers := slices.Clone(s.points.applied)
 	for _, c := range s.points.list {
-		list, err := s.usesOf(c.Number)
+		numbers = append(numbers, c.Number)
+	}
+	for _, number := range numbers {
+		list, err := s.usesOf(number)
 		if err != nil {
 			return nil, err
 		}
@@ -396,12 +402,11 @@ func (s *Store) dropObjects() error {
 // keepsCheckpoints reports whether the store is kept for its checkpoints, although it has no
 // changes.
 func (s *Store) keepsCheckpoints() bool {
-	list := s.Checkpoints()
-	worth := slices.ContainsFunc(list, func(c Checkpoint) bool {
-		_, err := os.Stat(s.checkpointPath(c.Number) + appliedSuffix)
-		return c.Changed > 0 || c.Cause == CauseAsked || err == nil
-	})
-	return worth && time.Since(list[len(list)-1].Time) < keepEmptyFor
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	list := s.points.list
+	worth := slices.ContainsFunc(list, func(c Checkpoint) bool { return c.Changed > 0 || c.Cause == CauseAsked })
+	return (worth || len(list) > 0 && len(s.points.applied) > 0) && time.Since(list[len(list)-1].Time) < keepEmptyFor
 }
 
 // SetRecords replaces the records by those of list, in one write.

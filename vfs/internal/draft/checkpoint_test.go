@@ -115,8 +115,8 @@ func TestEmptyStoreIsKeptForCheckpoints(t *testing.T) {
 	}
 }
 
-// When a checkpoint is removed, the notes of applies in it move to the checkpoint before, in
-// the order of the applies.
+// When a checkpoint is removed, its notes of applies stay for an undo to an earlier checkpoint, in the
+// order of the applies.
 func TestAppliedIsNoted(t *testing.T) {
 	s := openFor(t, t.TempDir())
 	testkit.Must(t, s.NoteApplied(Applied{Path: "without a checkpoint"}))
@@ -150,5 +150,33 @@ func TestAppliedIsNoted(t *testing.T) {
 	testkit.Must(t, s.Forget(1))
 	if list, err := s.AppliedSince(1); err != nil || len(list) != 1 || list[0].Path != "2" {
 		t.Errorf("after the first has gone: %+v (%v)", list, err)
+	}
+}
+
+// A process that is killed while it removes a checkpoint loses no note of an apply, and the notes stay
+// in the order of the applies.
+func TestAppliedOutlivesItsCheckpoint(t *testing.T) {
+	for _, removed := range []int{2, 3} {
+		stages := t.TempDir()
+		s := openFor(t, stages)
+		for n := range 3 {
+			s.keepFile(t, "a", "x", time.Now())
+			testkit.Must(t, s.NoteApplied(Applied{Path: strconv.Itoa(n + 1), New: base(9)}))
+		}
+		testkit.Must(t, os.Remove(s.checkpointPath(removed))) // as Forget does first
+		s.kill()
+		s = openFor(t, stages)
+		testkit.Must(t, s.NoteApplied(Applied{Path: "late", New: base(9)}))
+		next := s.keepFile(t, "a", "x", time.Now()).Number
+		for since, want := range map[int][]string{0: {"1", "2", "3", "late"}, 1: {"1", "2", "3", "late"}, next: nil} {
+			var got []string
+			list, err := s.AppliedSince(since)
+			for _, a := range list {
+				got = append(got, a.Path)
+			}
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("without checkpoint %d, since %d: %q (%v), want %q", removed, since, got, err, want)
+			}
+		}
 	}
 }

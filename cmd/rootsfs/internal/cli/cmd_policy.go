@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,7 +177,7 @@ func setCheckPath(req *control.CheckRequest, path string) (err error) {
 	if req.Path, err = expandHome(path); err != nil {
 		return usage(err)
 	}
-	req.Dir, err = os.Getwd()
+	req.Dir, err = workingDir()
 	if first, _, _ := strings.Cut(path, "/"); first == "." || first == ".." {
 		return err
 	}

@@ -3,6 +3,7 @@ package fleet
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -116,6 +117,27 @@ func TestActsCountOnce(t *testing.T) {
 	})
 	if l.act("/v1/roots.add", "{}"); l.requests.Load() != 2 {
 		t.Errorf("the session was asked %d times, want 2: some act counted that should not", l.requests.Load())
+	}
+}
+
+// A refused progress is refused for one reason: its signature, or its machine.
+func TestProgressIsRefusedForOneReason(t *testing.T) {
+	l := newActLab(t, func(http.ResponseWriter, *http.Request) {})
+	for _, c := range []struct {
+		key     *Key
+		machine string
+		want    string
+	}{
+		{l.actor.m.key, "m1", errSigner.Error()},
+		{l.owner.key, "m2", "it is for another machine"},
+	} {
+		sealed, err := Seal(c.key, l.owner.Names.ID, kindProgress, progress{Machine: c.machine})
+		l.must(err)
+		data, err := json.Marshal(toMachine{Progress: sealed})
+		l.must(err)
+		if err := l.actor.hear(context.Background(), &nats.Msg{Data: data}); err == nil || err.Error() != c.want {
+			t.Errorf("to %s: %v, want %s", c.machine, err, c.want)
+		}
 	}
 }
 

@@ -74,8 +74,11 @@ func (c *actor) hear(ctx context.Context, m *nats.Msg) error {
 		return nil
 	}
 	var p progress
-	if _, err := Open(t.Progress, c.m.ID, kindProgress, c.m.Charter.isOwner, &p); err != nil || p.Machine != c.m.Machine {
-		return errors.Join(err, errors.New("it is for another machine"))
+	if _, err := Open(t.Progress, c.m.ID, kindProgress, c.m.Charter.isOwner, &p); err != nil {
+		return err
+	}
+	if p.Machine != c.m.Machine {
+		return errors.New("it is for another machine")
 	}
 	c.mu.Lock()
 	to := c.answers[p.Stream]

@@ -24,12 +24,12 @@ type Program struct {
 	Path names.Foreign // of its executable file, as the program sees it
 }
 
-// These bound the search for a connection's process, for a question and for a record. A program
-// may have any number of processes with any number of descriptors.
-const (
-	questionSearch = time.Second
-	recordSearch   = 100 * time.Millisecond
-)
+// questionSearch and recordSearch bound the search for a connection's process, for a question and
+// for a record. A program may have any number of processes with any number of descriptors.
+const questionSearch = time.Second
+
+// Only tests change recordSearch.
+var recordSearch = 100 * time.Millisecond
 
 // diag asks the kernel about sockets of a network namespace.
 type diag struct {

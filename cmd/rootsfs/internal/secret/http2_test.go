@@ -180,6 +180,45 @@ func TestHTTP2Frames(t *testing.T) {
 	}
 }
 
+// watch reads frames until the connection ends. It closes isCut then, and answered when a ping is
+// answered.
+func (f *frames) watch() (isCut, answered chan struct{}) {
+	isCut, answered = make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(isCut)
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			switch fr := frame.(type) {
+			case *http2.GoAwayFrame:
+				if fr.ErrCode != http2.ErrCodeNo {
+					return
+				}
+			case *http2.PingFrame:
+				close(answered)
+			}
+		}
+	}()
+	return isCut, answered
+}
+
+// flood calls write count times, each with a new stream, or until the connection is cut.
+func (f *frames) flood(count uint32, isCut <-chan struct{}, write func(f *frames, stream uint32) error) error {
+	for n := range count {
+		select {
+		case <-isCut:
+			return nil
+		default:
+		}
+		if err := write(f, 2*n+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // A program that floods the door is cut off, or has no more under way than it may, and others are
 // answered.
 func TestHTTP2Floods(t *testing.T) {
@@ -191,7 +230,7 @@ func TestHTTP2Floods(t *testing.T) {
 			<-r.Context().Done()
 		}
 	}, &Secret{})
-	const resets = "streams that are reset at once"
+	const resets, settings = "streams that are reset at once", "settings"
 	floods := map[string]func(f *frames, stream uint32) error{
 		resets: func(f *frames, stream uint32) error {
 			fields := f.block(":method GET", ":scheme https", ":authority example.com", ":path /held")
@@ -204,39 +243,27 @@ func TestHTTP2Floods(t *testing.T) {
 			}
 			return f.WriteContinuation(1, false, f.block("x-more "+strings.Repeat("y", 8000)))
 		},
-		"settings":             func(f *frames, stream uint32) error { return f.WriteSettings() },
+		settings:               func(f *frames, _ uint32) error { return f.WriteSettings() },
 		"a window of too much": func(f *frames, stream uint32) error { return f.WriteWindowUpdate(0, 1<<31-1) },
 	}
 	for name, write := range floods {
 		f := d.frames()
-		isCut := make(chan struct{})
-		go func() {
-			defer close(isCut)
-			for {
-				if frame, err := f.ReadFrame(); err != nil {
-					return
-				} else if away, ok := frame.(*http2.GoAwayFrame); ok && away.ErrCode != http2.ErrCodeNo {
-					return
-				}
+		isCut, answered := f.watch()
+		count := uint32(1000)
+		if name == settings {
+			count = 20000 // more than net/http queues answers
+		}
+		err := f.flood(count, isCut, write)
+		switch {
+		case name == settings: // each is answered, and none is kept
+			_ = f.WritePing(false, [8]byte{})
+			select {
+			case <-answered:
+			case <-isCut:
+				t.Errorf("%s: the connection ended", name)
 			}
-		}()
-		if name != "settings" { // they are answered, and the program has to read the answers
-			for stream := uint32(1); ; stream += 2 {
-				if err := write(f, stream); err != nil {
-					break
-				}
-				select {
-				case <-isCut:
-				default:
-					if stream < 2000 {
-						continue
-					}
-					if name != resets { // which cost no more than other requests
-						<-isCut // what was written is still under way
-					}
-				}
-				break
-			}
+		case name != resets && err == nil: // resets cost no more than other requests
+			<-isCut // what was written is still under way
 		}
 		f.c.Close()
 		<-isCut
