@@ -43,8 +43,9 @@ type watch struct {
 	stop       func() bool // keeps the end of ctx from ending the watch
 }
 
-// Watch reports changes of a file or directory until ctx ends, the session ends or an
-// event says Ended. Then the channel is closed; if ctx ended, the client is told to stop.
+// Watch reports changes of a file or directory until ctx ends, the session ends, an event says
+// Ended, or the client gives the watch's id to another watch. Then the channel is closed; if ctx
+// ended, the client is told to stop.
 // Over HTTP give it a context that descends from the handler's and outlives it
 // (context.WithoutCancel), because events come after the request. If a client names no watch in
 // its notifications, Watch reports only the changes whose paths are spelt like name.

@@ -6,8 +6,8 @@
 //
 // # Promises
 //
-//   - Every file is reached through vfs.Tree, by a caller via tools. So the gate's rights,
-//     patterns, limits and audit hold as in the mount.
+//   - Every file is reached through vfs.Tree, by a caller with guard.ViaTools. So the gate's
+//     rights, patterns, limits and audit hold as in the mount.
 //   - Links are followed only where they stay inside their root. Special files are refused
 //     unopened.
 //   - An answer is bounded. An answer that is cut says how to go on. No path outside the roots
