@@ -221,7 +221,7 @@ type StatParams struct {
 	Meta *Meta  `json:"_meta,omitempty"`
 }
 
-// StatResult describes a file. A link on the way is followed if it stays inside.
+// StatResult describes a file. A link in the path is followed if it stays inside its root.
 type StatResult struct {
 	Path     string `json:"path"`
 	Type     string `json:"type"`
@@ -297,7 +297,8 @@ type metaError string
 
 func (e metaError) Error() string { return "_meta: " + string(e) }
 
-// UnmarshalJSON accepts any object whose progressToken is a string or an integer.
+// UnmarshalJSON accepts any object, but refuses a progressToken that is too long, or is not null, a
+// string or a number.
 func (m *Meta) UnmarshalJSON(b []byte) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(b, &fields); err != nil {

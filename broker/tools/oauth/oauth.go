@@ -127,7 +127,7 @@ func client() *http.Client {
 }
 
 // CheckURL refuses a URL that the package does not use: one that is neither https nor on the
-// loopback, or that has a query, a fragment or a password. The text of the error continues a
+// loopback, or that has a query, a fragment or a user. The text of the error continues a
 // sentence.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
@@ -211,7 +211,8 @@ func (v *Verifier) Verify(ctx context.Context, token string, _ *http.Request) (*
 	}, nil
 }
 
-// wrong returns why a token with these claims is not for this server; "": it is.
+// wrong returns why a token with these claims is refused; "": it is accepted. typed says that the
+// token has the type at+jwt.
 func (v *Verifier) wrong(c *claims, typed bool) string {
 	switch err := c.ValidateWithLeeway(jwt.Expected{Issuer: v.cfg.Issuer, AnyAudience: v.cfg.Audiences}, Skew); {
 	case errors.Is(err, jwt.ErrInvalidIssuer):

@@ -145,8 +145,8 @@ func (a *app) fleetCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 	return a.fleetWork(cmd, f, cmd.Name())
 }
 
-// fleetWork makes a command do its work: the function name of FleetWork in the program
-// rootsfs-fleet, which rootsfs executes in its own place.
+// fleetWork gives a command its work. In rootsfs-fleet the command calls the function with this
+// name in FleetWork. In rootsfs it replaces the process by rootsfs-fleet.
 func (a *app) fleetWork(cmd *cobra.Command, f *FleetFlags, name string) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.fleet == nil {

@@ -442,7 +442,8 @@ func (p *runPlan) within(c *config.Ceiling) error {
 
 // runArgs checks the words of `rootsfs run`. Without -- the command begins at the first word that
 // is no flag. A misplaced flag of rootsfs would then silently go to the command, and a server
-// would start without its root. So runArgs refuses lines without -- that look like this mistake.
+// would start without its root. So runArgs refuses a line that looks like this mistake, unless --
+// comes before the command.
 func runArgs(c *cobra.Command, args []string) error {
 	if err := argCount(1, -1, "the command")(c, args); err != nil || c.ArgsLenAtDash() >= 0 {
 		return err
