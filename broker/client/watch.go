@@ -10,8 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// maxQueued is how many events wait for a slow reader, and how many for a watch whose reply
-// has not been read. Further changes become one overflow event, which says "look again".
+// maxQueued is how many events of a watch wait for a slow reader, and how many changes a connection
+// keeps for watches whose replies have not been read. Further changes become one overflow event,
+// which says "look again".
 const maxQueued = 1024
 
 // WatchOptions chooses the changes that Watch reports; the zero value: all changes of the
@@ -31,8 +32,8 @@ type Event struct {
 	Ended    bool   // the last event: the root was revoked or the directory is gone
 }
 
-// watch is one watch of a session. The connection's mu guards sends on events, and its
-// closing.
+// watch is one watch of a session. The connection's mu guards the sends on events and the closing
+// of events.
 type watch struct {
 	path      string
 	recursive bool

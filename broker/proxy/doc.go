@@ -32,8 +32,8 @@
 //   - Memory is bounded, by two lines of Options.Frame, the session's limits and the limits
 //     of the calls that are kept.
 //   - A message longer than Options.Frame is not carried. The peer that waits for it gets
-//     an error, if its id can be read, and the session goes on. Nor is a batch of more than
-//     wire.MaxBatch messages: its sender is told.
+//     an error, if its id can be read, and the session goes on. A batch of more than
+//     wire.MaxBatch messages is not carried either, and its sender gets an error.
 //
 // # Not promised
 //

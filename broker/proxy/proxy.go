@@ -94,7 +94,8 @@ func New(opt Options) *Proxy {
 // Run is New and Proxy.Run.
 func Run(ctx context.Context, opt Options) error { return New(opt).Run(ctx) }
 
-// Run carries lines until both directions have ended, and then returns nil. The end of the host's
+// Run carries lines until both directions have ended, or the server is gone (Options.Gone) and its
+// output has ended. It returns nil, or the errors other than hang-ups. The end of the host's
 // input closes the server's, once the session has answered the server's earlier requests
 // (and after drainTimeout at the latest); the server's remaining output is delivered. A server
 // that still sends requests then, or whose host has stopped reading, is stopped (Options.Stop).

@@ -21,7 +21,7 @@ const maxSubscriptions = 1024
 type subscriptions struct {
 	mu       sync.Mutex // guards the fields below
 	m        map[subscription]*watch.Watch
-	sessions map[*mcp.ServerSession]bool // for each of these, a goroutine waits for its end
+	sessions map[*mcp.ServerSession]bool // for each of these, a goroutine waits for the session's end
 	closed   bool
 }
 

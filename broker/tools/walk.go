@@ -224,8 +224,8 @@ func (w *walk) enter(dir *entry, resume []mark) error {
 
 // passOver returns nil for an error about one name of a tree: the call goes on without the
 // name, and the answer's note lists it unless it is missing. An error that the rest of the tree
-// will meet, too, is
-// returned and ends the call: otherwise a part of the answer would look like the whole.
+// will meet, too, is returned and ends the call: otherwise a part of the answer would look like
+// the whole.
 func (c *call) passOver(start guard.Path, name string, err error) error {
 	ge, ok := errors.AsType[*guard.Error](err)
 	if !ok || c.ctx.Err() != nil {

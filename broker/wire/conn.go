@@ -136,7 +136,7 @@ func (c *LineConn) line(line []byte) bool {
 	case len(members) > MaxBatch:
 		c.complainTo(nil, CodeInvalidRequest, fmt.Sprintf("a batch of more than %d messages; send fewer at a time", MaxBatch))
 		return true
-	case !ok || jsonline.Check(line) != nil: // a line that is no JSON does nothing
+	case !ok || jsonline.Check(line) != nil: // no member of a batch that is no JSON is handled
 		c.complainTo(nil, CodeParse, "not a JSON-RPC batch")
 		return true
 	case len(members) == 0:

@@ -113,8 +113,8 @@ type ReadResult struct {
 
 // WriteParams carries content. Without Offset and Append the file becomes
 // Content, atomically. With Offset, Content is written there and the rest of the
-// file stays (Truncate: ends after it). With Upload, chunks are collected and
-// the file appears at once with the last of them.
+// file stays (Truncate: the file ends after Content). With Upload, chunks are
+// collected and the file appears as a whole with the last of them.
 type WriteParams struct {
 	Path       string `json:"path"`
 	Content    string `json:"content"`

@@ -4,9 +4,8 @@
 //
 // Only these exceed a Budget: the only request, a request that grows by at least as much as
 // all requests hold, and GrowTo with must. Another bound limits the size of a request. A
-// Reservation is given back once, however often it is released. Each
-// event of a Tally is in one of its reports. Callers that wait for room are not served in
-// their order.
+// Reservation is given back once, however often it is released. Each event of a Tally is in
+// one of its reports. Callers that wait for room are not served in their order.
 package flowcontrol
 
 import (

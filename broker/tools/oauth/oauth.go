@@ -8,8 +8,8 @@
 //     from a list without "none" and without shared secrets. It must name the issuer, one of
 //     this server's audiences and a subject (guard.Subject.Named), and be within its time.
 //   - A token with the type of access tokens (typ at+jwt) must have the claims that RFC 9068
-//     requires. A token without a type must have no claim that only ID tokens of OpenID Connect
-//     have (nonce, at_hash, c_hash, s_hash).
+//     requires. A token without a type, or of the type JWT, must have no claim that only ID
+//     tokens of OpenID Connect have (nonce, at_hash, c_hash, s_hash).
 //   - Keys and metadata come over https only, unless the issuer is on the loopback.
 //   - New keys of the issuer are found, and old ones forgotten. No stream of forged tokens
 //     makes the package ask the issuer more often than every few seconds.

@@ -40,7 +40,7 @@ type FleetFlags struct {
 	OCSF, OTLP, Cursor   string
 	NATS, Creds          string
 
-	// Of orders.
+	// The flags of orders to machines.
 	Machines               []string
 	Session, Subject, Lock string
 	Net, All               bool
@@ -187,8 +187,9 @@ func (a *app) execFleet() error {
 // findFleet finds rootsfs-fleet.
 func findFleet(self string) (string, error) { return findBeside(self, fleetProgram, "libexec") }
 
-// findBeside finds a program beside this program's file, or in a directory beside that file's
-// directory. It does not look in PATH, which a project may have set.
+// findBeside finds a program in the directory of the file self, or in the directory other beside
+// that directory. It does not look in PATH, which a project may have set. It refuses a program that
+// a confined program could have changed.
 func findBeside(self, program, other string) (string, error) {
 	dir := filepath.Dir(self)
 	places := []string{filepath.Join(dir, program), filepath.Join(filepath.Dir(dir), other, program)}

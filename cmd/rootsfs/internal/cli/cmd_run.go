@@ -165,7 +165,7 @@ type runPlan struct {
 	blockName, otherBlockName string
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
-	resolved map[string]string // the directories of roots without links; see resolve
+	resolved map[string]string // where directories lead, by their paths as written; see resolve
 	notes    []string          // messages to the owner when the command starts
 }
 
@@ -356,7 +356,7 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 	return nil
 }
 
-// setFromConfig sets the flags of run that were not given from the configuration.
+// setFromConfig takes values from the configuration for the flags of run that were not given.
 func (f *runFlags) setFromConfig(cmd *cobra.Command, conf *config.Config) {
 	if conf.Run.Links != "" && !cmd.Flags().Changed("links") {
 		f.links = conf.Run.Links
