@@ -196,7 +196,8 @@ func (c *connection) resetLocked(why error) {
 	}
 }
 
-// deliveredLocked reports whether the client's system has received everything written so far.
+// deliveredLocked reports whether the client's system has received everything written so far. It
+// reports false if that is not known, and true if the connection is closed.
 func (c *connection) deliveredLocked() bool {
 	if c.TCPConn == nil {
 		return false

@@ -33,8 +33,8 @@ const (
 	questionKey = "rootsfs-consent"
 	// maxQuestions bounds the questions whose calls have not come back.
 	maxQuestions = 64
-	// keepAnswerFor is how long a decision is kept for a client that does not come back, in addition
-	// to the time that the question itself waits.
+	// keepAnswerFor is how long a decision is kept, after it was made, for a client that does not
+	// come back.
 	keepAnswerFor = 2 * time.Minute
 )
 

@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// maxPrefetch is how many directories a walk lists ahead. If the answer ends before, these
-// pages were read in vain.
+// maxPrefetch is how many directories a walk lists ahead. If the answer ends before the walk
+// reaches them, these pages were read in vain.
 const maxPrefetch = 4
 
 // walk visits a tree depth first, the names of each directory in order. It holds a page of each
