@@ -44,7 +44,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// R181: the last page says so by having no nextCursor, or null; both forms are read.
+// R181: the last page has no nextCursor, or one that is null or empty. All three forms are read.
 func TestLastPage(t *testing.T) {
 	for _, end := range []string{``, `,"nextCursor":null`, `,"nextCursor":""`} {
 		h := newHost(t, nil)
@@ -119,7 +119,7 @@ func TestStaleCursor(t *testing.T) {
 	}
 }
 
-// R185, R186: a cursor that was refused on the first page is an error like others.
+// R185, R186: if the client refuses the first page, that is an error, and the reading is not restarted.
 func TestRefusedFirstPage(t *testing.T) {
 	h := newHost(t, nil)
 	h.on(wire.RootsList, func(context.Context, json.RawMessage) (any, error) {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Transfers of any sizes together never exceed the bound, and each gets its turn.
+// Transfers larger than smallTransfer never hold more than maxTransfers together, and every
+// transfer gets its turn.
 func TestTransfers(t *testing.T) {
 	r := newTransfers()
 	var held, most, served atomic.Int64

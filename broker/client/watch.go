@@ -10,8 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// maxQueued is how many events wait for a slow reader, and how many for a watch whose reply
-// has not been read. Further changes become one overflow event, which says "look again".
+// maxQueued is how many events of a watch wait for a slow reader, and how many changes a connection
+// keeps for watches whose replies have not been read. Further changes become one overflow event,
+// which says "look again".
 const maxQueued = 1024
 
 // WatchOptions chooses the changes that Watch reports; the zero value: all changes of the
@@ -31,8 +32,8 @@ type Event struct {
 	Ended    bool   // the last event: the root was revoked or the directory is gone
 }
 
-// watch is one watch of a session. The connection's mu guards sends on events, and its
-// closing.
+// watch is one watch of a session. The connection's mu guards the sends on events and the closing
+// of events.
 type watch struct {
 	path      string
 	recursive bool
@@ -43,8 +44,9 @@ type watch struct {
 	stop       func() bool // keeps the end of ctx from ending the watch
 }
 
-// Watch reports changes of a file or directory until ctx ends, the session ends or an
-// event says Ended. Then the channel is closed; if ctx ended, the client is told to stop.
+// Watch reports changes of a file or directory until ctx ends, the session ends, an event says
+// Ended, or the client gives the watch's id to another watch. Then the channel is closed; if ctx
+// ended, the client is told to stop.
 // Over HTTP give it a context that descends from the handler's and outlives it
 // (context.WithoutCancel), because events come after the request. If a client names no watch in
 // its notifications, Watch reports only the changes whose paths are spelt like name.

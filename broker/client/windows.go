@@ -13,7 +13,7 @@ import (
 // forms are file:///c:/x, file:///c|/x and file://localhost/c:/x; network forms are
 // file://server/share/x and file:////server/share/x. It refuses, each with its reason:
 // other schemes, URIs without an authority, user information, ports, queries, fragments,
-// percent forms of separators and NUL, and dot elements. It also refuses paths that
+// percent forms of separators and NUL, and "..". It drops ".". It also refuses paths that
 // Windows would read as something else: device names, streams, names that end in a dot or
 // a space. Percent-encoded text must be UTF-8.
 func ParseWindowsURI(s string) (string, error) {
@@ -117,8 +117,8 @@ func joinWindows(whole, volume, rest string) (string, error) {
 	return b.String(), nil
 }
 
-// badElement says why Windows would read an element as something else, "" if it would
-// not.
+// badElement says why an element is no plain Windows name, such as a dot element, a device name or
+// a name with a forbidden character. It returns "" for a plain name. The element must not be empty.
 func badElement(e string) string {
 	if e == "." || e == ".." {
 		return "has a dot element"

@@ -10,10 +10,10 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// Writer collects a file's new content, which appears at once when Close
-// returns nil. Without Close the content vanishes: the client drops an upload that
-// is abandoned. A client that knows only SEP-1708 has no uploads: a file there that is
-// larger than a chunk grows chunk by chunk.
+// Writer collects a file's new content, which appears as a whole when Close returns nil. Without
+// Close the file stays as it was: the client drops an upload that is abandoned. A client that
+// knows only SEP-1708 has no uploads: there, a file that is larger than a chunk grows chunk by
+// chunk, and keeps the chunks written before an error or an Abort.
 //
 // A Writer may not be used concurrently.
 type Writer struct {
@@ -26,7 +26,7 @@ type Writer struct {
 	started  bool
 	uploadID string
 	result   Written
-	err      error // the first failure, which all later calls return
+	err      error // the first failure, or fs.ErrClosed after Close or Abort; later calls return it
 }
 
 // NewWriter prepares to replace or make a file. Nothing is sent before a chunk
@@ -61,8 +61,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return n, w.err
 }
 
-// Close makes the file appear. After an error of Write it returns that error,
-// and the file is as it was.
+// Close makes the file appear. After an error of Write it returns that error, and the file is as
+// it was. A second Close returns fs.ErrClosed.
 func (w *Writer) Close() error {
 	if w.err == nil {
 		if w.err = w.flush(true); w.err == nil {
@@ -74,7 +74,7 @@ func (w *Writer) Close() error {
 }
 
 // Abort gives up; the file stays as it was, and another upload of it may begin
-// at once. It is safe after Close, where it does nothing.
+// at once. After a successful Close it does nothing.
 func (w *Writer) Abort() {
 	if errors.Is(w.err, fs.ErrClosed) {
 		return

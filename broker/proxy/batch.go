@@ -12,8 +12,7 @@ import (
 
 // flaw says why hosts may read a line of the server in different ways, such as one
 // message or two: the line is not exactly one object or array of RFC 8259. "" is no flaw.
-// Half a surrogate pair in an escape is no flaw, because it is part of no character's
-// bytes.
+// Half a surrogate pair in an escape is no flaw, because the text of the escape is ASCII.
 func flaw(line []byte) string {
 	switch i := jsonline.SkipSpace(line, 0); {
 	case bytes.IndexByte(line, '\r') >= 0:
@@ -30,7 +29,7 @@ func flaw(line []byte) string {
 
 // splitBatch calls decide with the message of a line, or with each message of a batch
 // (revision 2025-03-26 has batches). It returns the bytes to carry instead of the line, nil
-// for none. If pass is true, the line is carried as it came. decide returns the same for one
+// for none. If pass is true, the line is carried as it came. decide returns these two for one
 // message. For a batch of more than wire.MaxBatch members splitBatch calls tooMany instead, and
 // nothing is carried.
 func splitBatch(line []byte, decide func([]byte) ([]byte, bool), tooMany func()) (out []byte, pass bool) {

@@ -31,7 +31,7 @@ type call struct {
 	repeats  int    // how often it was repeated so far
 	state    callState
 	question string // state asked: the question's id
-	answer   []byte // state asked: the server's, kept until the host comes back
+	answer   []byte // state asked: the server's answer, kept until the host comes back
 }
 
 // callState says which peer a call waits for.
@@ -43,7 +43,7 @@ const (
 	// answered: the server's answer is being examined.
 	answered
 	// asked: the host got a question instead of an answer and has not come back. The server
-	// works on.
+	// may still work on the call.
 	asked
 	// ended: the call is not kept any more.
 	ended
@@ -115,8 +115,8 @@ func (c *calls) acceptAnswer(id, answer []byte) (own *call, kept bool) {
 }
 
 // repeat gives an answered call a new id, to send it to the server again. ok is false if the
-// call has ended meanwhile. tooOften reports that it ends now because it was repeated
-// maxRepeats times.
+// call has ended or was repeated meanwhile. tooOften reports that it ends now, with ok false,
+// because it was repeated maxRepeats times.
 func (c *calls) repeat(own *call, id string) (ok, tooOften bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

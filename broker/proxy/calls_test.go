@@ -32,7 +32,8 @@ func TestCalls_oneQuestionAtATime(t *testing.T) {
 	}
 }
 
-// If a host repeats a call under an id for which it still waits, the earlier call ends.
+// If a host repeats a call under the id of another call, whose answer it still awaits, that other
+// call ends.
 func TestCalls_reattachToUsedID(t *testing.T) {
 	c := &calls{}
 	c.add([]byte("1"), []byte("{}"), true)

@@ -128,7 +128,7 @@ func TestConsent_OtherAskers(t *testing.T) {
 
 // This server tries to answer its own question. The test gives it the id, which it cannot know
 // otherwise. Without a guard the host would take its frame for another request, and the proxy
-// would take the user's answer to that for consent.
+// would take the user's answer to that request for consent.
 func TestForged(t *testing.T) {
 	l := newLab(t, nil)
 	dir := t.TempDir()

@@ -17,7 +17,7 @@
 //   - A host reads no message of the server that was not examined. Hosts read a stream of
 //     JSON, or lines that end in LF or in CR, and some skip a byte order mark. So a line
 //     passes only if it is blank, or exactly one object or batch of RFC 8259 in UTF-8,
-//     without a CR before its end and nested no deeper than 10,000. Any other is refused,
+//     without a CR before its end and nested no deeper than 10,000. Any other line is refused,
 //     counted and recorded, and the peer that waits for it gets an error. Before the peers
 //     speak MCP, a server's output passes as long as no host reads a message in it.
 //   - Only the host can answer consent that is asked through its elicitation/create. The
@@ -32,8 +32,8 @@
 //   - Memory is bounded, by two lines of Options.Frame, the session's limits and the limits
 //     of the calls that are kept.
 //   - A message longer than Options.Frame is not carried. The peer that waits for it gets
-//     an error, if its id can be read, and the session goes on. Nor is a batch of more than
-//     wire.MaxBatch messages: its sender is told.
+//     an error, if its id can be read, and the session goes on. A batch of more than
+//     wire.MaxBatch messages is not carried either, and its sender gets an error.
 //
 // # Not promised
 //

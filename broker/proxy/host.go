@@ -60,7 +60,8 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 	return p.request(b, &f)
 }
 
-// initialize adds the session's capabilities to the host's, and notes the host's own.
+// initialize adds the session's capabilities to the host's, and notes whether the host can show
+// forms.
 func (p *Proxy) initialize(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	p.noteGreeting(f.ID.Of(b))
 	if hasForms(b, f.Params, "capabilities", "elicitation") {
@@ -111,7 +112,8 @@ func (p *Proxy) request(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 // methodsWithInput are the requests that may be answered by a request for input (SEP-2322).
 var methodsWithInput = []string{"tools/call", "prompts/get", "resources/read"}
 
-// learnHost notes the capabilities of the host in a request without handshake.
+// learnHost reads the host's revision from a request that carries the client's capabilities
+// itself. It sets how the session asks the host's user, and connects the session to the server.
 func (p *Proxy) learnHost(b []byte, f *jsonline.Frame, revision string) {
 	if jsonline.Equal(f.Method.Of(b), methodDiscover) {
 		p.noteGreeting(f.ID.Of(b))
@@ -140,7 +142,8 @@ func hasForms(b []byte, at jsonline.Span, keys ...string) bool {
 // attach connects the session to the server for notifications.
 func (p *Proxy) attach() { p.ready.Do(func() { p.session.SetSender(p.toServer) }) }
 
-// refuseHost refuses a message of the host with an error. It returns the results for fromHost.
+// refuseHost refuses a message of the host. If it is a request, the host gets an error.
+// refuseHost returns the results for fromHost.
 func (p *Proxy) refuseHost(b []byte, f *jsonline.Frame, why string) (out []byte, pass bool) {
 	p.noteRefusal("host", why)
 	if id := f.ID.Of(b); jsonline.Answerable(id) && !f.Method.Absent() {

@@ -10,7 +10,8 @@ import (
 // read the answers to its requests. Tests change it.
 var drainTimeout = 700 * time.Millisecond
 
-// drain waits until the server has got the answers to its requests. A server on the TypeScript
+// drain waits until the session owes the server no answer, at most drainTimeout. It does not wait
+// if the peers do not speak MCP, or the server or ctx has ended. A server on the TypeScript
 // SDK runs for another minute if an answer is still due when its input ends. A host that only
 // checks the server may have left before the answer.
 func (p *Proxy) drain(ctx context.Context) {
@@ -47,7 +48,8 @@ type serverRequests struct {
 }
 
 // note adds a request of the server. It ignores a notification, which has no id. isPassed says
-// that the host answers it, and not the session.
+// that the host answers it, and not the session. Nobody answers a request that comes after the
+// host has left.
 func (r *serverRequests) note(id []byte, isPassed bool) {
 	if len(id) == 0 {
 		return
@@ -86,11 +88,12 @@ func (r *serverRequests) isLost() bool {
 }
 
 // checkInterval is the time between two checks whether to stop a server whose host has left.
-// Only a second check stops the server, which may have ended by itself by then.
+// Only the second check that finds a reason stops the server: it may end by itself between them.
 const checkInterval = 100 * time.Millisecond
 
 // stopAbandoned stops a server whose host has left, when the server waits for an answer that
-// cannot come, or the host no longer reads either. It returns when done is closed.
+// cannot come, or the host no longer reads either. It returns when it has stopped the server, or
+// the server is gone, or done is closed.
 func (p *Proxy) stopAbandoned(done <-chan struct{}) {
 	if p.opt.Stop == nil || p.auto.state() != isMCP {
 		return

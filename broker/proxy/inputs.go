@@ -43,7 +43,7 @@ const (
 
 // inputs are the requests that a server puts inside a result (SEP-2322) or inside the
 // params of a task's notification (SEP-2663). A host answers each as if it had come by
-// itself: the Go SDK's does whatever the revision and the result's type say.
+// itself: hosts on the Go SDK do so whatever the revision and the result's type say.
 type inputs struct {
 	at     jsonline.Span  // the object that holds the requests; absent: there is none
 	roots  []rootsRequest // requests for roots, at most one more than maxRootsRequests
@@ -58,8 +58,8 @@ type rootsRequest struct {
 	Params json.RawMessage `json:"p,omitempty"`
 }
 
-// readInputs finds the inputs in a result or in params. Keys are compared without their
-// case, as some hosts do. A key that hosts may read differently is a flaw.
+// readInputs finds the inputs in a result or in params. It compares keys ignoring case, as
+// some hosts do. A key that hosts may read differently is a flaw.
 func readInputs(b []byte, in jsonline.Span) (all inputs) {
 	at, flaw := member(b, in, inputRequests)
 	if all.flaw = flaw; flaw != "" || at.Absent() || string(at.Of(b)) == "null" {

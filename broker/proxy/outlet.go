@@ -26,7 +26,7 @@ func newOutlet(w io.WriteCloser) *outlet {
 	return o
 }
 
-// addPending counts frames that are still to be sent.
+// addPending adds n to the number of frames that are still to be sent.
 func (o *outlet) addPending(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

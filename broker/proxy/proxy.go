@@ -22,7 +22,7 @@ const DefaultFrame = 64 << 20
 
 // Options configure a Proxy. The four streams and the session are required. Run closes
 // the streams; a stream whose Close does not end a Read or Write under way (os.Stdin; see
-// Stdin) costs a goroutine until that returns.
+// Stdin) costs a goroutine until that call returns.
 type Options struct {
 	Host    io.ReadCloser  // what the host writes: our standard input
 	HostOut io.WriteCloser // what the host reads: our standard output
@@ -30,7 +30,7 @@ type Options struct {
 	Server    io.WriteCloser // the server's standard input
 	ServerOut io.ReadCloser  // the server's standard output
 
-	// Session answers for the server. It is closed by Run.
+	// Session answers the server's requests for roots and files. Run closes it.
 	Session *broker.Session
 	// Frame is the longest line that is carried, bytes; 0 means DefaultFrame. Each
 	// direction may hold so much.
@@ -94,7 +94,8 @@ func New(opt Options) *Proxy {
 // Run is New and Proxy.Run.
 func Run(ctx context.Context, opt Options) error { return New(opt).Run(ctx) }
 
-// Run carries lines until both directions have ended, and then returns nil. The end of the host's
+// Run carries lines until both directions have ended, or the server is gone (Options.Gone) and its
+// output has ended. It returns nil, or the errors other than hang-ups. The end of the host's
 // input closes the server's, once the session has answered the server's earlier requests
 // (and after drainTimeout at the latest); the server's remaining output is delivered. A server
 // that still sends requests then, or whose host has stopped reading, is stopped (Options.Stop).
@@ -221,8 +222,8 @@ func (p *Proxy) sendAsync(to *outlet, frame []byte) {
 }
 
 // async calls f, which may wait for a peer, in a goroutine, so that the reader of a
-// direction does not wait. Beyond maxAsync goroutines it calls f itself. It reports
-// false, and does not call f, when the proxy has ended.
+// direction does not wait. Beyond maxAsync goroutines it calls f itself. Otherwise it
+// reports false, and does not call f, when the proxy has ended.
 func (p *Proxy) async(f func()) (called bool) {
 	select {
 	case p.asyncSlots <- struct{}{}:
@@ -245,7 +246,7 @@ func (p *Proxy) async(f func()) (called bool) {
 // newID makes an id for a request of the proxy. Its 128 bits cannot be guessed.
 func (p *Proxy) newID() string { return p.prefix + strings.ToLower(rand.Text()) }
 
-// isOurs reports whether a raw id has the form that newID gives.
+// isOurs reports whether a raw id begins with the proxy's prefix, as the ids of newID do.
 func (p *Proxy) isOurs(id []byte) bool {
 	return strings.HasPrefix(string(jsonline.Unquote(id)), p.prefix)
 }

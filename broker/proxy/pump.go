@@ -30,7 +30,7 @@ type pump struct {
 	mu         sync.Mutex // guards the fields below; not held while reading
 	buf        []byte     // the bytes beyond end belong to read, also without mu
 	start, end int        // the bytes of buf that were read and not handled yet
-	seen       int        // no line ends between start and this offset
+	seen       int        // line looks for the end of the line from this offset on
 	first      opening    // the line at start, while nothing is decided
 	idle       bool       // no byte of the last read has been written
 	// midLine is set while a part of the current line has passed undecided. midVisible is set if

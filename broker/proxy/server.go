@@ -18,7 +18,7 @@ import (
 func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	f, ok := jsonline.Parse(b)
 	if !ok {
-		return nil, true // a batch without messages
+		return nil, true // does not happen: flaw lets only objects and batches through
 	}
 	switch method := f.Method.Of(b); {
 	case !f.Clash.Absent():
@@ -175,13 +175,13 @@ func (p *Proxy) countRefusal(of, why string) int64 {
 
 // Text that a server prints among its messages is logged up to these limits.
 const (
-	maxPrinted     = 100 // lines; of further lines the 128th, the 256th and so on
+	maxPrinted     = 100 // refusals of any kind; after these, text is logged for the 128th, the 256th and so on
 	maxPrintedLine = 500 // bytes of a line
 )
 
 // refuseLine refuses a flawed line of the server. Its text is logged, because many servers
-// print the reason why they do not start. If the line begins as a message, the waiting host
-// gets an error.
+// print the reason why they do not start. If the line begins as a message whose id can be read,
+// its sender gets an error for a request, and the waiting host for an answer.
 func (p *Proxy) refuseLine(line []byte, why string) {
 	why = "a line of the server's is not exactly one JSON-RPC message: " + why
 	if n := p.countRefusal("server", why); n <= maxPrinted || n&(n-1) == 0 {

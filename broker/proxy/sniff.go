@@ -16,7 +16,7 @@ type Mode int
 // The modes.
 const (
 	// Auto decides by the first bytes of the peers. The first message of either side turns it
-	// On. Anything else from the host turns it Off. Other output of a server decides nothing.
+	// On. Other visible text of the host turns it Off. Other output of a server decides nothing.
 	// Until the decision bytes pass as they come. But a line that may become a JSON-RPC message
 	// is held back until it can be judged, and so is an object of a server over several lines.
 	Auto Mode = iota

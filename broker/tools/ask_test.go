@@ -207,7 +207,7 @@ func TestAskInsideACall(t *testing.T) {
 	}
 }
 
-// A client without forms is not asked, and its answer says so.
+// A client without forms is not asked, and its call is refused.
 func TestAskInsideWithoutForms(t *testing.T) {
 	b := start(t, nil, nil)
 	b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost})

@@ -26,9 +26,9 @@ func (b *bench) resourceNames() (out []string) {
 	return out
 }
 
-// countAnnouncements returns the options of a client that sends an element to announcements for
+// collectAnnouncements returns the options of a client that sends an element to announcements for
 // each announcement that it gets.
-func countAnnouncements(t *testing.T) (announcements chan struct{}, o *mcp.ClientOptions) {
+func collectAnnouncements(t *testing.T) (announcements chan struct{}, o *mcp.ClientOptions) {
 	announcements = make(chan struct{}, 64)
 	return announcements, &mcp.ClientOptions{ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { announcements <- struct{}{} }}
 }
@@ -54,7 +54,7 @@ func (b *bench) awaitAnnounced(announcements <-chan struct{}, name string, there
 func TestResourceListOfRoots(t *testing.T) {
 	for name, connect := range map[string]func(*bench, string){"stdio": (*bench).overStdio, "http": (*bench).overHTTP} {
 		t.Run(name, func(t *testing.T) {
-			announcements, o := countAnnouncements(t)
+			announcements, o := collectAnnouncements(t)
 			b := start(t, nil, o)
 			b.root("code", guard.ReadOnly, "a=1", "d/x=1")
 			connect(b, "2025-11-25")
@@ -68,7 +68,7 @@ func TestResourceListOfRoots(t *testing.T) {
 			b.awaitAnnounced(announcements, "more", false)
 		})
 		t.Run(name+", listening", func(t *testing.T) {
-			announcements, o := countAnnouncements(t)
+			announcements, o := collectAnnouncements(t)
 			b := start(t, nil, o)
 			connect(b, "2026-07-28")
 			// The SDK's client listens in the background, and does not report when it has
@@ -87,7 +87,7 @@ func TestResourceListOfRoots(t *testing.T) {
 // A session that does not read does not delay the announcements to other sessions of the same
 // server, although the SDK writes to them one after the other.
 func TestListChangedBesideUnread(t *testing.T) {
-	announcements, o := countAnnouncements(t)
+	announcements, o := collectAnnouncements(t)
 	b := start(t, nil, o)
 	x := b.reluctant(t)
 	b.connect("2025-11-25")

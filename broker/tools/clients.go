@@ -40,7 +40,7 @@ type clients struct {
 // identity identifies the owner of a session.
 type identity struct {
 	subject guard.Subject
-	user    string // auth.TokenInfo.UserID: the session is no other's
+	user    string // auth.TokenInfo.UserID: no other user may use the session
 }
 
 // user is the sender of requests without a session, as far as the requests prove it: one
@@ -52,7 +52,7 @@ type user struct {
 }
 
 // begin makes the Server of a new session, which endWith closes. If there are too many
-// sessions, begin returns nil, an HTTP status and the reason.
+// sessions, or c is closed, begin returns nil, an HTTP status and the reason.
 func (c *clients) begin(whose identity) (s *Server, status int, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,7 +191,7 @@ func (c *clients) cancel(session, user string) {
 }
 
 // user returns the user with the Server for an identity's requests without a session, or nil if
-// there is no room. The caller must leave it.
+// there is no room or c is closed. The caller must call leave when its request has ended.
 func (c *clients) user(who identity) *user {
 	c.mu.Lock()
 	defer c.mu.Unlock()

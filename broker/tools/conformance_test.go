@@ -94,7 +94,7 @@ func (f *toolsFront) tool(name string, args m) (string, error) {
 	return text, nil
 }
 
-// causes maps error texts that do not contain the text of their kind to these kinds.
+// causes maps the beginnings of error texts that do not have the text of their kind to the kinds.
 var causes = map[string]guard.Kind{
 	"path has the element": names.Invalid, "path has a NUL byte": names.Invalid, "URI ": names.Invalid,
 	"root name ": names.Invalid, "arguments: path is missing": names.Invalid, "arguments: paths is missing": names.Invalid,
@@ -140,8 +140,8 @@ func (f *toolsFront) readMultiple(p string) ([]byte, error) {
 	return []byte(strings.TrimSuffix(strings.TrimPrefix(text, p+":\n"), "\n")), err
 }
 
-// readResource reads a file by its URI, if it has one: an absolute path lies in a live
-// directory, or in no root, and holds no NUL.
+// readResource reads a file by its URI. A path has a URI only if its root is a live directory and
+// the path holds no NUL. Other paths are read by readText.
 func (f *toolsFront) readResource(p string) ([]byte, error) {
 	root, rel, _ := strings.Cut(p, "/")
 	st, ok := f.b.reg.Lookup(guard.RootName(root))

@@ -25,7 +25,7 @@ type connection struct {
 	mu       sync.Mutex      // guards the fields below
 	stamps   []*guard.Stamps // of the answers that the client may not have yet
 	wasReset bool
-	closing  bool // the server has closed it, and the client does not have all of it yet
+	closing  bool // the server has closed the connection before the client had everything
 }
 
 // Bounds of connections that the server has closed before their clients had everything.
@@ -37,8 +37,8 @@ const (
 type connectionKey struct{}
 
 // Attach records the connections of a server. It returns the listener to serve on, below TLS,
-// and keeps the server's ConnContext. Without Attach, a revocation stops an answer before its
-// next piece, but the part that the system has buffered may still arrive.
+// and sets srv.ConnContext, which still calls the earlier one. Without Attach, a revocation stops
+// an answer before its next piece, but the part that the system has buffered may still arrive.
 func (h *HTTP) Attach(srv *http.Server, l net.Listener) net.Listener {
 	base := srv.ConnContext
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
@@ -196,7 +196,8 @@ func (c *connection) resetLocked(why error) {
 	}
 }
 
-// deliveredLocked reports whether the client's system has received everything written so far.
+// deliveredLocked reports whether the client's system has received everything written so far. It
+// reports false if that is not known, and true if the connection is closed.
 func (c *connection) deliveredLocked() bool {
 	if c.TCPConn == nil {
 		return false

@@ -33,8 +33,8 @@ const (
 	questionKey = "rootsfs-consent"
 	// maxQuestions bounds the questions whose calls have not come back.
 	maxQuestions = 64
-	// keepAnswerFor is how long a decision is kept for a client that does not come back, in addition
-	// to the time that the question itself waits.
+	// keepAnswerFor is how long a decision is kept, after it was made, for a client that does not
+	// come back.
 	keepAnswerFor = 2 * time.Minute
 )
 
@@ -162,9 +162,9 @@ func showsForms(c *mcp.ClientCapabilities) bool {
 	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }
 
-// askFor asks for the path host and waits for the answer. It asks through elicitor, a form of the
-// client (nil: the client is not asked), and through the other ways to the owner. The question
-// ends when ctx ends, and when the server withdraws its questions.
+// askFor asks for the path host and waits for the answer. It asks through elicitor, which shows a
+// form to the client's user (nil: the client is not asked), and through the other ways to the
+// owner. The question ends when ctx ends, and when the server withdraws its questions.
 func (c *call) askFor(ctx context.Context, host string, elicitor broker.Elicitor) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -184,7 +184,7 @@ func (c *call) askFor(ctx context.Context, host string, elicitor broker.Elicitor
 	return err
 }
 
-// notGranted tells a client how the question about its path ended.
+// notGranted returns the error that tells a client how the question about its path ended.
 func notGranted(reason string) error {
 	if reason == "timeout" {
 		return hint(&guard.Error{Kind: names.NoConsent, Err: errors.New("nobody approved this: the owner was asked and has not answered in time")},
@@ -202,7 +202,8 @@ func (s *Server) shareConsents(by string) {
 	}
 }
 
-// askInside makes the question the result of the call, unless the answer is already known.
+// askInside makes the question the result of the call: it returns inputNeeded. If the question is
+// decided without the client's form, askInside returns the decision.
 func (c *call) askInside(host string) error {
 	// Request the client's roots first: from then on the roots come with every answer. If they
 	// were requested later, their answer would not have the state of this question.

@@ -6,8 +6,8 @@
 //
 // # Promises
 //
-//   - Every file is reached through vfs.Tree, by a caller via tools. So the gate's rights,
-//     patterns, limits and audit hold as in the mount.
+//   - Every file is reached through vfs.Tree, by a caller with guard.ViaTools. So the gate's
+//     rights, patterns, limits and audit hold as in the mount.
 //   - Links are followed only where they stay inside their root. Special files are refused
 //     unopened.
 //   - An answer is bounded. An answer that is cut says how to go on. No path outside the roots
@@ -21,7 +21,8 @@
 //     until the server ends, and the question says so.
 //   - A client over HTTP answers no question, neither its own nor another client's: the Asker
 //     of Config.Ask is asked.
-//   - A question to a person is withdrawn when no call waits for its answer any more.
+//   - A question to a person is withdrawn when no call waits for its answer any more. A question
+//     that is the result of a call stays until its time is up, because the client may come back.
 //   - Every refusal and failure is recorded once.
 //   - Over HTTP, answers that clients do not read hold bounded memory, over all connections.
 //     A call that finds no room in time is refused before it changes anything.

@@ -215,8 +215,8 @@ func indent(line string) string { return line[:len(line)-len(strings.TrimLeft(li
 const diffContext = 4
 
 // diff returns the difference of two texts as server-filesystem shows it: a git-style patch
-// in a block of as many backticks as it needs. It stops when ctx ends. A difference longer than
-// enough bytes may be cut there.
+// in a block of as many backticks as it needs. It stops when ctx ends. Once the changes have
+// enough bytes together, diff may leave out the rest.
 func diff(ctx context.Context, name, old, text string, enough int) (string, error) {
 	old, text = unixEnds(old), unixEnds(text)
 	changes, err := textdiff.Lines(ctx, old, text, enough)

@@ -19,14 +19,15 @@ func LowerCallBounds(n int64) (restore func()) {
 	}
 }
 
-// Linger sets how long a server waits for its answers when the client has hung up.
+// Linger sets how long a server waits for the calls in progress when the client has hung up.
 func Linger(d time.Duration) (restore func()) {
 	was := patience
 	patience = d
 	return func() { patience = was }
 }
 
-// HoldAnswers lowers the bounds of the memory of answers over HTTP to n bytes.
+// HoldAnswers lowers the bounds of the memory of answers over HTTP: to n bytes for all users, and to
+// half of that for one user.
 func HoldAnswers(n int64) (restore func()) {
 	all, user := allAnswers, userAnswers
 	allAnswers, userAnswers = n, n/2

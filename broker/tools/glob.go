@@ -17,8 +17,8 @@ const (
 )
 
 // glob reads the pattern in the argument field as minimatch does, which server-filesystem uses,
-// and returns it in the syntax of doublestar. It refuses a pattern that the two read
-// differently.
+// and returns it in the syntax of doublestar. It refuses a pattern that is malformed or too long,
+// or that the two read differently.
 func glob(field, text string) (pattern.Glob, error) {
 	bad := func(why string) (pattern.Glob, error) {
 		return "", invalid("arguments: %s %s %s; the syntax is * ? [a-z] {a,b} **", field, names.QuoteShort(text), why)

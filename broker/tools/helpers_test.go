@@ -157,8 +157,7 @@ func (b *bench) ok(name string, args map[string]any) string {
 	return text
 }
 
-// refused checks that a call fails, that the error contains why, and that it names no directory
-// of the host outside the roots.
+// refused checks that a call fails, and that the error contains why.
 func (b *bench) refused(name string, args map[string]any, why string) {
 	b.t.Helper()
 	text, _, failed := b.call(name, args)

@@ -72,15 +72,16 @@ type HTTPOptions struct {
 	// OnAdmitted, unless nil, is called for each authenticated request before the request is
 	// served. It must not wait.
 	OnAdmitted func(*http.Request)
-	Body       int64         // bytes of one request
-	Idle       time.Duration // after which a session ends
-	// BodyTimeout is how long a client may take to send a request's body. It does not bound how long
-	// the answer takes, or how long a stream of events stays open.
+	Body     int64         // bytes of one request
+	Idle     time.Duration // time without requests after which a session ends
+	// BodyTimeout is how long a client may take to send a request's body, and how long a request waits
+	// for room for its body, and for its answer. It does not bound how long the answer takes, or how
+	// long a stream of events stays open.
 	BodyTimeout time.Duration
-	// ClientReadTimeout is how long a client may take to read the next 64 KiB of an answer, or an
-	// event: a client that does not read delays the end of its session, and holds memory.
+	// ClientReadTimeout is how long a client may take to read the next 64 KiB of an answer, or an event: a
+	// client that does not read delays the end of its session, and holds memory.
 	ClientReadTimeout time.Duration
-	Log               *slog.Logger
+	Log    *slog.Logger
 }
 
 // HTTP serves tools over Streamable HTTP. Each session has a Server and a subject of its own.
@@ -146,7 +147,7 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	return h
 }
 
-// setDefault sets a value that is not positive.
+// setDefault sets *v to a default if *v is not positive.
 func setDefault[T int | int64 | time.Duration](v *T, to T) {
 	if *v <= 0 {
 		*v = to
@@ -236,7 +237,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Body != http.NoBody {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.o.BodyTimeout))
 	}
-	if !h.checkBody(w, r) { // waits until the body begins
+	if !h.checkBody(w, r) { // waits for the body
 		return
 	}
 	if h.o.OAuth != nil && info != nil {
@@ -309,8 +310,9 @@ func (h *HTTP) subject(info *auth.TokenInfo) guard.Subject {
 	return guard.Subject("oauth:" + name)
 }
 
-// awaitBody waits for the whole body of a request that begins a session. Otherwise incomplete
-// requests could take all the room for sessions.
+// awaitBody waits for the whole body of a request, and puts it into memory. If the body does not
+// come, awaitBody writes the answer and reports false. A session begins only after that: otherwise
+// incomplete requests could take all the room for sessions.
 func (h *HTTP) awaitBody(w http.ResponseWriter, r *http.Request) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.o.Body))
 	var large *http.MaxBytesError

@@ -220,10 +220,10 @@ func TestHTTPStreamOutlivesTheBody(t *testing.T) {
 	b.root("code", guard.ReadOnly, "a=1")
 	const within = 100 * time.Millisecond
 	site := b.site(tools.HTTPOptions{BodyTimeout: within})
-	var lost atomic.Int64 // streams that the client had to open again
+	var opened atomic.Int64 // streams that the client has opened
 	var err error
 	b.host, err = b.mcp.Connect(context.Background(), &mcp.StreamableClientTransport{
-		Endpoint: site.URL, HTTPClient: &http.Client{Transport: streams{&lost}},
+		Endpoint: site.URL, HTTPClient: &http.Client{Transport: streams{&opened}},
 	}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	testkit.Must(t, err)
 	defer b.host.Close()
@@ -242,7 +242,7 @@ func TestHTTPStreamOutlivesTheBody(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Error("no notification")
 	}
-	if n := lost.Load(); n != 1 {
+	if n := opened.Load(); n != 1 {
 		t.Errorf("%d streams were opened, want 1", n)
 	}
 }

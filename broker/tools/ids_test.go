@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// oddIDs are ids that a float64, or an int64, does not hold.
+// oddIDs are ids, most of which a float64 or an int64 does not hold.
 var oddIDs = []string{"9007199254740993", "-9007199254740993", "1795854427892123457", "9223372036854775807", "18446744073709551617", "7.9", "1e2", "-0", "7", `"7"`}
 
 // An answer has the id of its request to the last digit, whether the SDK or this package gives

@@ -19,13 +19,13 @@ const maxIgnoreFile = 1 << 20
 // They are read through the gate and for the same subject, like every other file: the rules of
 // a file that the subject may not read do not count. As in git, the rules of a directory
 // override those from above it, and those of .git/info/exclude are the weakest. In a repository
-// inside another one, only its own rules count. A .gitignore that is a link has no rules.
+// inside another one, only the inner one's rules count. A .gitignore that is a link has no rules.
 //
 // Unlike git it needs no repository: a root may be a part of one.
 type ignores struct {
 	c      *call
 	levels []ignoreRules // by the depth of the directory in the walk
-	large  int           // files that were too large
+	large  int           // files that were too large, and directories with too many rules
 }
 
 // ignoreRules are the rules that hold in one directory.

@@ -22,7 +22,7 @@ import (
 
 // checkBody makes checks of a request's body that the SDK lacks: a message is an object, and
 // the messages of a batch (in the revisions that have batches) have different ids. The SDK
-// judges the rest. If checkBody refuses a body, it has written the answer.
+// judges the rest. If checkBody refuses a body, it has written the answer and reports false.
 func (h *HTTP) checkBody(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodPost {
 		return true
@@ -53,7 +53,7 @@ func (h *HTTP) checkBody(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // hideNumbers replaces the numbers in a message that the SDK would not return unchanged; response
-// restores them. If hideNumbers refuses a body, it has written the answer.
+// restores them. If hideNumbers refuses a body, it has written the answer and reports false.
 func (h *HTTP) hideNumbers(w http.ResponseWriter, r *http.Request) bool {
 	if !h.awaitBody(w, r) {
 		return false
@@ -97,7 +97,8 @@ func (s *peekedBody) first() (byte, error) {
 	}
 }
 
-// checkBatch refuses a batch in which a request would get no answer of its own.
+// checkBatch refuses a batch that is empty, malformed or too long, and one in which two requests
+// have the same id: only one of them would get an answer.
 func checkBatch(body []byte) error {
 	list, ok := jsonline.Batch(body, wire.MaxBatch)
 	switch {
@@ -134,9 +135,9 @@ func idKey(raw string) string {
 	return raw
 }
 
-// checkURI refuses a URI with characters that no URI may have. For such a URI the SDK makes an
-// error that is not JSON, and then ends the connection (go-sdk 1.8.0,
-// mcp.ResourceNotFoundError).
+// checkURI refuses a URI that the Go syntax quotes with escapes that JSON lacks, such as a URI with
+// NUL or invalid UTF-8. For such a URI the SDK makes an error that is not JSON, and then ends the
+// connection (go-sdk 1.8.0, mcp.ResourceNotFoundError).
 func (s *Server) checkURI(method string, params mcp.Params) error {
 	var uri string
 	switch p := params.(type) {

@@ -183,7 +183,7 @@ func (s *Server) directory(page *vfs.Page) string {
 	return string(b)
 }
 
-// isFileURI reports whether the scheme of a URI is file, in any case.
+// isFileURI reports whether the scheme of a URI is file, ignoring case.
 func isFileURI(uri string) bool {
 	return len(uri) >= len(fileScheme) && strings.EqualFold(uri[:len(fileScheme)], fileScheme)
 }

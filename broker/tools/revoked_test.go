@@ -89,8 +89,8 @@ func TestRevokedBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// Data that was read before a revocation is not in a long answer either that waits behind another
-// long answer, which the client does not read.
+// A long answer waits behind another one, which the client does not read. If its root ends
+// meanwhile, the answer is a refusal without the root's data.
 func TestRevokedBehindALongAnswer(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		s := newRevocable(t)

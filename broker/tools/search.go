@@ -194,7 +194,7 @@ func (c *call) newGrep(a *grepArgs) (g *grep, err error) {
 
 // searchWithinFiles searches the text files of a tree. It does not see files that the policy
 // hides. It skips files that are not text, or too large. Like ripgrep it skips files that git
-// ignores, unless the search begins at such a file.
+// ignores, unless respect_gitignore is false or the search begins at such a file.
 func (c *call) searchWithinFiles(a *grepArgs) (*result, error) {
 	g, err := c.newGrep(a)
 	if err != nil {

@@ -163,8 +163,8 @@ func (s *Server) initialized(_ context.Context, r *mcp.InitializedRequest) {
 const instructions = `Files are named by the root they lie in: "name/path", as list_allowed_directories tells, ` +
 	`or by an absolute path or file:// URI inside a root. A long answer says how to go on.`
 
-// Close ends the calls in progress and removes the view from the registry. The transports end
-// the sessions.
+// Close ends the calls in progress, the subscriptions and Config.Ask, and removes the view from
+// the registry. The transports end the sessions.
 func (s *Server) Close() {
 	s.cancel()
 	s.cfg.Registry.RemoveView(s)
@@ -225,7 +225,7 @@ var _ guard.View = (*Server)(nil)
 // offers are the tools and resources that the SDK's server offers.
 type offers struct {
 	mu    sync.Mutex               // held while the offers are brought in step with the roots
-	tools map[string]bool          // the tools that some root allows, by name
+	tools map[string]bool          // whether a tool is offered, by name
 	roots map[string]*mcp.Resource // the roots in resources/list, by directory
 }
 
@@ -273,7 +273,7 @@ func isTool(name string) bool {
 	return slices.ContainsFunc(catalog, func(t tool) bool { return t.def.Name == name })
 }
 
-// offered returns the tool of that name if some root allows it now, else nil.
+// offered returns the tool of that name if it is offered now, else nil.
 func (s *Server) offered(name string) *tool {
 	i := slices.IndexFunc(catalog, func(t tool) bool { return t.def.Name == name })
 	s.offers.mu.Lock()

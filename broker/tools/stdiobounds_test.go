@@ -174,8 +174,8 @@ func (p *pipelined) all(t *testing.T) {
 
 const noHandshakeMeta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
-// The server reads from a client that does not read answers only as many calls as it can hold,
-// whether this package or the SDK answers them. Each of these calls is carried out.
+// While no call ends, the server reads only as many calls as it can hold, whether this package or
+// the SDK answers them. Later each of these calls is carried out.
 func TestStdioHoldsBoundedCalls(t *testing.T) {
 	text := strings.Repeat("x", heldLine-400)
 	for name, c := range map[string]struct {
@@ -192,7 +192,7 @@ func TestStdioHoldsBoundedCalls(t *testing.T) {
 			p := newPipelined(func(n int) []byte { return fmt.Appendf(nil, c.call, n, text) }, c.lines...)
 			done := make(chan error, 1)
 			go func() { done <- b.srv.Run(t.Context(), p, &answers{p: p}) }()
-			if !strings.Contains(name, "unknown") { // those have an answer at once
+			if !strings.Contains(name, "unknown") { // calls of unknown tools have an answer at once
 				if n := settle(t, p.sent.Load, heldBound-heldLine, heldCalls*(heldLine-1000)); n > heldBound+2*heldLine {
 					t.Errorf("the server has read %d MiB of calls without an answer; it is to hold %d", n>>20, int64(heldBound)>>20)
 				}

@@ -21,7 +21,7 @@ const maxSubscriptions = 1024
 type subscriptions struct {
 	mu       sync.Mutex // guards the fields below
 	m        map[subscription]*watch.Watch
-	sessions map[*mcp.ServerSession]bool // for each of these, a goroutine waits for its end
+	sessions map[*mcp.ServerSession]bool // for each of these, a goroutine waits for the session's end
 	closed   bool
 }
 
@@ -31,8 +31,8 @@ type subscription struct {
 }
 
 // add keeps a watch until its session ends, and replaces an earlier watch of the same
-// subscription. If there is no room, it closes the watch and returns an error. unsent is the
-// number of notices on their way.
+// subscription. If there is no room, or u is closed, add closes the watch and returns an error.
+// unsent is the number of notices on their way.
 func (u *subscriptions) add(k subscription, w *watch.Watch, unsent int) (err error) {
 	u.mu.Lock()
 	old, known := u.m[k], u.sessions[k.ss]
@@ -60,7 +60,7 @@ func (u *subscriptions) add(k subscription, w *watch.Watch, unsent int) (err err
 	return err
 }
 
-// endWith ends a session's subscriptions when it ends.
+// endWith waits for the end of a session, and then ends its subscriptions.
 func (u *subscriptions) endWith(ss *mcp.ServerSession) {
 	_ = ss.Wait() // how it ended does not matter
 	u.mu.Lock()

@@ -32,7 +32,8 @@ type reluctant struct {
 	writing *watched
 }
 
-// watched is the stream from the server to the client. It records the beginning of each write.
+// watched is the stream from the server to the client. It records the bytes of each write when the
+// write begins.
 type watched struct {
 	io.WriteCloser
 	mu    sync.Mutex
@@ -101,8 +102,8 @@ func (x *reluctant) until(text string) {
 	})
 }
 
-// R005: a client that subscribes and does not read delays no revocation, no narrowing and not
-// the end of the server. Other clients' subscriptions still work.
+// R005: a client that subscribes and does not read does not delay a revocation, a narrowing or the
+// end of the server. Other clients' subscriptions still work.
 func TestRevokeWithUnreadSubscriptions(t *testing.T) {
 	updates := make(chan string, 100)
 	b := start(t, nil, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updates <- r.Params.URI }})

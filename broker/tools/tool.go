@@ -119,8 +119,8 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest, 
 }
 
 // unlessRevoked returns the result for the client: res while all of its data may still be read,
-// else a refusal, or for a change that was made, the text res.done. It is called right before the
-// write, after any wait for the client.
+// else a refusal, or for a change that was made, the text res.done. It is called after any wait
+// for the client. lineConn calls it again right before the write.
 func (c *call) unlessRevoked(tool string, res *result, err error) *result {
 	if err == nil && (c.reads || res.done != "") {
 		res.stamps = &c.stamps
@@ -157,7 +157,8 @@ func (s *Server) runTool(t *tool, c *call) (res *result, err error) {
 	return t.run(c)
 }
 
-// stopped returns an error if the call was cancelled.
+// stopped returns an error if the call was cancelled, or if data of its roots may no longer be
+// read.
 func (c *call) stopped() error {
 	if err := c.ctx.Err(); err != nil {
 		return err

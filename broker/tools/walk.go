@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// maxPrefetch is how many directories a walk lists ahead. If the answer ends before, these
-// pages were read in vain.
+// maxPrefetch is how many directories a walk lists ahead. If the answer ends before the walk
+// reaches them, these pages were read in vain.
 const maxPrefetch = 4
 
 // walk visits a tree depth first, the names of each directory in order. It holds a page of each
@@ -223,8 +223,9 @@ func (w *walk) enter(dir *entry, resume []mark) error {
 }
 
 // skipUnreadable returns nil for an error about one name of a tree: the call goes on without the
-// name, and the answer's note lists it. An error that the rest of the tree will meet, too, is
-// returned and ends the call: otherwise a part of the answer would look like the whole.
+// name, and the answer's note lists it unless it is missing. An error that the rest of the tree
+// will meet, too, is returned and ends the call: otherwise a part of the answer would look like
+// the whole.
 func (c *call) skipUnreadable(start guard.Path, name string, err error) error {
 	ge, ok := errors.AsType[*guard.Error](err)
 	if !ok || c.ctx.Err() != nil {

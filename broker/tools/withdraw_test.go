@@ -56,7 +56,7 @@ func readsOutside(id int, meta string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"/usr"}%s}}`, id, meta)
 }
 
-// send sends one request, whose answer nobody reads before ctx ends.
+// send sends one request in the background, until ctx ends, and drops the answer.
 func send(ctx context.Context, t *testing.T, site *httptest.Server, session, body string, change ...func(*http.Request)) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, site.URL, strings.NewReader(body))
 	testkit.Must(t, err)
@@ -163,8 +163,8 @@ func TestHTTPForgedMark(t *testing.T) {
 	}
 }
 
-// A user cannot cancel requests of another user's session.
-func TestHTTPDeleteOfAnothers(t *testing.T) {
+// A DELETE whose session id is not exactly a session's cancels no request of that session.
+func TestHTTPDeleteNeedsExactID(t *testing.T) {
 	b, u := queued(t)
 	site, _ := b.siteOf(tools.HTTPOptions{})
 	_, session := post(t, site, hello, func(*http.Request) {})

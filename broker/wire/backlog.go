@@ -13,7 +13,7 @@ import (
 // Bound limits a connection: it holds no more requests of its peer than there is room for, and
 // passes the SDK no more notifications than the SDK can handle (flowcontrol.Backlog). The
 // caller calls Bound once, before anything is read. canWait is passed to
-// flowcontrol.NewBacklog. refused is called at each refusal.
+// flowcontrol.NewBacklog. refused is called when a message is refused because there is no room.
 func (c *LineConn) Bound(requests *flowcontrol.Budget, canWait func() bool, refused func(why string)) {
 	c.backlog, c.refused = flowcontrol.NewBacklog(requests, canWait, c.hand, c.done), refused
 }

@@ -46,15 +46,16 @@ type LineConn struct {
 type Hooks struct {
 	// Intercept may take a message. Its parts lie in line, which the hook may then keep.
 	Intercept func(f Frame, line []byte) (taken bool)
-	// Reply may take the result of a request, whose id was a string. The result has not
-	// been checked to be JSON. Both parts lie in line, which the hook may then keep.
+	// Reply may take the result of a request. id is the text of its id; nil: the id is no
+	// string. The result has not been checked to be JSON. The parts may lie in line, which
+	// the hook may then keep.
 	Reply func(id, result, line []byte) (taken bool)
 	// Unread is called for a line that is too long, or is no message. If it does not take
 	// the line, the peer gets an error, with the id of the line's request if that can be read.
 	Unread func(h *jsonline.Head, why string) (taken bool)
 	// Lenient leaves lines that are no message to the SDK: Intercept then gets an empty Frame.
 	Lenient bool
-	// Hand is called with each message for the SDK, before the SDK has it.
+	// Hand is called with each request and notification for the SDK, before the SDK has it.
 	Hand func(*jsonrpc.Request)
 	// HungUp is called when the peer has hung up, before the SDK gets the end of the stream.
 	HungUp func()
@@ -135,7 +136,7 @@ func (c *LineConn) line(line []byte) bool {
 	case len(members) > MaxBatch:
 		c.complainTo(nil, CodeInvalidRequest, fmt.Sprintf("a batch of more than %d messages; send fewer at a time", MaxBatch))
 		return true
-	case !ok || jsonline.Check(line) != nil: // a line that is no JSON does nothing
+	case !ok || jsonline.Check(line) != nil: // no member of a batch that is no JSON is handled
 		c.complainTo(nil, CodeParse, "not a JSON-RPC batch")
 		return true
 	case len(members) == 0:

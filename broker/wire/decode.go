@@ -16,11 +16,11 @@ import (
 // strict makes both ends read a request in the same way. The library is the origin of
 // encoding/json/v2. Unlike encoding/json it accepts only the exact spelling of keys, and
 // refuses duplicate keys. It also refuses text that is not UTF-8, or has half a surrogate pair,
-// where encoding/json writes U+FFFD. With each of these, two readers could see different paths.
+// where encoding/json writes U+FFFD. In each of these cases two readers could see different paths.
 var strict = json.RejectUnknownMembers(true)
 
 // Decode reads the JSON object b into v, strictly. Empty and null mean an empty
-// object. The error is one line for a person and names the field.
+// object. The error is one line for a person, and names the field that is wrong, if it is one.
 func Decode(b []byte, v any) error {
 	b = bytes.TrimSpace(b)
 	if len(b) == 0 || bytes.Equal(b, []byte("null")) {

@@ -9,11 +9,12 @@
 //
 // # Promises
 //
-// Decode refuses every input that is not exactly a value of the type (unknown fields, repeated
-// keys, numbers as strings, keys in another case, anything after the value), and names the
-// field.
+// Decode refuses every input that is not exactly an object of the type (unknown fields, repeated
+// keys, numbers as strings, keys in another case, text after the object). If the mistake is in a
+// field, the error names the field. Empty input and null count as an empty object, and unknown
+// members of _meta are ignored.
 //
 // # Not promised
 //
-// It does not judge the values.
+// Decode does not judge the values, except the progress token in _meta.
 package wire

@@ -28,7 +28,7 @@ var numbers = map[names.Code]int{
 	names.QuotaExceeded:       -31007,
 }
 
-// Number is the JSON-RPC number of one of the seven codes.
+// Number is the JSON-RPC number of one of the seven codes, CodeInternal for any other code.
 func Number(c names.Code) int {
 	if n, ok := numbers[c]; ok {
 		return n

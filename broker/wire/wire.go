@@ -113,8 +113,8 @@ type ReadResult struct {
 
 // WriteParams carries content. Without Offset and Append the file becomes
 // Content, atomically. With Offset, Content is written there and the rest of the
-// file stays (Truncate: ends after it). With Upload, chunks are collected and
-// the file appears at once with the last of them.
+// file stays (Truncate: the file ends after Content). With Upload, chunks are
+// collected and the file appears as a whole with the last of them.
 type WriteParams struct {
 	Path       string `json:"path"`
 	Content    string `json:"content"`
@@ -221,7 +221,7 @@ type StatParams struct {
 	Meta *Meta  `json:"_meta,omitempty"`
 }
 
-// StatResult describes a file. A link on the way is followed if it stays inside.
+// StatResult describes a file. A link in the path is followed if it stays inside its root.
 type StatResult struct {
 	Path     string `json:"path"`
 	Type     string `json:"type"`
@@ -297,7 +297,8 @@ type metaError string
 
 func (e metaError) Error() string { return "_meta: " + string(e) }
 
-// UnmarshalJSON accepts any object whose progressToken is a string or an integer.
+// UnmarshalJSON accepts any object, but refuses a progressToken that is too long, or is not null, a
+// string or a number.
 func (m *Meta) UnmarshalJSON(b []byte) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(b, &fields); err != nil {

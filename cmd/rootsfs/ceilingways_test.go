@@ -172,8 +172,8 @@ func ceilingKeys(t *testing.T) (keys []string) {
 // one, or the script that looks at the ends of roots.
 var namesTheLine = regexp.MustCompile(`ceiling\.(toml|d/)|toml:\d|sh ends`)
 
-// ceilingTries returns the cells that scripts and tests try. Below each line that names cells, up to
-// the next blank line, something checks that the refusal names its line.
+// ceilingTries returns the cells that scripts and tests try. It fails if a script does not check,
+// between a line that names cells and the next blank line, that the refusal names the ceiling's line.
 func ceilingTries(t *testing.T) map[string]bool {
 	t.Helper()
 	tried := map[string]bool{}

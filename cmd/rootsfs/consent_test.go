@@ -369,8 +369,8 @@ func TestConsentByConfiguration(t *testing.T) {
 	a.result()
 }
 
-// R080, R081: requests, bytes, watches by subject, free space, the daemon's own
-// figures; in status and for Prometheus.
+// R080, R081: status and metrics show each server's requests and bytes, the roots' free space, and
+// the daemon's own figures.
 func TestFiguresOfServers_R080_R081(t *testing.T) {
 	a := newAsker(t, "[files]\nconsent_timeout = \"1s\"\nops_per_second = 1000\n")
 	// Nobody answers: denied.

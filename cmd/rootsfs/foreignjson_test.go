@@ -22,9 +22,10 @@ const odd = "e<&>\u009b31m\u202e\u2800\u034f\u3164"
 // notRun are the commands whose --json this test does not run, and why. All JSON passes
 // through app.encode, except audit records (app.auditLine).
 var notRun = map[string]string{
-	"audit follow": "does not end; prints records as audit show does", "console": "does not end; prints a URL of its own", "mount": "does not end; prints the mountpoint, which is the owner's",
+	"audit follow": "runs until it is stopped; prints records as audit show does", "console": "runs until it is stopped; prints a URL of its own",
+	"mount":    "runs until it is stopped; prints the mountpoint, which is the owner's",
 	"net list": "hosts are names of DNS and addresses: see network.ParseRule", "net add": "likewise", "net remove": "likewise",
-	"serve": "does not end; prints an address and the name of the session", "version": "nothing in it is anybody else's",
+	"serve": "runs until it is stopped; prints an address and the name of the session", "version": "nothing in it is anybody else's",
 }
 
 // No command's --json contains a character that a terminal obeys or hides, whatever names a
@@ -182,7 +183,7 @@ func appendHostile(t *testing.T, lines []string, at string, text []byte) []strin
 	return lines
 }
 
-// checkHostile compares the strings with the test data.
+// checkHostile checks that each string of the test data was printed.
 func checkHostile(t *testing.T, lines []string, work string) {
 	t.Helper()
 	varies := regexp.MustCompile(`\d{8}T[\d.]+-\w+|/tmp/testscript-main\d+|index [0-9a-f]+\.\.[0-9a-f]+`)

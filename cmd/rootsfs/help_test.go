@@ -80,7 +80,7 @@ func TestEveryPathMayBeginInHome(t *testing.T) {
 	}
 }
 
-// A command line that begins with a command's name has only that command in its tree, and every
+// The tree of a command line that begins with a command's name has that command. The tree of any
 // other command line has all commands.
 func TestCommands(t *testing.T) {
 	const all = "mount run serve unmount roots revoke net resume policy config trash stage undo why allow consent status metrics audit doctor setup wrap console top fleet version completion"

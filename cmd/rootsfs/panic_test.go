@@ -49,7 +49,7 @@ func TestPanicLeavesNothing(t *testing.T) {
 	if err := os.Chmod(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// A command with this name, run without a network, prints a line on standard error.
+	// If a command with this name runs without a network, rootsfs prints a line on standard error.
 	npx := filepath.Join(root, "npx")
 	if err := os.WriteFile(npx, []byte("#!/bin/sh\nsleep 100\n"), 0o755); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 // answer the peer does not read, it queues later messages without bound. So notifications
 // are followed by a probe: a ping that this package makes. The SDK handles messages in
 // order: its answer to the probe, which is not sent to the peer, shows that it has handled
-// those before.
+// the messages before the probe.
 //
 // Admit and Probe are for the goroutine that reads the connection.
 type Backlog struct {
@@ -93,8 +93,8 @@ func (b *Backlog) Reserve(n int) (*Reservation, error) {
 }
 
 // Admit makes room for a request or a notification of n bytes, which the caller then hands to
-// the SDK. The caller must drop a notification for which there is no room. The errors are those
-// of Reserve, and ErrDuplicateID.
+// the SDK. The caller must drop a notification for which there is no room. For a request, the
+// errors are those of Reserve, and ErrDuplicateID.
 func (b *Backlog) Admit(r *jsonrpc.Request, n int) error {
 	if !r.IsCall() {
 		return b.admitNote(n)
@@ -131,7 +131,8 @@ func (b *Backlog) admitNote(n int) error {
 }
 
 // Probe hands a probe to the SDK if there are notifications that no probe has followed, and no
-// probe is under way. It reports false when the connection is closed.
+// probe is under way. It reports false if the probe cannot be handed over, because the connection
+// is closed.
 func (b *Backlog) Probe() bool {
 	b.mu.Lock()
 	if b.probing || len(b.pending) == 0 {

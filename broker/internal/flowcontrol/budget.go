@@ -2,10 +2,10 @@
 // Budget counts requests and the bytes that they hold. A Backlog counts the messages that
 // the SDK was handed and has not handled yet. A Tally reports events at a bounded rate.
 //
-// A Budget is exceeded only by one request, whose size another bound limits, and by
-// GrowTo with must. A Reservation is given back once, however often it is released. Each
-// event of a Tally is in one of its reports. Callers that wait for room are not served in
-// their order.
+// Only these exceed a Budget: the only request, a request that grows by at least as much as
+// all requests hold, and GrowTo with must. Another bound limits the size of a request. A
+// Reservation is given back once, however often it is released. Each event of a Tally is in
+// one of its reports. Callers that wait for room are not served in their order.
 package flowcontrol
 
 import (
@@ -66,9 +66,9 @@ func (b *Budget) tryAcquireLocked(n int64) (*Reservation, error) {
 const WaitStep = 200 * time.Millisecond
 
 // Acquire waits for room and reserves it. While there is none, it calls patient with the
-// time that it has waited, and gives up when that reports false. Once a caller has waited
-// in vain, others give up at once, until something is released. If done is closed, the
-// error is context.Canceled.
+// time that it has waited, and gives up when patient reports false. Once a caller has waited
+// in vain, others give up at once, until something is released. If done is closed while it
+// waits, the error is context.Canceled.
 func (b *Budget) Acquire(n int64, done <-chan struct{}, patient func(waited time.Duration) bool) (*Reservation, error) {
 	if r, err := b.TryAcquire(n); err == nil {
 		return r, nil
@@ -118,8 +118,8 @@ func (b *Budget) Used() (count int, bytes int64) {
 }
 
 // Grow adds n bytes. It reports ErrBytes if there is no room, and context.Canceled if the
-// request was released. A request that wants more than all others hold is admitted, so that a
-// request of an allowed size is never refused for good.
+// request was released. If n is at least what all requests hold, r included, there is always
+// room, so that a request of an allowed size is never refused for good.
 func (r *Reservation) Grow(n int64) error {
 	if r == nil {
 		return context.Canceled

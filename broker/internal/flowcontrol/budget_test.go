@@ -56,7 +56,7 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// A reservation grows while there is room, or while it wants more than the others hold.
+// A reservation grows if there is room, or if it wants at least as much as all reservations hold.
 // GrowTo with must always counts. A released reservation no longer grows.
 func TestReservation(t *testing.T) {
 	b := &Budget{Bytes: 100}

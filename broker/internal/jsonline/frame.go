@@ -20,7 +20,8 @@ type Frame struct {
 // Answers reports whether a frame has a result or an error, as only an answer has.
 func (f *Frame) Answers() bool { return !f.Result.Absent() || !f.Error.Absent() }
 
-// IDInDoubt reports whether readers may see different ids.
+// IDInDoubt reports whether Clash is an id, so that readers may see different ids. It does not
+// examine the keys after Clash.
 func (f *Frame) IDInDoubt(b []byte) bool {
 	return !f.Clash.Absent() && fieldOf(Unquote(f.Clash.Of(b))) == "id"
 }
@@ -61,12 +62,12 @@ func (f *Frame) part(field string) *Span {
 }
 
 // maxKeys bounds how many keys are compared with each other. A frame with more keys counts as
-// one with a repeated key. The protocol has five keys.
+// one with a repeated key. The protocol has six keys, see fields.
 const maxKeys = 64
 
-// Parse finds the parts of the object in b by their keys, in any case. It reports
-// false if b is not exactly one object. Clash is a key that is there twice, in any case,
-// or a key of JSON-RPC in another case.
+// Parse finds the parts of the object in b by their keys, ignoring case. It reports false if b is
+// not exactly one object. Clash is the first key that differs from an earlier one at most in
+// case, that is a key of JSON-RPC in another case, or that comes after maxKeys others.
 func Parse(b []byte) (f Frame, ok bool) {
 	w, _ := Object(b, SkipSpace(b, 0))
 	var others []Span // keys that are not JSON-RPC's
@@ -91,7 +92,7 @@ func Parse(b []byte) (f Frame, ok bool) {
 	return f, w.reachedEnd()
 }
 
-// repeats reports whether a key was seen, in any case.
+// repeats reports whether a key was seen, ignoring case.
 func repeats(b []byte, seen []Span, key []byte) bool {
 	for _, s := range seen {
 		if bytes.EqualFold(Unquote(s.Of(b)), key) {

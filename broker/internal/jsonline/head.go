@@ -100,7 +100,7 @@ func (h *Head) ID() []byte {
 	return id
 }
 
-// Request returns the id and the method of a request. Both are empty if they are
+// Request returns the id and the method of a request. Both are empty if either is missing or
 // ambiguous.
 func (h *Head) Request() (id []byte, method string) {
 	method = string(Unquote(bytes.TrimSpace(h.method)))

@@ -28,14 +28,14 @@ type Walker struct {
 	b     []byte
 	i     int  // next byte
 	close byte // the closing bracket
-	begun bool // Next was past the first member
+	begun bool // Next has reached the first member, so a comma must stand before another
 	ended bool // the closing bracket was found, before i
 }
 
-// Object begins a walk of the object at b[i:].
+// Object begins a walk of the object at b[i:]. It reports false if there is none.
 func Object(b []byte, i int) (Walker, bool) { return open(b, i, '{', '}') }
 
-// Array begins a walk of the array at b[i:].
+// Array begins a walk of the array at b[i:]. It reports false if there is none.
 func Array(b []byte, i int) (Walker, bool) { return open(b, i, '[', ']') }
 
 func open(b []byte, i int, first, last byte) (Walker, bool) {

@@ -203,7 +203,7 @@ func TestHead_longParts(t *testing.T) {
 	}
 }
 
-// The id of a message that cannot be read is found if its text has exactly one.
+// The id of a message that cannot be read is found if the text has exactly one id.
 func TestHead_Request(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 20_000)
 	for line, want := range map[string]string{

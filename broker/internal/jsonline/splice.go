@@ -48,7 +48,7 @@ func Merge(b []byte, ps ...Patch) []byte {
 }
 
 // merge adds the cuts that apply patches to the object at b[at:]. It reports false, and
-// adds nothing, if there is no object.
+// adds nothing, if there is no complete object.
 func merge(cuts []Cut, b []byte, at int, ps []Patch) ([]Cut, bool) {
 	w, ok := Object(b, at)
 	if !ok {

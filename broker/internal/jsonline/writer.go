@@ -64,9 +64,9 @@ func (l *Writer) Pass(b []byte) error {
 // for the peer, so the goroutine that reads from the peer must not call it.
 func (l *Writer) Send(frame []byte) error { return l.SendIf(frame, nil) }
 
-// SendIf is Send for a frame that recheck may refuse until it is written. If a part of the frame
-// has been written by then, the line ends there and so is not JSON. The replacement follows on
-// its own line.
+// SendIf is Send for a frame that recheck may refuse until it is written. If recheck refuses it
+// after a part has been written, the line ends there and so is not JSON. The replacement follows
+// on its own line.
 func (l *Writer) SendIf(frame []byte, recheck Recheck) error {
 	l.mu.Lock()
 	b := l.next
@@ -116,7 +116,7 @@ func (l *Writer) writeLines(frames []queuedFrame) error {
 	return l.flush()
 }
 
-// join adds a small frame to those that are written next, without waiting in between.
+// join rechecks a small frame, and adds it to the frames that are written next.
 func (l *Writer) join(f queuedFrame) {
 	text := f.frame
 	if f.recheck != nil {

@@ -96,8 +96,9 @@ func (k *keys) known() ([]jose.JSONWebKey, time.Time) {
 	return k.list, k.fetched
 }
 
-// refresh returns keys that were fetched after since, when the caller's keys were fetched. If it
-// may not fetch keys now, it returns the known ones. Of several callers one fetches.
+// refresh returns keys that were fetched after since, the time at which the caller's keys were
+// fetched. If it may not fetch keys now, or the fetch fails, it returns the known ones. Of several
+// callers one fetches.
 func (k *keys) refresh(ctx context.Context, since time.Time) ([]jose.JSONWebKey, time.Time) {
 	k.asking.Lock()
 	defer k.asking.Unlock()

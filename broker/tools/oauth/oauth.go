@@ -8,8 +8,8 @@
 //     from a list without "none" and without shared secrets. It must name the issuer, one of
 //     this server's audiences and a subject (guard.Subject.Named), and be within its time.
 //   - A token with the type of access tokens (typ at+jwt) must have the claims that RFC 9068
-//     requires. A token without a type must have no claim that only ID tokens of OpenID Connect
-//     have (nonce, at_hash, c_hash, s_hash).
+//     requires. A token without a type, or of the type JWT, must have no claim that only ID
+//     tokens of OpenID Connect have (nonce, at_hash, c_hash, s_hash).
 //   - Keys and metadata come over https only, unless the issuer is on the loopback.
 //   - New keys of the issuer are found, and old ones forgotten. No stream of forged tokens
 //     makes the package ask the issuer more often than every few seconds.
@@ -127,7 +127,7 @@ func client() *http.Client {
 }
 
 // CheckURL refuses a URL that the package does not use: one that is neither https nor on the
-// loopback, or that has a query, a fragment or a password. The text of the error continues a
+// loopback, or that has a query, a fragment or a user. The text of the error continues a
 // sentence.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
@@ -211,7 +211,8 @@ func (v *Verifier) Verify(ctx context.Context, token string, _ *http.Request) (*
 	}, nil
 }
 
-// wrong returns why a token with these claims is not for this server; "": it is.
+// wrong returns why a token with these claims is refused; "": it is accepted. typed says that the
+// token has the type at+jwt.
 func (v *Verifier) wrong(c *claims, typed bool) string {
 	switch err := c.ValidateWithLeeway(jwt.Expected{Issuer: v.cfg.Issuer, AnyAudience: v.cfg.Audiences}, Skew); {
 	case errors.Is(err, jwt.ErrInvalidIssuer):

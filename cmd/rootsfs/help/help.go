@@ -1,10 +1,10 @@
 // Package help holds the words of the manual: one Markdown file for each topic of
-// `rootsfs help TOPIC`, which the repository's pages show as well. The pages of section 7
+// `rootsfs help TOPIC`. The files can be read in the repository, too. The pages of section 7
 // of the manual are made from them.
 //
 // Tables between "<!-- generated: NAME -->" and "<!-- end -->" are written by
 // `go generate ./cmd/rootsfs` from the code that they describe, and a test compares
-// them.
+// the tables with the code.
 //
 // # Promises
 //

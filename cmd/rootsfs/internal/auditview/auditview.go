@@ -109,9 +109,9 @@ type SearchResult struct {
 	Damaged  int  `json:"damaged,omitempty"`
 }
 
-// Query selects records: those that the filter selects, without the headers of files.
-// Session "" selects every session, Verdict "" any verdict (allowed, refused, failed).
-// Limit is the number of entries, from 1 to Most.
+// Query selects records: those that the filter selects, without the headers of files. Denied and
+// Stop of the filter are ignored. Session "" selects every session, Verdict "" any verdict
+// (allowed, refused, failed). Limit is the number of entries, from 1 to Most.
 type Query struct {
 	audit.Filter
 	Session, Verdict string
@@ -138,7 +138,7 @@ func (q *Query) wants(e *audit.Entry) bool {
 }
 
 // Each calls f for the records that q selects, the oldest first, and returns how many lines
-// were no records. If ctx ends, it returns the error of ctx.
+// were no records. It stops at an error of f, or when ctx ends, and returns that error.
 func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (damaged int, err error) {
 	if err := q.Check(); err != nil {
 		return 0, err

@@ -38,8 +38,8 @@ type TrailRoot struct {
 }
 
 // Trail reads the records of a session. It takes only refusals that a program's own call
-// caused and that matches accepts, unless matches is nil. If only an earlier session of
-// this name had such a refusal, the trail is of that session.
+// caused. Unless matches is nil, it takes only those that matches accepts. If only an
+// earlier session of this name had such a refusal, the trail is of that session.
 func (s *Store) Trail(ctx context.Context, session string, matches func(*Trail, *audit.Entry) bool) (Trail, error) {
 	t := Trail{Session: session, Roots: map[names.Foreign]TrailRoot{}}
 	_, err := s.Each(ctx, Query{Session: session, Limit: 1}, func(e *audit.Entry) error {
@@ -101,8 +101,8 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 	}
 }
 
-// StartedBy returns the command that started the session: mount, serve or, if none is on
-// record, run.
+// StartedBy returns the command that started the session: run, mount or serve. It returns run
+// if there is no record of it.
 func (t *Trail) StartedBy() string {
 	switch {
 	case t.Ran || !t.Mounted:

@@ -6,7 +6,8 @@
 //   - A root whose path may lead to another file by now is checked again; see package
 //     hostwatch. If its directory was deleted or replaced, the registry makes it unavailable.
 //   - A file system that does not answer delays neither the checks of other roots nor the end
-//     of the session, and blocks at most maxHanging threads.
+//     of the session. Hanging checks block at most maxHanging threads, and hanging questions
+//     about free space at most as many.
 //
 // # Not promised
 //
@@ -155,7 +156,7 @@ const lookPatience = 100 * time.Millisecond
 
 // recheck checks one root. The check may hang: the root may be on a remote file system, or one may
 // be mounted over the root's path. The end of the session does not wait for the check. recheck
-// reports false if an earlier check of the root hangs.
+// reports false if it made no check, because an earlier check of the root, or too many others, hang.
 func (m *Monitor) recheck(ctx context.Context, name guard.RootName) (looked bool) {
 	st, ok := m.cfg.Registry.Lookup(name)
 	if !ok || st.State != guard.Live && (st.State != guard.UnavailableState || st.Remote) {
@@ -207,8 +208,8 @@ func (m *Monitor) noteReappeared(st guard.Status) {
 	m.cfg.Events.Publish(control.Event{Time: time.Now(), Kind: "made again", Root: names.Foreign(string(st.Grant.Root)), Detail: names.Foreign(why)})
 }
 
-// notePermissions reports that the mode or the owner of a root has changed. The file system's
-// own permissions still apply, so the possible operations in the root have changed, too.
+// notePermissions reads the mode and the owner of a root's directory, and reports a change. The
+// file system's own permissions still apply, so the possible operations in the root change, too.
 func (m *Monitor) notePermissions(st guard.Status) {
 	fi, err := os.Lstat(st.Grant.Resolved)
 	if err != nil {

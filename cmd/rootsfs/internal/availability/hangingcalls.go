@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// maxHanging bounds the calls that are in progress at a time. Each may hold a thread.
+// maxHanging bounds the calls of one hangingCalls that are in progress at a time. Each may hold a
+// thread.
 const maxHanging = 256
 
 // hangingCalls makes calls that may hang, each in a goroutine of its own, and one at a time for

@@ -68,8 +68,8 @@ func wait() {
 }
 
 // afterRun removes the mount, the directories and the session of a killed run. No process can
-// serve the mount any more. It is detached even if the kernel still has its connection: a
-// process that was just being started may hold the connection's descriptor.
+// serve the mount any more. So the mount is detached even if the kernel still has its connection:
+// a process that was just being started may hold the connection's descriptor.
 func afterRun(ctx context.Context, p *Place) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -144,7 +144,7 @@ func ClearLeft() (n int) {
 	return n
 }
 
-// clearPlace removes a place, if its run has ended.
+// clearPlace removes a place, if its run has ended, and reports whether nothing is left of it.
 func clearPlace(dir string) bool {
 	lock := lockPlace(dir)
 	if lock == nil {

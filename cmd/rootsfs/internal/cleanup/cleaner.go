@@ -54,8 +54,8 @@ func start(args ...string) (*Cleaner, error) {
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: append([]string{"rootsfs", Name}, args...),
 		Env: append(os.Environ(), waitEnv...), Dir: "/", Stdin: self, Stderr: os.Stderr,
-		// It gets neither the terminal's signals nor those for the caller's process
-		// group.
+		// The cleaner gets neither the terminal's signals nor those for the caller's
+		// process group.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if args[0] == ofRun {

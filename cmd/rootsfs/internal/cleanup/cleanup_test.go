@@ -198,8 +198,8 @@ func TestDismiss(t *testing.T) {
 	}
 }
 
-// A cleaner that is started by hand does nothing, and removes nothing of another user's
-// place.
+// A cleaner whose arguments are not those that rootsfs gives it, such as one that is started by
+// hand, does nothing.
 func TestMainRefuses(t *testing.T) {
 	for _, args := range [][]string{{}, {ofRun}, {ofRun, t.TempDir()}, {ofMount, "/mnt"}} {
 		cmd := &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{"rootsfs", Name}, args...)}

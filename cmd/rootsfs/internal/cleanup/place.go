@@ -35,9 +35,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Place is the directory of a run's mount. Only this user, and as root the command's
-// group, may enter it. The mountpoint is its only entry, because Landlock's rules keep a
-// reference to a mountpoint's parent.
+// Place is the directory of a run's mount. Only this user may enter it, and the command's
+// group if this user is root. The mountpoint is the only entry of its parent, because
+// Landlock's rules keep a reference to a mountpoint's parent.
 type Place struct {
 	dir string
 	mu  sync.Mutex // held while the place is removed

@@ -23,7 +23,7 @@ import (
 type checkVerdict string
 
 // The verdicts. A warning is about a thing that works less well than it could, or that only
-// some uses need. A failure is about a thing that mounts need, or about a dead mount.
+// some uses need. A failure is about a thing that is needed, or about a dead mount.
 const (
 	checkOK   checkVerdict = "ok"
 	checkWarn checkVerdict = "warn"
@@ -224,7 +224,8 @@ func checkConfig(file string) (*config.Config, []check) {
 	return conf, []check{c.ok("%s, %s", plural(len(conf.Roots), "root"), plural(len(conf.Profiles), "profile")), state}
 }
 
-// checkCeiling checks the ceiling of this machine; nil: there is none.
+// checkCeiling checks the ceiling of this machine, and warns of files beside it that are not read;
+// nil: there are neither.
 func checkCeiling() (checks []check) {
 	c := check{Name: "ceiling", Path: config.CeilingDir}
 	if list := config.UnreadCeilingFiles(); len(list) > 0 {

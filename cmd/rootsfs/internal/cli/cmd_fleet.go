@@ -40,7 +40,7 @@ type FleetFlags struct {
 	OCSF, OTLP, Cursor   string
 	NATS, Creds          string
 
-	// Of orders.
+	// The flags of orders to machines.
 	Machines               []string
 	Session, Subject, Lock string
 	Net, All               bool
@@ -145,8 +145,8 @@ func (a *app) fleetCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 	return a.fleetWork(cmd, f, cmd.Name())
 }
 
-// fleetWork makes a command do its work: the function name of FleetWork in the program
-// rootsfs-fleet, which rootsfs executes in its own place.
+// fleetWork gives a command its work. In rootsfs-fleet the command calls the function with this
+// name in FleetWork. In rootsfs it replaces the process by rootsfs-fleet.
 func (a *app) fleetWork(cmd *cobra.Command, f *FleetFlags, name string) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.fleet == nil {
@@ -187,8 +187,9 @@ func (a *app) execFleet() error {
 // findFleet finds rootsfs-fleet.
 func findFleet(self string) (string, error) { return findBeside(self, fleetProgram, "libexec") }
 
-// findBeside finds a program beside this program's file, or in a directory beside that file's
-// directory. It does not look in PATH, which a project may have set.
+// findBeside finds a program in the directory of the file self, or in the directory other beside
+// that directory. It does not look in PATH, which a project may have set. It refuses a program that
+// a confined program could have changed.
 func findBeside(self, program, other string) (string, error) {
 	dir := filepath.Dir(self)
 	places := []string{filepath.Join(dir, program), filepath.Join(filepath.Dir(dir), other, program)}

@@ -159,7 +159,8 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	})
 }
 
-// printUnseen lists the roots that the session's command cannot see at their paths.
+// printUnseen warns of the roots that the session's command cannot see, or cannot change, at their
+// paths.
 func (a *app) printUnseen(ctx context.Context, c *control.Client, roots []control.Root) {
 	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	if err != nil || st.Server == nil {

@@ -165,7 +165,7 @@ type runPlan struct {
 	blockName, otherBlockName string
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
-	resolved map[string]string // the directories of roots without links; see resolve
+	resolved map[string]string // where directories lead, by their paths as written; see resolve
 	notes    []string          // messages to the owner when the command starts
 }
 
@@ -356,7 +356,7 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 	return nil
 }
 
-// setFromConfig sets the flags of run that were not given from the configuration.
+// setFromConfig takes values from the configuration for the flags of run that were not given.
 func (f *runFlags) setFromConfig(cmd *cobra.Command, conf *config.Config) {
 	if conf.Run.Links != "" && !cmd.Flags().Changed("links") {
 		f.links = conf.Run.Links
@@ -442,7 +442,8 @@ func (p *runPlan) within(c *config.Ceiling) error {
 
 // runArgs checks the words of `rootsfs run`. Without -- the command begins at the first word that
 // is no flag. A misplaced flag of rootsfs would then silently go to the command, and a server
-// would start without its root. So runArgs refuses lines without -- that look like this mistake.
+// would start without its root. So runArgs refuses a line that looks like this mistake, unless --
+// comes before the command.
 func runArgs(c *cobra.Command, args []string) error {
 	if err := argCount(1, -1, "the command")(c, args); err != nil || c.ArgsLenAtDash() >= 0 {
 		return err

@@ -123,8 +123,8 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 }
 
 // leaveOutMissing leaves out, with a warning, the roots that do not exist or cannot be read: a
-// drive may be unplugged. The servers that serve replaces do the same. If all roots are
-// missing, the start fails and says why.
+// drive may be unplugged. The servers that rootsfs serve replaces do the same. If all roots
+// are missing, none is left out, so the start fails and says why.
 func (a *app) leaveOutMissing(opt *session.Options) {
 	missing := map[string]error{} // by directory
 	for i := range opt.Roots {

@@ -130,7 +130,8 @@ type stageEntry struct {
 	kinds string // of the changes; "": none, or not compared
 }
 
-// compare counts the changes as `rootsfs stage diff` lists them.
+// compare counts the changes as `rootsfs stage diff` lists them. If more than mostCompared names
+// have changed, or the comparison fails, the number of these names stays.
 func (e *stageEntry) compare(ctx context.Context, s *vfs.StageSummary) {
 	if s.Changed == 0 || s.Changed > mostCompared {
 		return
@@ -142,8 +143,8 @@ func (e *stageEntry) compare(ctx context.Context, s *vfs.StageSummary) {
 	}
 }
 
-// mostCompared is the largest number of names in a stage that a list of stages still compares with
-// its root.
+// mostCompared is the largest number of changed names in a stage that a list of stages still
+// compares with its root.
 const mostCompared = 10_000
 
 func entryOf(s *vfs.StageSummary) stageEntry {

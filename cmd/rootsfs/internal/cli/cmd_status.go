@@ -331,7 +331,8 @@ func (a *app) printRepos(roots []control.Root) {
 	}
 }
 
-// printServers prints the servers that use files/*. The name of a server is its own text.
+// printServers prints the servers that use files/*. A server chooses the text in the column CALLS
+// ITSELF, so that text is quoted.
 func (a *app) printServers(list []broker.Stats) {
 	if len(list) == 0 {
 		return
@@ -354,7 +355,7 @@ func (a *app) printServers(list []broker.Stats) {
 	a.table(rows)
 }
 
-// streamStatus shows the session and then its events until either ends.
+// streamStatus shows the session and then its events, until the session ends or a signal comes.
 func (a *app) streamStatus(ctx context.Context) error {
 	return stream(ctx, a, func(u control.Update) error {
 		if u.Status != nil {

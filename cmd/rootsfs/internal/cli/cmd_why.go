@@ -316,8 +316,8 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 	return nil
 }
 
-// judgeLimit adds the change that would allow the operation to a refusal by a limit, or of a
-// host.
+// judgeLimit adds to the explanation of a refusal by a limit, or of a host, the change that would
+// allow the operation.
 func (a *app) judgeLimit(ctx context.Context, c *control.Client, e *explanation, subject string) error {
 	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	if err != nil {
