@@ -236,8 +236,8 @@ func (a *app) writeFile(w *wrapping) (err error) {
 	return err
 }
 
-// checkServers refuses names of unknown servers, servers that cannot be read, and servers with
-// variables that rootsfs itself obeys.
+// checkServers refuses a --server that the file does not have. Of the selected servers, it refuses
+// one that cannot be read and, except with --undo, one with a variable that rootsfs itself obeys.
 func (w *wrapping) checkServers() error {
 	for _, name := range w.servers {
 		if slices.ContainsFunc(w.conf.Servers, func(s *hostconfig.Server) bool { return s.Name.Raw() == name }) {
@@ -294,7 +294,7 @@ func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig
 	return w.conf.Wrap(w.program, how), how
 }
 
-// how chooses the flags for starting a server.
+// how chooses the flags of `rootsfs run` for a server, and fills r with them.
 func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServer) hostconfig.How {
 	p := w.conf.Propose(s, place)
 	r.State, r.Net, r.Notes = "wrap", w.net, names.List[names.Text](p.Notes)
@@ -391,8 +391,8 @@ func (w *wrapping) homeOf(s *hostconfig.Server, base string) string {
 	return path
 }
 
-// plainName returns the server's name reduced to letters, digits, dots, underscores and
-// hyphens.
+// plainName returns the server's name with a hyphen for each character that is not an ASCII
+// letter, a digit, a dot or an underscore.
 func plainName(s *hostconfig.Server) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '.' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r)) {
@@ -413,7 +413,8 @@ func runName(s *hostconfig.Server) string {
 // maxRunName leaves room for a number in the name of a session.
 const maxRunName = 56
 
-// gives lists the hosts and secrets that the owner's configuration gives to runs of a name.
+// gives returns a note for each secret, and for each [[net]] block, that the owner's
+// configuration gives to runs of a name.
 func (w *wrapping) gives(name string) (notes []names.Text) {
 	for _, s := range w.own.Secrets {
 		if s.Subject == name {
@@ -441,7 +442,7 @@ func (w *wrapping) steers(s *hostconfig.Server) []string {
 }
 
 // verify parses the new document before it is written: a file that the host cannot read would
-// cost the host all its servers. how has the wrapped servers.
+// cost the host all its servers. how has the servers that the new document must wrap.
 func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.How) (*hostconfig.Config, error) {
 	c, err := hostconfig.Parse(w.file.path, doc, w.program)
 	if err == nil && len(c.Servers) == len(w.conf.Servers) {

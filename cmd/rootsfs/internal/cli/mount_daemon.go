@@ -70,8 +70,8 @@ func (d *daemonEnd) send(m readyMessage) {
 	_ = d.pipe.Close()
 }
 
-// logger opens the daemon's log and makes it standard output and error, so that
-// a crash leaves its trace there.
+// logger opens the daemon's log file and makes it standard output and error, so that a crash
+// leaves its trace there. If standard error goes to the journal, the log goes there instead.
 func (d *daemonEnd) logger(f *sessionFlags, name string) (*slog.Logger, error) {
 	if logsToJournal() {
 		return f.logger(name)

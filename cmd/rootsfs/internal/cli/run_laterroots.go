@@ -185,7 +185,8 @@ func (l *laterRoots) follow() {
 	l.target.session.SetServer(c)
 }
 
-// warn logs that the command does not see a root, as long as there is a command.
+// warn logs err, because of which the command does not see a root as it should. If err is nil, or
+// the command has ended, warn does nothing.
 func (l *laterRoots) warn(at string, err error) {
 	select {
 	case <-l.target.proc.Ended():

@@ -20,7 +20,7 @@ import (
 )
 
 // learnLog has the observations of `run --learn`: the paths that the command looked for outside
-// of its roots, and the refusals in its roots. A nil *learnLog notes nothing.
+// of its roots, and the refusals in its roots. On a nil *learnLog, begin and propose do nothing.
 type learnLog struct {
 	mu       sync.Mutex     // guards the fields below
 	begun    bool           // see begin
@@ -87,7 +87,8 @@ func (l *learnLog) missing(path string) {
 	l.sought[path]++
 }
 
-// observe notes refusals.
+// observe notes a refused link, and a refusal that a missing right may have caused: one without a
+// rule.
 func (l *learnLog) observe(e guard.Event) {
 	rec := e.Record
 	if rec == nil || rec.Path.Root == "" {

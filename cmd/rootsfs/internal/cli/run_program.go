@@ -66,7 +66,8 @@ func (p *runPlan) searchPath() string {
 	return path
 }
 
-// startAt makes the sandbox execute the file that was found, and no other program of its name.
+// startAt makes the sandbox execute the file that was found, and no other program of its name. It
+// does nothing for a relative path, or if PATH has a directory that only the command sees.
 func (p *runPlan) startAt(command string) {
 	if strings.Contains(p.box.Args[0], "/") && !filepath.IsAbs(p.box.Args[0]) || !filepath.IsAbs(command) {
 		return
@@ -125,8 +126,8 @@ func (p *runPlan) addLink(at, target string) {
 	p.box.Links[at] = target
 }
 
-// showOtherNames shows the links that lead to roots under other names: those in HOME, in the
-// working directory, in PATH, and in the words behind --.
+// showOtherNames shows the links that lead to roots under other names: those in the paths of HOME,
+// the working directory, PATH, the roots as they were named, and the words behind --.
 func (p *runPlan) showOtherNames(writable func(place string) string) {
 	if p.box.Map != sandbox.Same {
 		return

@@ -268,7 +268,7 @@ func (n *commandNet) findSecret(text string) *commandSecret {
 	return nil
 }
 
-// requestRecord returns the record of the outcome of a request with the secret of a URL.
+// requestRecord returns the audit record of a request with the secret whose URL is u.
 func requestRecord(u secret.URL, r secret.Request) guard.Record {
 	rec := guard.Record{Time: r.Began, Op: names.OpRequest, Verdict: guard.Allowed, Read: r.Received, Written: r.Sent, Duration: r.Duration, Room: r.Room}
 	rec.Facts = guard.Facts{Host: u.Host, Port: u.Port, Secret: r.Secret, Method: r.Method.Raw(), URLPath: r.Path.Raw(), Status: r.Status, SecretRule: r.Permit}

@@ -22,7 +22,8 @@ import (
 // grantedSocket is a socket of the host that --socket or run.socket names.
 type grantedSocket struct {
 	name string
-	// asked is the path as written, which may also be the value of environment variables.
+	// writtenPath is the path as written, which may also be the value of environment variables.
+	// resolved is that path without links.
 	writtenPath, resolved string
 }
 

@@ -204,8 +204,8 @@ func itemsToAllow(q *broker.Question, only []int) ([]int, error) {
 	return which, nil
 }
 
-// narrower reports whether path is the requested path or lies below it, by its elements. The
-// broker opens it and checks again.
+// narrower reports whether path is the item's resolved path or, unless the item is a file, lies
+// below that, by its elements. The broker opens path and checks it again.
 func narrower(it *broker.Item, path string) bool {
 	if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
 		return false
@@ -383,7 +383,7 @@ func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all 
 	return &out, all
 }
 
-// remember denies the items of a question from now on, and notifies the watchers.
+// remember denies the host or the items of a question from now on, and notifies the watchers.
 func (qs *Questions) remember(q *broker.Question) error {
 	err := qs.denials.add(q)
 	qs.cfg.Events.Mark(events.Waiting)

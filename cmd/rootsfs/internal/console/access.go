@@ -90,7 +90,8 @@ func (a *access) redeem(text string) (cookie, key string, ok bool) {
 	return cookie, key, true
 }
 
-// known reports whether a request has the cookie and the key of a login.
+// known reports whether a request has the cookie and the key of a login that has not ended. If so,
+// it prolongs the login.
 func (a *access) known(r *http.Request) bool {
 	key := r.Header.Get(keyHeader)
 	a.mu.Lock()

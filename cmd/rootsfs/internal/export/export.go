@@ -172,7 +172,7 @@ func Follow(ctx context.Context, o Options, failed func(error)) (Counts, error) 
 	}
 }
 
-// ignoreEnd returns err, or nil if it only says that ctx has ended.
+// ignoreEnd returns err, or nil if ctx has ended: err may only be a consequence of that.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -231,8 +231,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// Follow sends records that are written later, and sends records again that the receiver did
-// not accept.
+// Follow hands on the records that are there, and then those that are written later.
 func TestFollow(t *testing.T) {
 	a := newArchive(t)
 	a.write(2)

@@ -307,7 +307,8 @@ func (a *agent) isRetired() bool {
 	return a.retired
 }
 
-// retireIfLeft ends the agent if the machine has left the fleet, and joined it or another one since.
+// retireIfLeft ends the agent if the machine has left the fleet, even if it has joined it or another
+// one since.
 func (a *agent) retireIfLeft() {
 	now, err := os.Stat(a.dir.member())
 	if a.member == nil || err == nil && os.SameFile(now, a.member) && now.ModTime().Equal(a.member.ModTime()) || err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -73,7 +73,7 @@ const (
 )
 
 // dial connects a party: a machine or an invite by its name, partyOwner or partyKeeper. If reconnects
-// is set, the connection is made again whenever it is lost, and dial does not wait for the first one.
+// is set, the connection is made again whenever it is lost, and dial does not wait until it is made.
 func dial(n Names, to Address, party string, cred func() (credential, error), reconnects bool, more ...nats.Option) (*Bus, error) {
 	if _, err := to.port(); err != nil {
 		return nil, err

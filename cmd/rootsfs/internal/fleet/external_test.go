@@ -166,8 +166,8 @@ func (l *lab) startKeeper(dir ServerDir) *Server {
 	return s
 }
 
-// A fleet uses an external server: machines join, get leases and carry out orders. Three
-// keepers on the one server are three.
+// A fleet uses an external server: machines join, get leases and carry out orders. Three keepers
+// that use the same server count as three.
 func TestServerOfOthers(t *testing.T) {
 	l, m := newLabAt(t, newExternalServers(t, 1))
 	p := l.restart(m, t.TempDir())

@@ -86,8 +86,9 @@ func (f *realFleet) newClock(name string) string {
 	return file
 }
 
-// wallClock sets this machine's clock, which all machines of the test share. It is nil where the
-// test may not: ROOTSFS_SET_CLOCK=1 says that nothing else runs on this (virtual) machine.
+// wallClock sets this machine's clock, which all machines of the test share. It is nil where the test
+// may not set the clock. ROOTSFS_SET_CLOCK=1 says that it may, because nothing else runs on this
+// (virtual) machine.
 type wallClock struct{ begun time.Time }
 
 func (f *realFleet) newWallClock() *wallClock {
