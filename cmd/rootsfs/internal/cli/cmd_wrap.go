@@ -144,8 +144,8 @@ func (a *app) wrap(f *wrapFlags, arg string) error {
 	return a.finishWrap(w)
 }
 
-// unwrittenError is an error that keeps a host's file as it is. Its text says so. setup shows the
-// text of the error inside, without these words.
+// unwrittenError is an error after which a host's file is as it was. Its text adds that nothing was
+// written. setup shows the text of the wrapped error alone.
 type unwrittenError struct{ error }
 
 func (e unwrittenError) Error() string { return e.error.Error() + "; nothing was written" }
@@ -217,7 +217,8 @@ func (a *app) finishWrap(w *wrapping) error {
 	return nil
 }
 
-// writeFile asks whether to make the change, and makes it.
+// writeFile asks whether to make the change (except with --yes), and makes it. It does nothing if
+// there is no change, or with --dry-run.
 func (a *app) writeFile(w *wrapping) (err error) {
 	if !w.res.Changed || w.dryRun {
 		return nil
@@ -237,7 +238,8 @@ func (a *app) writeFile(w *wrapping) (err error) {
 }
 
 // checkServers refuses a --server that the file does not have. Of the selected servers, it refuses
-// one that cannot be read and, except with --undo, one with a variable that rootsfs itself obeys.
+// one that cannot be read and, except with --undo, one that the host starts with a variable that
+// rootsfs itself obeys.
 func (w *wrapping) checkServers() error {
 	for _, name := range w.servers {
 		if slices.ContainsFunc(w.conf.Servers, func(s *hostconfig.Server) bool { return s.Name.Raw() == name }) {
@@ -330,9 +332,9 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 	return h
 }
 
-// addRoot adds a root and the place where its path leads. It leaves out, with a note, a root
-// whose path passes a link that others can change, leads to a place of rootsfs itself, or is
-// above the ceiling of this machine: `rootsfs run` would refuse it.
+// addRoot adds a root and the place where its path leads. It leaves out, with a note, a root that
+// `rootsfs run` would refuse: the path passes a link that others can change, the path leads to a
+// place of rootsfs itself, or the ceiling of this machine forbids the root.
 func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	isProposed := len(w.flagRoots) == 0
 	one := wrapRoot{Spec: names.Foreign(root.Spec), From: names.Text(root.From), Outside: isProposed && w.file.outside(root.Path)}
@@ -358,7 +360,7 @@ func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	r.Roots = append(r.Roots, one)
 }
 
-// checkRoot refuses a root that no session may have at a place. place has no links.
+// checkRoot returns an error if no session may have the root of spec at place, a path without links.
 func (w *wrapping) checkRoot(place, spec string) error {
 	keeps, err := session.RootKeeps("", nil)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// grantFlags are the flags about grants, which `mount` and `roots add` share.
+// grantFlags are the flags about grants, which `mount`, `run`, `serve` and `roots add` share.
 type grantFlags struct {
 	ForTime  time.Duration
 	ForAgent bool // --for of `run` names an agent, perhaps without a duration
@@ -270,7 +270,7 @@ func pathExists(path string) bool {
 	return err == nil
 }
 
-// patternFlags are the flags about the names in a root, which `mount`, `run`,
+// patternFlags are the flags about the names in a root, which `mount`, `run`, `serve`,
 // `roots add` and `policy set` share.
 type patternFlags struct {
 	Hide, deny, Protect, allow []string

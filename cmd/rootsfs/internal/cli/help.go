@@ -289,7 +289,7 @@ func (a *app) showCommands(c *cobra.Command, width int) {
 	}
 }
 
-// flagGroup is some flags of one command.
+// flagGroup is a group of flags of one command.
 type flagGroup struct {
 	title string
 	flags []*pflag.Flag

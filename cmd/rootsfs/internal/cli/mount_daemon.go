@@ -121,7 +121,7 @@ func (a *app) spawn(ctx context.Context) error {
 	return a.relay(r, cmd)
 }
 
-// relay passes the child's answer on.
+// relay reads the child's answer, and prints it or returns the error in it.
 func (a *app) relay(r io.Reader, cmd *exec.Cmd) error {
 	var m readyMessage
 	if err := json.NewDecoder(r).Decode(&m); err != nil {

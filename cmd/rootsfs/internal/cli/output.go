@@ -208,8 +208,8 @@ func oneLine(err error) string {
 // maxParts bounds how many errors of a joined error are shown.
 const maxParts = 8
 
-// waiting prints what the command waits for after one second, and then every ten seconds, until
-// the returned function is called.
+// waiting tells on the terminal what the command waits for: after one second, and then every ten
+// seconds, until the returned function is called.
 func (a *app) waiting(what string) (done func()) {
 	if !a.tty {
 		return func() {}

@@ -72,7 +72,7 @@ func (f *runFlags) agentCommand(args []string) []string {
 }
 
 // preset sets flags from the agent's preset, which the configuration may change. Flags of the
-// command line overrule the preset; --env, --hide and --protect add to it.
+// command line overrule the preset, but --env, --hide, --protect and the hosts of --net add to it.
 func (f *runFlags) preset(cmd *cobra.Command) error {
 	one, ok := agents.Find(f.Agent)
 	if !ok {
@@ -141,8 +141,8 @@ func (f *runFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool)
 	return f.presetBaseURLs(one)
 }
 
-// presetBaseURLs approves the hosts and ports in the owner's variables with the address of a
-// model's service. It does not approve the address of a proxy.
+// presetBaseURLs approves the addresses of a model's service that the owner's variables name, each
+// by host and port. It does not approve the address of a proxy.
 func (f *runFlags) presetBaseURLs(one *agents.Agent) error {
 	for _, name := range one.BaseURLs() {
 		u, err := url.Parse(os.Getenv(name))

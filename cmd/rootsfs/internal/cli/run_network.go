@@ -165,7 +165,7 @@ func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	})
 }
 
-// errNoSecret is the refusal of a name in the form of a secret's name.
+// errNoSecret is the refusal of a host name that has the form of a secret's.
 var errNoSecret = fmt.Errorf("no secret of this run has this name, and %w", network.ErrNoRule)
 
 // denied returns the reason why a host is refused without a question.

@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// A command is started inside by the same file and name as outside. There may be links on the
-// way: a directory of PATH (nvm's "current"), a program whose name decides its behaviour (bunx
+// A command is started in its confinement by the same file and name as on the host. There may be links
+// on the way: a directory of PATH (nvm's "current"), a program whose name decides its behaviour (bunx
 // is bun), HOME (/home leads to /var/home), or a directory on the way to a root. The private
 // mount shows these links, unless a program can have made them.
 

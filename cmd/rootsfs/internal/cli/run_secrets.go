@@ -177,7 +177,8 @@ func (p *runPlan) secretIn(text string) *commandSecret {
 	return p.secrets[i]
 }
 
-// checkLeaks returns an error if the command would get a credential in another way.
+// checkLeaks returns an error if the command would get a credential itself: in a file of HOME, in a
+// variable or in a word of its command line.
 func (p *runPlan) checkLeaks(box *sandbox.Options) error {
 	for _, f := range p.secretFiles() {
 		if s := p.secretIn(string(f.Data)); s != nil {
@@ -199,7 +200,8 @@ func (p *runPlan) checkLeaks(box *sandbox.Options) error {
 	return nil
 }
 
-// serveSecrets makes the services of the secrets: one for each base URL, and one for each host.
+// serveSecrets makes the services of the secrets: one for each secret, which its base URL names, and
+// one for each HOST:PORT of the secrets' URLs.
 func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Service, err error) {
 	if len(list) == 0 {
 		return nil, nil

@@ -121,7 +121,7 @@ func (qs *Questions) question(id string) (*broker.Question, error) {
 }
 
 // withPrefix returns the elements of a list whose ids begin with text. If the id of one element
-// equals text, it returns only that element. For "" it returns none.
+// equals text, it returns only that element. If text is empty, it returns none.
 func withPrefix[T any](list []T, id func(*T) string, text string) (found []T) {
 	for i := range list {
 		switch one := id(&list[i]); {

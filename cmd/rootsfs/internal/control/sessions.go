@@ -362,8 +362,8 @@ func noPlace(err error) error {
 	return &Error{Text: text + err.Error() + "; or set XDG_RUNTIME_DIR to a directory of your own", Class: System}
 }
 
-// errnoOf returns the number in an error of package os: the text of the error would repeat the
-// path.
+// errnoOf returns the number in an error of package os, because the text of the error would repeat
+// the path. It returns an error without a number as it is.
 func errnoOf(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

@@ -134,7 +134,8 @@ func (a *agent) lockReason() string {
 	return ""
 }
 
-// write writes the lease file. The caller holds mu.
+// write writes the lease file. It ends the lease if an order locks the machine. It records the end of
+// a lock before it writes the file. The caller holds mu.
 func (a *agent) write() error {
 	l := control.Lease{Fleet: a.m.Fleet, Machine: a.m.Machine, Until: int64(a.until), Heads: a.heads(), Locked: a.lockReason()}
 	if l.Locked != "" {

@@ -135,7 +135,8 @@ func refused(format string, args ...any) error {
 	return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(format, args...)}
 }
 
-// Close ends the connection. What was published has been sent when it returns.
+// Close ends the connection. It waits up to a second until the server has everything that was
+// published.
 func (b *Bus) Close() {
 	if b.Conn.IsConnected() {
 		_ = b.Conn.FlushTimeout(time.Second) // the server may be gone

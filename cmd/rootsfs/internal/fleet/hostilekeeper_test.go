@@ -78,7 +78,7 @@ func (o *Owner) number(t *testing.T) uint64 {
 	return h.Number
 }
 
-// One of several keepers cannot sign a record of a machine that keeps the machine from the others.
+// One of several keepers cannot lock a machine out of the other keepers by a false record of it.
 func TestEnrolmentOfAHostileKeeper(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
