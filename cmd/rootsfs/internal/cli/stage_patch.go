@@ -21,7 +21,7 @@ type patcher struct {
 	// read returns the contents of a file, in the stage or in the root. If there are more than
 	// mostText bytes, the error is names.Quota.
 	read    func(ctx context.Context, path string, staged bool) ([]byte, error)
-	renamed map[names.Foreign]names.Foreign // the old path of each new one
+	renamed map[names.Foreign]names.Foreign // the old paths of renamed files, by their new paths
 	// unreadable has the paths whose contents could not be read.
 	unreadable map[names.Foreign]bool
 }

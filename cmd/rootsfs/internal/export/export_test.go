@@ -145,7 +145,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// Records that the log removed because its files were old are a hole, and not tampering.
+// Records that the log removed because its files were too large are a hole, and not tampering.
 func TestHoleOfRetention(t *testing.T) {
 	a := newArchive(t)
 	a.opt.MaxBytes = 4 << 10
@@ -174,7 +174,7 @@ func TestHoleOfRetention(t *testing.T) {
 	}
 }
 
-// Each operation has an activity of OCSF, and each event what its class requires.
+// Each operation has an activity of OCSF, and each event has what its class requires.
 func TestOCSF(t *testing.T) {
 	a := newArchive(t)
 	a.write(1)

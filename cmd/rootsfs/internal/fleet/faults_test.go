@@ -100,7 +100,7 @@ func (f *realFleet) newWallClock() *wallClock {
 	return c
 }
 
-// set sets the clock to the right time and so much more.
+// set sets the clock to the right time plus ahead.
 func (c *wallClock) set(ahead time.Duration) error {
 	right := c.begun.Round(0).Add(time.Since(c.begun)) // by CLOCK_MONOTONIC
 	ts := unix.NsecToTimespec(right.Add(ahead).UnixNano())
