@@ -205,7 +205,7 @@ func peerUID(c net.Conn) (uint32, error) {
 func lookUp(local, remote netip.AddrPort) (uint32, error) {
 	f, err := os.Open(tcpTable)
 	if err != nil {
-		return 0, fmt.Errorf("whose connections are: %w", err)
+		return 0, fmt.Errorf("read the table of connections: %w", err)
 	}
 	defer f.Close()
 	return ownerIn(f, local, remote)
