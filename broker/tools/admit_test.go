@@ -12,7 +12,7 @@ import (
 // A request that finds no room is told the bound that refused it: its subject's, or that of all
 // subjects.
 func TestRefusedBodyNamesTheBound(t *testing.T) {
-	defer Hold(200_000)()
+	defer LowerCallBounds(200_000)()
 	for who, want := range map[guard.Subject]string{"alice": "more than 200000 bytes", "bob": "more than 250000 bytes"} {
 		c := &clients{bodies: flowcontrol.Budget{Bytes: 250_000}, busy: map[guard.Subject]*load{}}
 		r, err := http.NewRequest(http.MethodPost, "/", http.NoBody)

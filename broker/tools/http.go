@@ -72,8 +72,8 @@ type HTTPOptions struct {
 	// OnAdmitted, unless nil, is called for each authenticated request before the request is
 	// served. It must not wait.
 	OnAdmitted func(*http.Request)
-	Body     int64         // bytes of one request
-	Idle     time.Duration // time without requests after which a session ends
+	Body       int64         // bytes of one request
+	Idle       time.Duration // time without requests after which a session ends
 	// BodyTimeout is how long a client may take to send a request's body, and how long a request waits
 	// for room for its body, and for its answer. It does not bound how long the answer takes, or how
 	// long a stream of events stays open.
@@ -81,7 +81,7 @@ type HTTPOptions struct {
 	// ClientReadTimeout is how long a client may take to read the next 64 KiB of an answer, or an event: a
 	// client that does not read delays the end of its session, and holds memory.
 	ClientReadTimeout time.Duration
-	Log    *slog.Logger
+	Log               *slog.Logger
 }
 
 // HTTP serves tools over Streamable HTTP. Each session has a Server and a subject of its own.

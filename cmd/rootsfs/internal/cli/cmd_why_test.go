@@ -45,8 +45,8 @@ func TestWhyProposesNoHome(t *testing.T) {
 	}
 }
 
-// why --root gives the verdict of run: a link that leaves the root is refused, one that stays
-// inside is not.
+// why --root gives the verdict of run: a link that leaves the root is refused, unless it leads to
+// what the confinement shows of the system. A link that stays in the root is not refused.
 func TestWhySpecFollowsLinks(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	for link, dest := range map[string]string{"out": outside, "in": "sub", "chain": "in/../out", "usr": "/usr"} {
@@ -133,8 +133,8 @@ func TestWhySaysWhatGitignoreLoses(t *testing.T) {
 	}
 }
 
-// An ended root is proposed again only if its directory is recorded. It is not in records of an
-// older version, nor in records without paths.
+// An ended root is proposed again only if its directory is recorded. The directory is not in records
+// of an older version, nor in records without paths.
 func TestWhyProposesNoRootWithoutDirectory(t *testing.T) {
 	now := time.Now()
 	e := &explanation{CheckAnswer: control.CheckAnswer{Path: "code/a", Op: "read", Root: "code", Reason: names.Revoked.String()}, Mode: "ro", RevokedAt: &now}

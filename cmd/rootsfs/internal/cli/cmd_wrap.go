@@ -144,8 +144,8 @@ func (a *app) wrap(f *wrapFlags, arg string) error {
 	return a.finishWrap(w)
 }
 
-// unwrittenError is an error that keeps a host's file as it is. Its text says so. setup shows the
-// text of the error inside, without these words.
+// unwrittenError is an error after which a host's file is as it was. Its text adds that nothing was
+// written. setup shows the text of the wrapped error alone.
 type unwrittenError struct{ error }
 
 func (e unwrittenError) Error() string { return e.error.Error() + "; nothing was written" }
@@ -217,7 +217,8 @@ func (a *app) finishWrap(w *wrapping) error {
 	return nil
 }
 
-// writeFile asks whether to make the change, and makes it.
+// writeFile asks whether to make the change (except with --yes), and makes it. It does nothing if
+// there is no change, or with --dry-run.
 func (a *app) writeFile(w *wrapping) (err error) {
 	if !w.res.Changed || w.dryRun {
 		return nil
@@ -236,8 +237,9 @@ func (a *app) writeFile(w *wrapping) (err error) {
 	return err
 }
 
-// checkServers refuses names of unknown servers, servers that cannot be read, and servers with
-// variables that rootsfs itself obeys.
+// checkServers refuses a --server that the file does not have. Of the selected servers, it refuses
+// one that cannot be read and, except with --undo, one that the host starts with a variable that
+// rootsfs itself obeys.
 func (w *wrapping) checkServers() error {
 	for _, name := range w.servers {
 		if slices.ContainsFunc(w.conf.Servers, func(s *hostconfig.Server) bool { return s.Name.Raw() == name }) {
@@ -294,7 +296,7 @@ func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig
 	return w.conf.Wrap(w.program, how), how
 }
 
-// how chooses the flags for starting a server.
+// how chooses the flags of `rootsfs run` for a server, and fills r with them.
 func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Machine, r *wrapServer) hostconfig.RunFlags {
 	p := w.conf.Propose(s, place)
 	r.State, r.Net, r.Notes = "wrap", w.net, names.List[names.Text](p.Notes)
@@ -330,9 +332,9 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Machine, r *wrapSe
 	return h
 }
 
-// addRoot adds a root and the place where its path leads. It leaves out, with a note, a root
-// whose path passes a link that others can change, leads to a place of rootsfs itself, or is
-// above the ceiling of this machine: `rootsfs run` would refuse it.
+// addRoot adds a root and the place where its path leads. It leaves out, with a note, a root that
+// `rootsfs run` would refuse: the path passes a link that others can change, the path leads to a
+// place of rootsfs itself, or the ceiling of this machine forbids the root.
 func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	isProposed := len(w.flagRoots) == 0
 	one := wrapRoot{Spec: names.Foreign(root.Spec), From: names.Text(root.From), Outside: isProposed && w.file.outside(root.Path)}
@@ -358,7 +360,7 @@ func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	r.Roots = append(r.Roots, one)
 }
 
-// checkRoot refuses a root that no session may have at a place. place has no links.
+// checkRoot returns an error if no session may have the root of spec at place, a path without links.
 func (w *wrapping) checkRoot(place, spec string) error {
 	keeps, err := session.RootKeeps("", nil)
 	if err != nil {
@@ -391,8 +393,8 @@ func (w *wrapping) homeOf(s *hostconfig.Server, base string) string {
 	return path
 }
 
-// plainName returns the server's name reduced to letters, digits, dots, underscores and
-// hyphens.
+// plainName returns the server's name with a hyphen for each character that is not an ASCII
+// letter, a digit, a dot or an underscore.
 func plainName(s *hostconfig.Server) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '.' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r)) {
@@ -413,7 +415,8 @@ func runName(s *hostconfig.Server) string {
 // maxRunName leaves room for a number in the name of a session.
 const maxRunName = 56
 
-// gives lists the hosts and secrets that the owner's configuration gives to runs of a name.
+// gives returns a note for each secret, and for each [[net]] block, that the owner's
+// configuration gives to runs of a name.
 func (w *wrapping) gives(name string) (notes []names.Text) {
 	for _, s := range w.own.Secrets {
 		if s.Subject == name {
@@ -441,7 +444,7 @@ func (w *wrapping) steers(s *hostconfig.Server) []string {
 }
 
 // verify parses the new document before it is written: a file that the host cannot read would
-// cost the host all its servers. how has the wrapped servers.
+// cost the host all its servers. how has the servers that the new document must wrap.
 func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.RunFlags) (*hostconfig.Config, error) {
 	c, err := hostconfig.Parse(w.file.path, doc, w.program)
 	if err == nil && len(c.Servers) == len(w.conf.Servers) {

@@ -160,7 +160,7 @@ func completeSessions(offer func(control.Info) (word, what string)) cobra.Comple
 }
 
 // completeRoots offers the session's roots for the first limit arguments (for all if limit is
-// negative), and nextWords for the argument after them.
+// negative), and nextWords for the arguments after them.
 func (a *app) completeRoots(limit int, nextWords ...string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if limit >= 0 && len(args) >= limit {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// No function offers a word that a shell would have to quote, a flag where the user has begun
-// none, or a word twice. Descriptions have no hidden characters. The last line, which the
+// Completion offers no word that a shell would have to quote, no flag where the user has begun
+// none, and no word twice. Descriptions have no hidden characters. The last line, which the
 // shells' scripts evaluate as a number, is always printed.
 func TestCompletionWriter(t *testing.T) {
 	const all = "plain\tsays de\u2800sc\na$(id)1\tx\na;id\nit's\na b\n~root\n=ls\n--yes\tx\na,b\n{a,b}\n\u202ea\nmüller@x:/y+z=1\nplain\tagain\n:4\tx\n:4\n"

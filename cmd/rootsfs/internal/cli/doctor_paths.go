@@ -26,8 +26,9 @@ func checkPaths(conf *config.Config, paths []string, opened map[string]rootInfo)
 	return checks
 }
 
-// doctorRules returns the rules of a mount with the owner's own places in this environment.
-// Rules about the mountpoint are missing: it is not known yet.
+// doctorRules returns the rules that a mount would have for its roots: the paths that this
+// environment and conf keep from roots, and the ceiling. Rules about the mountpoint are missing,
+// because it is not known yet.
 func doctorRules(conf *config.Config) rules.RootRules {
 	var more []rules.ReservedPath
 	if conf != nil {
@@ -72,7 +73,7 @@ func openRoots(ctx context.Context, paths []string) map[string]rootInfo {
 	return opened
 }
 
-// openRoot opens a path, which may hang.
+// openRoot opens a path as a root. It hangs if the file system does.
 func openRoot(path string) rootInfo {
 	src, err := vfs.Opener().OpenRoot(path)
 	if err != nil {

@@ -44,7 +44,7 @@ func checkRuntime() check {
 // answerTime bounds how long a session may take to report its status.
 const answerTime = 5 * time.Second
 
-// checkSessions removes the remains of dead daemons, and checks the live sessions.
+// checkSessions removes the remains of dead daemons, and checks the live sessions and the mounts.
 func checkSessions(ctx context.Context) []check {
 	c := check{Name: "sessions", Path: control.RuntimeDir()}
 	runs := cleanup.ClearLeft()

@@ -108,8 +108,9 @@ func profiles(conf *config.Config) []string {
 	return append([]string{""}, slices.Sorted(maps.Keys(conf.Profiles))...)
 }
 
-// checkRoots tries each configured root as `mount` would. For roots that only profiles have, it
-// reports only problems: such a profile cannot be mounted, but the rest can.
+// checkRoots tries each configured root as `mount` would, without a profile and with each. Of the
+// roots of a profile it reports only problems, as warnings: such a profile cannot be mounted, but the
+// rest can.
 func checkRoots(ctx context.Context, conf *config.Config, opened map[string]rootInfo) (checks []check) {
 	for _, profile := range profiles(conf) {
 		list, err := tryRoots(ctx, conf, profile, opened)

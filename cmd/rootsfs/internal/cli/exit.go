@@ -33,7 +33,7 @@ var ExitTexts = [...]string{
 	exitConflict:    "changes of a stage were not applied: `stage apply` lists them",
 }
 
-// exitError is an error with its own exit code. If err is nil, nothing is printed for it.
+// exitError is an error with its own exit code. If Err is nil, nothing is printed for it.
 type exitError struct {
 	Code int
 	Err  error

@@ -34,7 +34,7 @@ func TestExitCodes(t *testing.T) {
 
 // R092: an error is one line, whatever its parts contain.
 func TestOneLine(t *testing.T) {
-	// The operation is the command itself, so it is left out. The operation on a path is shown.
+	// The operation is the command itself, so it is left out, except if the error has no other text.
 	named := &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: errors.New("no root is named x")}
 	if got := oneLine(named); got != "no root is named x" {
 		t.Error(got)

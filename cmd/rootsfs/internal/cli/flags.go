@@ -162,8 +162,8 @@ func workingDir() (string, error) {
 	return dir, nil
 }
 
-// homeDirs returns the resolved home directories of this machine's users: those in /etc/passwd,
-// and the caller's own.
+// homeDirs returns the home directories of this machine's users, each as written and resolved:
+// those in /etc/passwd, and the caller's own.
 func homeDirs() []string {
 	var out []string
 	add := func(dir string) {
@@ -235,7 +235,7 @@ func unknownCommand(c *cobra.Command, typed string) error {
 	return usage(fmt.Errorf("unknown command %q%s; see: %s --help", typed, meant, c.CommandPath()))
 }
 
-// isCommand reports whether the first screen lists the command.
+// isCommand reports whether the first screen of help lists the command.
 func isCommand(name string) bool {
 	for _, g := range commandGroups {
 		if slices.Contains(strings.Fields(g.names), name) {
@@ -261,8 +261,8 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// flagError rewrites an error about a flag. The errors of strconv and time name functions of
-// Go. For an unknown flag it proposes a similar one.
+// flagError rewrites an error about a flag, because the errors of strconv and time name Go
+// functions. For an unknown flag it proposes a similar one.
 func (a *app) flagError(c *cobra.Command, err error) error {
 	if first := slices.Concat(a.Args, []string{"-"})[0]; !c.HasParent() && !strings.HasPrefix(first, "-") {
 		return unknownCommand(c, first) // the flags of an unknown command are not known

@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// grantFlags are the flags about grants, which `mount` and `roots add` share.
+// grantFlags are the flags about grants, which `mount`, `run`, `serve` and `roots add` share.
 type grantFlags struct {
 	ForTime  time.Duration
 	ForAgent bool // --for of `run` names an agent, perhaps without a duration
@@ -124,7 +124,8 @@ func parseUntil(s string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// parseSize is config.ParseSize, but also accepts "", which means 0, no limit.
+// parseSize is config.ParseSize, but accepts "", for which it returns 0 (no limit), and refuses a
+// size of 0.
 func parseSize(s string) (int64, error) {
 	if s == "" {
 		return 0, nil
@@ -197,8 +198,8 @@ func (g *grantFlags) all(specs []string, origin string, others ...guard.Grant) (
 	return nameAll(append(out, single...), others)
 }
 
-// nameAll names the grants that have no name. It leaves out a grant of the same directory and
-// with the same rights as an earlier one.
+// nameAll names the grants of list that have no name. It leaves out a grant without a name if an
+// earlier grant of list has the same directory, rights and Once.
 func nameAll(list, others []guard.Grant) ([]guard.Grant, error) {
 	taken := map[guard.RootName]bool{}
 	for _, g := range slices.Concat(others, list) {
@@ -232,7 +233,8 @@ func nameAll(list, others []guard.Grant) ([]guard.Grant, error) {
 	return out, nil
 }
 
-// fromSpec returns a grant with the directory and the name of a SPEC.
+// fromSpec returns a grant with the directory and the name of a SPEC. If the SPEC has no name, the
+// grant gets the directory's.
 func fromSpec(spec rootspec.Spec) (guard.Grant, error) {
 	dir, err := workingDir()
 	if err != nil {
@@ -268,7 +270,7 @@ func pathExists(path string) bool {
 	return err == nil
 }
 
-// patternFlags are the flags about the names in a root, which `mount`, `run`,
+// patternFlags are the flags about the names in a root, which `mount`, `run`, `serve`,
 // `roots add` and `policy set` share.
 type patternFlags struct {
 	Hide, deny, Protect, allow []string

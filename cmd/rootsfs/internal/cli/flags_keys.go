@@ -52,7 +52,7 @@ func (f *keyFlags[T]) addEach(cmd *cobra.Command, prefix string, keys []config.K
 	}
 }
 
-// override copies the values that the command line has set to to.
+// override replaces, in to, the values of the keys that the command line has set.
 func (f *keyFlags[T]) override(to *T) {
 	for _, k := range f.setKeys {
 		k.Copy(to, &f.Values)

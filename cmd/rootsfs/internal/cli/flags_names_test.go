@@ -12,7 +12,7 @@ import (
 )
 
 // Roots whose directories have the same name get numbers. A directory that is given twice is
-// one root. Errors about other names say what to write.
+// one root. If a path cannot give a root its name, or can be read in two ways, the error says what to write.
 func TestNamesOfRoots(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"one/src", "two/src", "x:ro"} {

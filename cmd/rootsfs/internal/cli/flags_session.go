@@ -174,7 +174,8 @@ func (f *sessionFlags) Options(cmd *cobra.Command, point string) (session.Option
 	return o, nil
 }
 
-// load reads the configuration and sets the flags that were not given from it.
+// load reads the configuration. A flag that is not on the command line gets the configuration's
+// value.
 func (f *sessionFlags) load(cmd *cobra.Command) (*config.Config, error) {
 	conf, path, err := config.LoadFlag(f.Config)
 	switch {
@@ -195,8 +196,8 @@ func (f *sessionFlags) load(cmd *cobra.Command) (*config.Config, error) {
 	return conf, nil
 }
 
-// badConfig adds to an error, which shows one mistake of the configuration, the command that
-// shows all.
+// badConfig turns an error about the configuration into a usage error, with advice. An error
+// shows one mistake: if there are more, the advice is the command that shows all.
 func badConfig(path string, err error) error {
 	var bad *config.Error
 	switch {
@@ -242,7 +243,8 @@ func (f *sessionFlags) allGrants(conf *config.Config, bound session.Bound) ([]gu
 	return all, nil
 }
 
-// describe lists the flags that differ from the defaults, for session.json.
+// describe lists flags for session.json: always --cache, --locks and --posix, and of --read-only,
+// --allow-other and --stage those that are on.
 func (f *sessionFlags) describe() []string {
 	out := []string{"--cache=" + f.Cache, "--locks=" + f.Locks, "--posix=" + f.Posix}
 	if f.ReadOnly {

@@ -108,7 +108,7 @@ func (a *app) archiveCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 	return a.fleetCommand(cmd, f)
 }
 
-// Record prints a record of a machine, whose bytes the machine chose.
+// Record prints a record of a machine. The machine chose the bytes of the record.
 func (p *Printer) Record(machine string, e *audit.Entry) error {
 	a := p.a
 	if !a.JSON {

@@ -40,7 +40,7 @@ func onTerminal(t *testing.T, width int, show func(a *app)) string {
 	}
 	text := make(chan string)
 	go func() {
-		all, _ := io.ReadAll(master) // EIO once the other end is closed
+		all, _ := io.ReadAll(master) // EIO when the other end is closed
 		text <- string(all)
 	}()
 	show(newApp(nil, Stdio{Out: tty, Err: tty}))

@@ -184,8 +184,8 @@ var commandGroups = []struct{ title, names string }{
 	{"Set up", "setup wrap config doctor fleet completion version help"},
 }
 
-// flagGroups are the flags of all commands with many flags, grouped by subject. Those in more
-// are shown by --help --all only.
+// flagGroups are the flags of all commands with many flags, grouped by subject. For a command with
+// more than manyFlags flags, those in more are shown by --help --all only.
 var flagGroups = []struct{ title, first, more string }{
 	{"Roots", "root stage once for until subject session", "profile config cross-file-systems allow-system allow-root-dir"},
 	{"Confinement", "net net-ask secret env home level unconfined learn", "dir socket net-any-sni net-limit listen memory-max home-max pids-max links map mcp on-revoke"},
@@ -204,8 +204,8 @@ const (
 	flagColumn = 28
 )
 
-// Help shows up to listedFlags flags of a command in one list, and more in groups. If there are
-// more than manyFlags, it shows only those of the first screen.
+// Help shows up to listedFlags flags of a command in one list, and a larger number in groups. If
+// there are more than manyFlags, it leaves out those in flagGroups.more, unless --all is given.
 const (
 	listedFlags = 12
 	manyFlags   = 20
@@ -289,14 +289,14 @@ func (a *app) showCommands(c *cobra.Command, width int) {
 	}
 }
 
-// flagGroup is some flags of one command.
+// flagGroup is a group of flags of one command.
 type flagGroup struct {
 	title string
 	flags []*pflag.Flag
 }
 
-// groupFlags sorts a command's flags into groups, and returns how many it leaves out. If there
-// are many, it leaves out those that are not of the first screen, unless all is set.
+// groupFlags sorts a command's flags into groups, and returns how many it leaves out. If there are
+// more than manyFlags, it leaves out those in flagGroups.more, unless all is set.
 func groupFlags(c *cobra.Command, all bool) (groups []flagGroup, left int) {
 	var flags []*pflag.Flag
 	c.Flags().VisitAll(func(f *pflag.Flag) {

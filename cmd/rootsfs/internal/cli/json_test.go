@@ -22,7 +22,7 @@ import (
 
 var updateGolden = flag.Bool("update", false, "write testdata/json.golden anew")
 
-// hostile is a text with all characters that mean something to JSON, HTML or a terminal.
+// hostile is a text with each kind of character that JSON, HTML or a terminal interprets.
 const hostile = "a\"\\<&>\x1b\u009b\u202e\U000e0041ä\n\xff  z"
 
 // jsonValues lists the values that commands print as JSON, and those for the console's page and
@@ -46,8 +46,8 @@ func jsonValues() (printed, passed map[string]any) {
 	return printed, passed
 }
 
-// The JSON of a value is the same, byte for byte, whatever type a text of it has in Go. A new
-// field may be added. A new kind of value needs its lines in the file: run the test with -update.
+// The JSON of a value stays the same, byte for byte, if the Go type of one of its texts changes. A
+// new field may be added. A new kind of value needs its lines in the file: run the test with -update.
 func TestJSONOfForeignTextStays(t *testing.T) {
 	printed, passed := jsonValues()
 	var lines []string

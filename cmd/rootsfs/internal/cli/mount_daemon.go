@@ -70,8 +70,8 @@ func (d *daemonEnd) send(m readyMessage) {
 	_ = d.pipe.Close()
 }
 
-// logger opens the daemon's log and makes it standard output and error, so that
-// a crash leaves its trace there.
+// logger opens the daemon's log file and makes it standard output and error, so that a crash
+// leaves its trace there. If standard error goes to the journal, the log goes there instead.
 func (d *daemonEnd) logger(f *sessionFlags, name string) (*slog.Logger, error) {
 	if logsToJournal() {
 		return f.logger(name)
@@ -121,7 +121,7 @@ func (a *app) spawn(ctx context.Context) error {
 	return a.relay(r, cmd)
 }
 
-// relay passes the child's answer on.
+// relay reads the child's answer, and prints it or returns the error in it.
 func (a *app) relay(r io.Reader, cmd *exec.Cmd) error {
 	var m readyMessage
 	if err := json.NewDecoder(r).Decode(&m); err != nil {

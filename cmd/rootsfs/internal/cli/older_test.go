@@ -61,7 +61,7 @@ func TestOlderRecordsAreShown(t *testing.T) {
 	}
 }
 
-// lines is a writer that counts lines.
+// lines is a writer that counts lines, and calls stop with their number after each write.
 type lines struct {
 	mu   sync.Mutex
 	n    int

@@ -55,7 +55,7 @@ type app struct {
 	fleet          FleetWork // nil: the program rootsfs-fleet does the work
 
 	mu        sync.Mutex // guards the field below
-	outputErr error      // the first error of writing to standard output
+	outputErr error      // the first error of writing results: see noteOutput
 }
 
 func newApp(args []string, io Stdio) *app {
@@ -75,8 +75,8 @@ func (a *app) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// noteOutput notes an error of writing to standard output or error without Write, as run does
-// for its command's output. A nil error is ignored.
+// noteOutput notes the first error of writing results. Write calls it, and so does `run` for the
+// standard output and error of its command. A nil error is ignored.
 func (a *app) noteOutput(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -208,8 +208,8 @@ func oneLine(err error) string {
 // maxParts bounds how many errors of a joined error are shown.
 const maxParts = 8
 
-// waiting prints what the command waits for after one second, and then every ten seconds, until
-// the returned function is called.
+// waiting tells on the terminal what the command waits for: after one second, and then every ten
+// seconds, until the returned function is called.
 func (a *app) waiting(what string) (done func()) {
 	if !a.tty {
 		return func() {}

@@ -71,7 +71,8 @@ func (f *runFlags) agentCommand(args []string) []string {
 	return args
 }
 
-// preset sets the flags that were not given from the agent's preset.
+// preset sets flags from the agent's preset, which the configuration may change. Flags of the
+// command line overrule the preset, but --env, --hide, --protect and the hosts of --net add to it.
 func (f *runFlags) preset(cmd *cobra.Command) error {
 	one, ok := agents.Find(f.Agent)
 	if !ok {
@@ -140,8 +141,8 @@ func (f *runFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool)
 	return f.presetBaseURLs(one)
 }
 
-// presetBaseURLs approves the hosts and ports in the owner's variables with the address of a
-// model's service. It does not approve the address of a proxy.
+// presetBaseURLs approves the addresses of a model's service that the owner's variables name, each
+// by host and port. It does not approve the address of a proxy.
 func (f *runFlags) presetBaseURLs(one *agents.Agent) error {
 	for _, name := range one.BaseURLs() {
 		u, err := url.Parse(os.Getenv(name))
@@ -164,8 +165,8 @@ func (f *runFlags) presetBaseURLs(one *agents.Agent) error {
 }
 
 // projectRoot makes the repository around the working directory the root, or the working
-// directory itself if it is in no repository. The command starts in the working directory in
-// both cases.
+// directory itself if it is in no repository. In both cases the command starts in the working
+// directory, except with --dir or --map flat.
 func (f *runFlags) projectRoot(mode string) error {
 	dir, err := workingDir()
 	if err != nil {
@@ -214,7 +215,8 @@ func proposedRoot() (spec, written string) {
 }
 
 // askRepository asks on the terminal whether to give a command without a root the repository in
-// which it is started.
+// which it is started, and reports whether the command got it. It does not ask with --learn or
+// --unconfined, or without a terminal.
 func (f *runFlags) askRepository() (granted bool) {
 	spec, _ := proposedRoot()
 	if spec == "" || f.learn || f.unconfined || !isTerminal(os.Stdin) {

@@ -17,17 +17,17 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// Inside, git does not find ~/.gitconfig with the owner's name and address. The functions here
-// read them without running git, and read no repository's configuration.
+// In its confinement, git does not find ~/.gitconfig with the owner's name and address. The functions
+// here read both without running git, and read no repository's configuration.
 
 // maxSmallFile bounds the size, in bytes, of the files of a HOME that are read: git's configuration,
 // settings and credentials.
 const maxSmallFile = 1 << 20
 
-// gitEnv returns variables that pass the owner's identity (git-config(1), GIT_CONFIG_COUNT) to
-// a command that may write to a root, and that make git trust all directories a confined
-// command sees, which are the roots. It returns none if the environment already has such
-// variables.
+// gitEnv returns the command's environment with more variables (git-config(1), GIT_CONFIG_COUNT).
+// They pass the owner's identity to a command that may write to a root, unless its kept HOME has
+// a .gitconfig. They make git trust all directories that a confined command sees, which are the
+// roots. gitEnv adds no variable if the environment already has one that begins with GIT_CONFIG_.
 func gitEnv(box *sandbox.Options, roots []guard.Status) []string {
 	if slices.ContainsFunc(box.Env, func(e string) bool { return strings.HasPrefix(e, "GIT_CONFIG_") }) {
 		return box.Env
@@ -117,7 +117,8 @@ func gitValue(s string) string {
 	return b.String()
 }
 
-// readSmallFile reads a regular file, up to maxSmallFile, and reports whether it is text.
+// readSmallFile reads a regular file, up to maxSmallFile. It reports whether the file could be read
+// and is text.
 func readSmallFile(path string) (string, bool) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {

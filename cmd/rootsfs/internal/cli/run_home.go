@@ -60,8 +60,9 @@ func holdsHomes(dir string) bool {
 }
 
 // agentHome chooses the HOME of an agent: that of --home, else that of the configuration, else
-// one for the repository of the first root. Later runs with the same HOME read and execute
-// files that an agent wrote there, so repositories share a HOME only if the owner says so.
+// one for the repository around the command's working directory (or for this directory, if it is
+// in no repository). Later runs with the same HOME read and execute files that an agent wrote
+// there, so repositories share a HOME only if the owner says so.
 func (f *runFlags) agentHome(cmd *cobra.Command, p *runPlan) (err error) {
 	if f.Agent == "" || cmd.Flags().Changed("home") {
 		return nil
@@ -210,8 +211,8 @@ func ownerFile(file string) (string, error) {
 	return filepath.Join(home, file), err
 }
 
-// obstacle returns the first directory on the way to a file that cannot be entered, or is no
-// directory.
+// obstacle returns the first name on the way to a file that is no directory, or that is a directory
+// without its owner's permissions to write and to enter. If there is none, it returns the file.
 func obstacle(in *os.Root, file string) string {
 	for i := range len(file) {
 		if file[i] != '/' {

@@ -53,7 +53,7 @@ type runningCommand struct {
 // canBind reports whether roots can be bound for the command.
 func (c *runningCommand) canBind() bool { return c.proc != nil && c.proc.CanBind() }
 
-// boundRoot describes the root that is bound at a path inside.
+// boundRoot describes the root that is bound at a path in the confinement.
 type boundRoot struct {
 	name  guard.RootName
 	epoch uint64
@@ -82,8 +82,8 @@ func fileNow(st guard.Status) (id fileID) {
 	return id
 }
 
-// registerView registers the view before the command is started. A grant before begin returns
-// only after begin.
+// registerView registers the view before the command is started. A grant that is made before begin
+// is called returns only after that call.
 func (l *laterRoots) registerView(reg *guard.Registry) {
 	l.register.Do(func() { reg.AddView(l) })
 }
@@ -185,7 +185,8 @@ func (l *laterRoots) follow() {
 	l.target.session.SetServer(c)
 }
 
-// warn logs that the command does not see a root, as long as there is a command.
+// warn logs err, because of which the command does not see a root as it should. If err is nil, or
+// the command has ended, warn does nothing.
 func (l *laterRoots) warn(at string, err error) {
 	select {
 	case <-l.target.proc.Ended():

@@ -20,7 +20,7 @@ import (
 )
 
 // learnLog has the observations of `run --learn`: the paths that the command looked for outside
-// of its roots, and the refusals in its roots. A nil *learnLog notes nothing.
+// of its roots, and the refusals in its roots. On a nil *learnLog, begin and propose do nothing.
 type learnLog struct {
 	mu       sync.Mutex     // guards the fields below
 	begun    bool           // see begin
@@ -30,8 +30,8 @@ type learnLog struct {
 	links    map[guard.Path]bool // links that leave their root
 }
 
-// refusedKind is the key of refused operations that are reported together. They lack the same
-// rights.
+// refusedKind is the key of refused operations that are reported together: these operations lack the
+// same rights.
 type refusedKind struct {
 	root   guard.RootName
 	op     guard.Op
@@ -52,7 +52,7 @@ type missingRights struct {
 	example string
 }
 
-// The bounds of the paths and links noted: a command may look for as many as it likes.
+// The largest numbers of paths and of links that are noted: a command may look for any number.
 const (
 	maxSought       = 10_000
 	maxRefusedLinks = 1000
@@ -87,7 +87,8 @@ func (l *learnLog) missing(path string) {
 	l.sought[path]++
 }
 
-// observe notes refusals.
+// observe notes a refused link, and a refusal that a missing right may have caused: one without a
+// rule.
 func (l *learnLog) observe(e guard.Event) {
 	rec := e.Record
 	if rec == nil || rec.Path.Root == "" {
@@ -337,7 +338,7 @@ func (l *linkRule) explain(reg *guard.Registry, name string, err error) error {
 // setLevel sets the level of confinement, before the command is started.
 func (l *linkRule) setLevel(level sandbox.Level) { l.level.Store(uint32(level)) }
 
-// visible is mount.Options.Visible.
+// visible is mount.Options.Visible of the run: it depends on the level of confinement.
 func (l *linkRule) visible(dest string, relative bool) bool {
 	switch level := sandbox.Level(l.level.Load()); level {
 	case sandbox.Namespaces, sandbox.Bubblewrap:

@@ -25,7 +25,7 @@ func commandName(args []string) string {
 	return name
 }
 
-// nameAndWord also returns the word from which the name is made.
+// nameAndWord is commandName, and also returns the word from which the name is made.
 func nameAndWord(args []string) (name, word string) {
 	base := filepath.Base(args[0])
 	running, known := launchers[base]

@@ -165,7 +165,7 @@ func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	})
 }
 
-// errNoSecret is the refusal of a name in the form of a secret's name.
+// errNoSecret is the refusal of a host name that has the form of a secret's.
 var errNoSecret = fmt.Errorf("no secret of this run has this name, and %w", network.ErrNoRule)
 
 // denied returns the reason why a host is refused without a question.
@@ -179,7 +179,7 @@ func (n *commandNet) denied(host string, port uint16) error {
 	return n.questions.HostDenied((&broker.Host{Name: names.Foreign(host), Port: port}).String())
 }
 
-// overCeiling returns the ceiling's refusal of a host, as run --net takes it, or nil.
+// overCeiling returns the ceiling's refusal of a host that is written as for run --net, or nil.
 func (n *commandNet) overCeiling(host string) error {
 	rule, err := network.ParseRule(host)
 	if err != nil || n.ceiling == nil {

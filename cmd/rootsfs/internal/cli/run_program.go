@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// A command is started inside by the same file and name as outside. There may be links on the
-// way: a directory of PATH (nvm's "current"), a program whose name decides its behaviour (bunx
+// A command is started in its confinement by the same file and name as on the host. There may be links
+// on the way: a directory of PATH (nvm's "current"), a program whose name decides its behaviour (bunx
 // is bun), HOME (/home leads to /var/home), or a directory on the way to a root. The private
 // mount shows these links, unless a program can have made them.
 
@@ -66,7 +66,8 @@ func (p *runPlan) searchPath() string {
 	return path
 }
 
-// startAt makes the sandbox execute the file that was found, and no other program of its name.
+// startAt makes the sandbox execute the file that was found, and no other program of its name. It
+// does nothing for a relative path, or if PATH has a directory that only the command sees.
 func (p *runPlan) startAt(command string) {
 	if strings.Contains(p.box.Args[0], "/") && !filepath.IsAbs(p.box.Args[0]) || !filepath.IsAbs(command) {
 		return
@@ -125,8 +126,8 @@ func (p *runPlan) addLink(at, target string) {
 	p.box.Links[at] = target
 }
 
-// showOtherNames shows the links that lead to roots under other names: those in HOME, in the
-// working directory, in PATH, and in the words behind --.
+// showOtherNames shows the links that lead to roots under other names: those in the paths of HOME,
+// the working directory, PATH, the roots as they were named, and the words behind --.
 func (p *runPlan) showOtherNames(writable func(place string) string) {
 	if p.box.Map != sandbox.Same {
 		return

@@ -137,8 +137,8 @@ func (p *runPlan) workDir() string {
 	return ""
 }
 
-// outside returns the path on the host for an absolute path inside. They differ only with --map
-// flat.
+// outside returns the path on the host for an absolute path in the confinement. They differ only with
+// --map flat.
 func (p *runPlan) outside(path string) string {
 	if p.box.Map != sandbox.Flat {
 		return path

@@ -72,7 +72,8 @@ func (r *runner) run(ctx context.Context, signals <-chan os.Signal) (exit sandbo
 	return exit, err
 }
 
-// runSession is the part of run after which the cleaner cleans up.
+// runSession is the part of run that the cleaner watches: if this process ends in it, the cleaner
+// cleans up.
 func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	defer r.place.Remove()
 	done := r.a.waiting("mounting")
@@ -149,8 +150,9 @@ func (r *runner) end() error {
 }
 
 // endTogether ends the command when the session ends, and the session when the command ends.
-// The session ends while the other processes inside are killed, or while the command's last
-// output is read. With --learn the session ends later, because the proposal needs it.
+// Before it ends the session, it waits up to stopAfter until the command's last output has been
+// read. It does not wait until the other processes inside have been killed. With --learn the
+// session ends later, because the proposal needs it.
 func (r *runner) endTogether() {
 	select {
 	case <-r.s.Ended():
@@ -239,9 +241,10 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	return box, r.describeTree(&box)
 }
 
-// mayBeHost reports whether an MCP host can be at the other end of a file: not if it is a
-// terminal, even if standard output is a pipe. Otherwise the proxy might read the terminal
-// while another job owns it, and the kernel would stop this process.
+// mayBeHost reports whether an MCP host can be at the other end of a file: not if it is a regular
+// file, /dev/null or a terminal. A terminal counts as no host even if standard output is a pipe:
+// the proxy might read the terminal while another job owns it, and the kernel would stop this
+// process.
 func mayBeHost(f *os.File) bool {
 	info, err := f.Stat()
 	return err != nil || !info.Mode().IsRegular() && !sandbox.IsNull(f) && !isTerminal(f)
@@ -291,7 +294,8 @@ func (r *runner) interactive() bool {
 	return isTerminal(os.Stdin) && isTerminal(os.Stdout)
 }
 
-// firstPath returns the path inside of the first root on the command line.
+// firstPath returns the path at which the command sees the first root that the owner named, or the
+// directory of that root if it is a single file. It returns "" if there is no such root.
 func (r *runner) firstPath(roots []guard.Status) string {
 	for _, g := range r.plan.session.Roots {
 		i := slices.IndexFunc(roots, func(st guard.Status) bool { return st.Grant.Root == g.Root })
@@ -359,7 +363,7 @@ func (r *runner) stopWithRoots() {
 	}
 }
 
-// ended reports whether the command has ended by itself.
+// ended reports whether the command has ended.
 func (r *runner) ended() bool {
 	select {
 	case <-r.proc.Ended():

@@ -177,7 +177,8 @@ func (p *runPlan) secretIn(text string) *commandSecret {
 	return p.secrets[i]
 }
 
-// checkLeaks returns an error if the command would get a credential in another way.
+// checkLeaks returns an error if the command would get a credential itself: in a file of HOME, in a
+// variable or in a word of its command line.
 func (p *runPlan) checkLeaks(box *sandbox.Options) error {
 	for _, f := range p.secretFiles() {
 		if s := p.secretIn(string(f.Data)); s != nil {
@@ -199,7 +200,8 @@ func (p *runPlan) checkLeaks(box *sandbox.Options) error {
 	return nil
 }
 
-// serveSecrets makes the services of the secrets: one for each base URL, and one for each host.
+// serveSecrets makes the services of the secrets: one for each secret, which its base URL names, and
+// one for each HOST:PORT of the secrets' URLs.
 func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Service, err error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -268,7 +270,7 @@ func (n *commandNet) findSecret(text string) *commandSecret {
 	return nil
 }
 
-// requestRecord returns the record of the outcome of a request with the secret of a URL.
+// requestRecord returns the audit record of a request with the secret whose URL is u.
 func requestRecord(u secret.URL, r secret.Request) guard.Record {
 	rec := guard.Record{Time: r.Began, Op: names.OpRequest, Verdict: guard.Allowed, Read: r.Received, Written: r.Sent, Duration: r.Duration, Room: r.Room}
 	rec.Facts = guard.Facts{Host: u.Host, Port: u.Port, Secret: r.Secret, Method: r.Method.Raw(), URLPath: r.Path.Raw(), Status: r.Status, SecretRule: r.Permit}

@@ -20,7 +20,7 @@ func catchingProgram() {
 	fmt.Println(<-signals)
 }
 
-// A signal that comes once a run has begun is passed on.
+// A signal that comes after a run has begun is caught, so that it can be passed on.
 func TestCatchSignals(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -49,7 +49,7 @@ func TestCatchSignals(t *testing.T) {
 	}
 }
 
-// TestMain makes this binary the program catches, too, and the programs that a sandbox starts.
+// TestMain makes this binary also the program "catches", and the programs that a sandbox starts.
 func TestMain(m *testing.M) {
 	sandbox.Main()
 	if os.Args[0] == "catches" {

@@ -22,7 +22,8 @@ import (
 // grantedSocket is a socket of the host that --socket or run.socket names.
 type grantedSocket struct {
 	name string
-	// asked is the path as written, which may also be the value of environment variables.
+	// writtenPath is the path as written, which may also be the value of environment variables.
+	// resolved is that path without links.
 	writtenPath, resolved string
 }
 
@@ -125,8 +126,8 @@ func (p *runPlan) addSocket(text string) error {
 	return nil
 }
 
-// socketEnv replaces the path of a granted socket by the path inside in the variables of
-// env, and adds the caller's variables that hold such a path.
+// socketEnv returns env with the path of each granted socket replaced by the path at which the
+// command finds the socket. It adds the caller's variables whose value is such a path.
 func (p *runPlan) socketEnv(env []string) []string {
 	for _, one := range p.sockets {
 		for _, list := range [][]string{env, os.Environ()} {

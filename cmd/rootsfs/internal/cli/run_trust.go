@@ -115,8 +115,9 @@ func (r *runner) hintNames() {
 	}
 }
 
-// trustedHomeFiles returns the files to copy into a kept HOME, without files that programs could
-// have replaced by a link to another file of the owner.
+// trustedHomeFiles returns the files to copy into a kept HOME. It leaves out, with a warning, files
+// that programs could have replaced by a link to another file of the owner, files that the ceiling
+// forbids, and files that hold a credential of --secret.
 func (r *runner) trustedHomeFiles() (files []string) {
 	judge := r.plan.judge()
 	for _, file := range r.plan.homeParts {

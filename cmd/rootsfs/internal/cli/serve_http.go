@@ -46,7 +46,8 @@ func (f *httpFlags) add(fs *pflag.FlagSet) {
 	fs.IntVar(&f.UserSessions, "max-user-sessions", tools.DefaultUserSessions, "most sessions of one OAuth user at a time")
 }
 
-// check refuses flags that would let in every client.
+// check refuses flags that contradict each other, and flags that would let in every client. It
+// completes an address without a host by the loopback host.
 func (f *httpFlags) check() error {
 	if f.addr == "" {
 		if f.tokenFile != "" || f.cert != "" || f.key != "" || f.noToken || f.Issuer != "" {

@@ -23,8 +23,8 @@ const (
 	greatestToken = 4096
 )
 
-// token returns the token of the file, or a new one in a file that belongs to this process
-// until done is called.
+// token returns the token of --token-file, or a new one in a file that belongs to this process
+// until done is called. With --no-token or an OAuth issuer, the token is empty.
 func (f *httpFlags) token(session string) (token, path string, done func(), err error) {
 	done = func() {}
 	if f.noToken || f.Issuer != "" {

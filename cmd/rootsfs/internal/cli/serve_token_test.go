@@ -41,7 +41,7 @@ func TestTokenFiles(t *testing.T) {
 	reads(filepath.Join(dir, "t4.token"), first)
 	endFirst()
 	reads(filepath.Join(dir, "t4.2.token"), second)
-	// Another file has taken the path, and the second server does not remove that.
+	// A path that is free again is used by the next server, while other servers of the name live.
 	_, endFirst = begin("t4.token")
 	endSecond()
 	endThird()

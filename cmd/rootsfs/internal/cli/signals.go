@@ -74,7 +74,7 @@ func notIgnored(signals ...os.Signal) []os.Signal {
 }
 
 // revokeOnSignal catches SIGUSR1 from now on; by default it would end the process. The returned
-// function sets the session that revokes its roots at the signal, also at an earlier one.
+// function sets the session that revokes its roots at the signal, even if the signal came before.
 func revokeOnSignal() func(*session.Session) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGUSR1)

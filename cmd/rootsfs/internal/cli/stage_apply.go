@@ -133,8 +133,8 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	return nil
 }
 
-// applyError replaces the error of an apply that a signal cut short: the new one says how much
-// was applied.
+// applyError replaces the error of an apply that a signal cut short. The new error says how much
+// was applied, if r tells.
 func applyError(ctx context.Context, err error, r *vfs.StageResult) error {
 	if _, isOfSession := errors.AsType[*control.Error](err); err == nil || ctx.Err() == nil ||
 		!isOfSession && !errors.Is(err, context.Canceled) && !errors.Is(err, unix.EINTR) {
@@ -159,8 +159,8 @@ func leftError(f *applyFlags, r *vfs.StageResult) error {
 }
 
 // printApplied lists the applied changes: removals and replacements by another kind of file
-// always, and others only with a flag. After that it lists the changes that were left, and
-// remedies.
+// always, and others only with --verbose or --dry-run. After that it lists the changes that were
+// left, and remedies.
 func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 	for i := range r.Done {
 		c := &r.Done[i]
@@ -401,7 +401,8 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 	return nil
 }
 
-// removeStage drops a stage whose root no longer exists, or that only keeps checkpoints.
+// removeStage drops a stage without opening it: its root no longer exists, its record cannot be
+// read, or it only keeps checkpoints.
 func (a *app) removeStage(c *chosenStage) error {
 	if err := vfs.RemoveStage(c.Dir); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Many small changes are compared with few requests to the session, also if it leaves out files
-// that must be asked for by themselves. In any order each file has its own contents.
+// Reading many small changes takes few requests to the session, even if its answers leave out files
+// that must be asked for by themselves. In any order of reading, each file has its own contents.
 func TestStageReaderAsksForMany(t *testing.T) {
 	const files = 1000
 	var list []vfs.StageChange

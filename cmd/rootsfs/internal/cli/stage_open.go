@@ -47,7 +47,7 @@ func (c *chosenStage) command(words ...names.Foreign) names.Text {
 	return c.line(append(commandWords{"stage"}, words...))
 }
 
-// line is command for words that name the whole command.
+// line returns a command line of rootsfs for the same stage. Its words begin with the command's name.
 func (c *chosenStage) line(line commandWords) names.Text {
 	if c.flag != "" {
 		line = append(line, "--root", names.Foreign(c.flag))
@@ -173,7 +173,7 @@ func candidateStages(all []vfs.StageSummary, root, dir string, paths []string) (
 }
 
 // likeliest returns the stages with more than checkpoints. If there are none, and all stages are of
-// one directory, it returns the stage that changed last.
+// one directory, it returns the stage that changed last. Otherwise it returns all.
 func likeliest(list []vfs.StageSummary) []vfs.StageSummary {
 	if live := slices.DeleteFunc(slices.Clone(list), func(s vfs.StageSummary) bool { return hasOnlyCheckpoints(&s) }); len(live) > 0 {
 		return live
@@ -240,8 +240,8 @@ func noStage(root string, paths []string, all []vfs.StageSummary) error {
 	return &control.Error{Class: control.NoSuch, Text: text}
 }
 
-// nothingAt describes the paths of a command line at which nothing is staged. Without paths,
-// nothing is staged anywhere.
+// nothingAt returns a text that says that nothing is staged at paths, of which it names the first.
+// Without paths, the text says that the stage has no changes.
 func (o *openStage) nothingAt(paths []string) string {
 	if len(paths) == 0 {
 		return "nothing has changed in the stage of " + quoteIfNeeded(o.Meta.Path)
@@ -404,7 +404,8 @@ func stricter(now, last *guard.Patterns) guard.Patterns {
 	return p
 }
 
-// close closes the stage, and writes its changes to the disk.
+// close closes the stage, and writes its changes to the disk. It does nothing if a session has the
+// stage open.
 func (o *openStage) close(ctx context.Context) error {
 	if o.c != nil {
 		return nil

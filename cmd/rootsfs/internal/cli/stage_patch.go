@@ -21,7 +21,7 @@ type patcher struct {
 	// read returns the contents of a file, in the stage or in the root. If there are more than
 	// mostText bytes, the error is names.Quota.
 	read    func(ctx context.Context, path string, staged bool) ([]byte, error)
-	renamed map[names.Foreign]names.Foreign // the old path of each new one
+	renamed map[names.Foreign]names.Foreign // the old paths of renamed files, by their new paths
 	// unreadable has the paths whose contents could not be read.
 	unreadable map[names.Foreign]bool
 }
@@ -117,7 +117,8 @@ func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error
 	return nil
 }
 
-// patch returns the patch of one change, as git writes it.
+// patch returns the patch of one change, as git writes it. Lines with # before it, which git
+// ignores, say what a patch cannot.
 func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error) {
 	var b strings.Builder
 	if c.Why != "" {
@@ -232,7 +233,8 @@ func (p *patcher) filePatch(ctx context.Context, b *strings.Builder, c *vfs.Stag
 	return nil
 }
 
-// size describes how much of a file changes: in lines for a text, otherwise in bytes.
+// size describes how much of a file changes: in lines for a text, otherwise in bytes. For a change
+// of attributes only, it describes these. For a path that is no file, it returns the kind.
 func (p *patcher) size(ctx context.Context, c *vfs.StageChange) (string, error) {
 	if !isFile(c.Mode) && !isFile(c.OldMode) {
 		return cmp.Or(kindWords[(c.Mode|c.OldMode)&unix.S_IFMT], "special file"), nil

@@ -27,8 +27,8 @@ func stageAt(store, root, path string) vfs.StageSummary {
 	return s
 }
 
-// A command line selects the stage of --root, of its first path or of the working directory. If
-// there are several candidates, the error lists them.
+// A command line selects the stages of --root, of its first path or of the working directory, or
+// else all stages.
 func TestCandidateStages(t *testing.T) {
 	all := []vfs.StageSummary{stageAt("p-1", "p", "/home/u/p"), stageAt("p-1-2", "p", "/home/u/p"), stageAt("q-2", "q", "/home/u/q")}
 	for _, tt := range []struct {
@@ -60,8 +60,8 @@ func TestCandidateStages(t *testing.T) {
 	}
 }
 
-// A path on the command line is relative to the root. Commands show paths in the form that they
-// accept.
+// A relative path on the command line begins at the working directory, if that is in the root, and
+// otherwise with the root's name. Commands show paths in the form that they accept.
 func TestStagePaths(t *testing.T) {
 	top := t.TempDir()
 	if top, err := filepath.EvalSymlinks(top); err != nil || os.MkdirAll(top+"/p/src", 0o755) != nil || os.Symlink("src", top+"/p/link") != nil {
@@ -106,7 +106,7 @@ type side struct {
 	text string
 }
 
-// patchOf makes a patch of files of two sides.
+// patchOf makes the patch that turns the files old into the files staged.
 func patchOf(t *testing.T, old, staged map[string]side) string {
 	t.Helper()
 	p := &patcher{renamed: map[names.Foreign]names.Foreign{}, read: func(_ context.Context, path string, isStaged bool) ([]byte, error) {
@@ -252,7 +252,7 @@ func TestStagePatchOfUnreadable(t *testing.T) {
 }
 
 // A terminal shows the line of a file unchanged, except for characters that the terminal would
-// obey or not show.
+// obey or not show, and for spaces that would push the rest out of sight.
 func TestVisibleText(t *testing.T) {
 	for in, want := range map[string]string{
 		"+\tx   = 1": "+\tx   = 1", `+say("a\n")`: `+say("a\n")`, "+\x1b[2J": `+\u{1b}[2J`, "+a\u202eb": `+a\u{202e}b`,

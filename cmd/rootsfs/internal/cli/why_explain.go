@@ -210,8 +210,8 @@ func (e *explanation) linkAdvice() names.Text {
 	return names.Text("open what the link leads to, " + names.Quote(linkDest(e.Link)) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path")
 }
 
-// grantFlags returns flags with a SPEC of the ended root, and with the rights that the refused
-// operation lacked.
+// grantFlags returns a SPEC of the root. If the refused operation lacked rights, the SPEC has these,
+// too. If a built-in rule refused the operation, a flag lifts the rule.
 func (e *explanation) grantFlags() commandWords {
 	switch {
 	case e.Lacks != "":

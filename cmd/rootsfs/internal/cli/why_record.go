@@ -22,8 +22,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// lastTrail finds the session with the newest refusal, among all sessions or only the named
-// one. It does not read records that are older than the newest refusal found so far.
+// lastTrail finds the session with the newest refusal, among all sessions or only the named one. If
+// path is set, only refusals of path count. lastTrail returns nil if there is no refusal. It does
+// not read records that are older than the newest refusal found so far.
 func (a *app) lastTrail(ctx context.Context, path string) (*auditview.Trail, error) {
 	dir, named, err := auditLocation(a)
 	if err != nil {

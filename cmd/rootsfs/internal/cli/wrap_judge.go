@@ -76,8 +76,8 @@ func (w *wrapping) whyForeign(command string) string {
 // broadFlags are flags that give a server more than it should have. Some are broad only in a
 // project's file, because a project can use them to take things of the owner.
 var broadFlags = []struct {
-	name, what string
-	isOwners   bool // broad only in a project's file
+	name, what    string
+	onlyInProject bool // broad only in a file of a project
 }{
 	{"allow-system", "system directories may be written to", false},
 	{"listen", "it listens on these ports of this machine", false},
@@ -117,7 +117,7 @@ func (w *wrapping) broadFlagsOf(cmd *cobra.Command, s *hostconfig.Server, args [
 	}
 	for _, flag := range broadFlags {
 		f := fs.Lookup(flag.name)
-		if f != nil && f.Changed && f.Value.String() != "false" && (w.file.project != "" || !flag.isOwners) {
+		if f != nil && f.Changed && f.Value.String() != "false" && (w.file.project != "" || !flag.onlyInProject) {
 			add(flag.name+" "+f.Value.String(), flag.what)
 		}
 	}

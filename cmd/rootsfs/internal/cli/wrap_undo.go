@@ -100,7 +100,7 @@ func plainServer(before []*hostconfig.Config, s *hostconfig.Server) *hostconfig.
 	return nil
 }
 
-// commandChanges lists changes that a person has made to the command since.
+// commandChanges returns a note if a person has changed the server's command since it was wrapped.
 func commandChanges(was, s *hostconfig.Server) []names.Text {
 	i, _ := s.Inner()
 	if s.Args[i] == was.Command && slices.Equal(s.Args[i+1:], was.Args) {

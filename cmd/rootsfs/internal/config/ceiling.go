@@ -108,8 +108,8 @@ func (m ceilingMode) rights() guard.Rights {
 	return guard.Rights(m)
 }
 
-// LoadCeiling reads the ceiling. An error is an *Error, and says what to mend; nothing may be
-// granted then, because the whole of the ceiling is not known.
+// LoadCeiling reads the ceiling. An error is an *Error that says what to mend, except if FleetDir
+// fails. After an error nothing may be granted, because the whole of the ceiling is not known.
 func LoadCeiling() (*Ceiling, error) {
 	c, err := LoadCeilingAfter(nil)
 	if err != nil {
@@ -119,8 +119,8 @@ func LoadCeiling() (*Ceiling, error) {
 }
 
 // LoadCeilingAfter reads the ceiling for a session that keeps to last. A file that cannot be used
-// counts as it was in last, and every other file as it is now. The error, an *Error, names such a
-// file. The session has to keep to the ceiling that comes with it.
+// counts as it was in last, and every other file as it is now. The error is an *Error that names such
+// a file, except if FleetDir fails. The session has to keep to the ceiling that comes with an error.
 func LoadCeilingAfter(last *Ceiling) (*Ceiling, error) {
 	c, err := loadCeiling(CeilingDir, 0, last)
 	return c, cmp.Or(err, c.addFleet(last))

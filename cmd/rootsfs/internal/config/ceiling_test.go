@@ -121,7 +121,8 @@ func TestCeilingPlacesAreResolved(t *testing.T) {
 	}
 }
 
-// Each file holds, and a key that a file lacks bounds nothing.
+// Each file holds, and a key that a file lacks bounds nothing. TestCeilingWaysAreAll of package main
+// reads the lines that begin with "ceiling:".
 //
 // ceiling: run.level by other file
 // ceiling: run.hosts by other file
@@ -207,6 +208,7 @@ func TestCeilingFilesHoldEachByItself(t *testing.T) {
 
 // A fleet's ceiling can have every key. The refusal names the ceiling's number and its line. If the
 // file of the fleet's ceilings cannot be used, the ceilings that it had before stay in force.
+// TestCeilingWaysAreAll of package main reads the lines that begin with "ceiling:".
 //
 // ceiling: root.path by fleet's ceiling
 // ceiling: root.mode by fleet's ceiling
@@ -270,7 +272,8 @@ func TestReadCeilingFromHere(t *testing.T) {
 }
 
 // Files as other editors and systems write them are read: without a last newline, with the line ends
-// of Windows, with spaces behind. A file that is not read because of its name is reported.
+// of Windows, with spaces at the ends of lines. A file with a byte order mark may be refused. A file
+// that is not read because of its name is reported.
 func TestCeilingFilesOfOthers(t *testing.T) {
 	for what, doc := range map[string]string{
 		"no last newline": "[run]\nhosts = []", "Windows": "[run]\r\nhosts = []\r\n", "spaces": "[run]  \nhosts = []\t \n", "a mark of order": "\ufeff[run]\nhosts = []\n",

@@ -12,8 +12,9 @@
 // file must not contain the file.
 //
 // A reload is whole or nothing. Watch reports each new state of the file once, after the file
-// has been unchanged for a while. If the new file has a mistake, the caller keeps the old
-// configuration. Save replaces the file atomically and keeps all of its text.
+// has been unchanged for a while, or has kept changing for longer. If the new file has a mistake,
+// the caller keeps the old configuration. Save replaces the file atomically and keeps all of its
+// text.
 //
 // # Not promised
 //

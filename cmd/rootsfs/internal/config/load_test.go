@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// R220: roots from start-up come from the file.
+// R220: the roots that are approved from the start of a session come from the file.
 func TestLoad(t *testing.T) {
 	dir := home(t)
 	path := filepath.Join(dir, ".config/rootsfs/config.toml")

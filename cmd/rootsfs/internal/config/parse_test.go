@@ -365,8 +365,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// home gives the test a directory that the trust rules accept: the temporary directory is
-// sticky, and everything below it is the user's own.
+// home returns a new directory that the trust rules accept, and makes it HOME. The system's
+// temporary directory is sticky, and everything below it on the way is the user's own.
 func home(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

@@ -135,7 +135,7 @@ func extend(path string, add func(*Config) (string, error)) error {
 	return replace(path, target, old, doc)
 }
 
-// lock excludes other Saves in dir.
+// lock excludes other Saves in dir until the returned function is called.
 func lock(dir string) (func(), error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -148,7 +148,7 @@ func lock(dir string) (func(), error) {
 	return func() { _ = d.Close() }, nil // closing unlocks
 }
 
-// replace replaces the contents old of the file by doc.
+// replace replaces the contents of the file by doc, unless they are no longer old.
 func replace(path, target string, old []byte, doc string) error {
 	return atomicfile.Replace(target, func(f *os.File) error {
 		_, err := f.WriteString(doc)

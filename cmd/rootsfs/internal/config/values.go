@@ -24,7 +24,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Values beyond these bounds are typing errors.
+// A value beyond these bounds counts as a mistake of typing.
 const (
 	maxSpeed = 1e9
 	// MaxIdle is the longest time without use that a limit may have.

@@ -121,7 +121,7 @@ func (qs *Questions) question(id string) (*broker.Question, error) {
 }
 
 // withPrefix returns the elements of a list whose ids begin with text. If the id of one element
-// equals text, it returns only that element. For "" it returns none.
+// equals text, it returns only that element. If text is empty, it returns none.
 func withPrefix[T any](list []T, id func(*T) string, text string) (found []T) {
 	for i := range list {
 		switch one := id(&list[i]); {
@@ -204,8 +204,8 @@ func itemsToAllow(q *broker.Question, only []int) ([]int, error) {
 	return which, nil
 }
 
-// narrower reports whether path is the requested path or lies below it, by its elements. The
-// broker opens it and checks again.
+// narrower reports whether path is the item's resolved path or, unless the item is a file, lies
+// below that, by its elements. The broker opens path and checks it again.
 func narrower(it *broker.Item, path string) bool {
 	if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
 		return false
@@ -383,7 +383,7 @@ func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all 
 	return &out, all
 }
 
-// remember denies the items of a question from now on, and notifies the watchers.
+// remember denies the host or the items of a question from now on, and notifies the watchers.
 func (qs *Questions) remember(q *broker.Question) error {
 	err := qs.denials.add(q)
 	qs.cfg.Events.Mark(events.Waiting)

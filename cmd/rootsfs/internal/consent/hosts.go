@@ -34,7 +34,8 @@ func (qs *Questions) command() guard.Subject { return guard.Subject(qs.cfg.Sessi
 // WayNetwork: the command's own MCP host first, and the owner if that host cannot ask. When the
 // permission is recorded, it calls permit with a duration, or 0 for the rest of the session. The
 // error says why there is no permission. A denial is remembered. The cause of ctx says why a
-// question ended without an answer.
+// question ended without an answer. If the cause is network.ErrPermitted, a rule permits the host
+// already, and AskHost returns nil without a call of permit.
 func (qs *Questions) AskHost(ctx context.Context, h broker.Host, permit func(time.Duration) error) error {
 	until, _ := ctx.Deadline()
 	q := &broker.Question{Kind: broker.HostKind, ID: broker.NewID(), Asked: time.Now(), Until: until, Subject: qs.command(), Items: []broker.Item{}, Host: &h}

@@ -167,7 +167,7 @@ func TestHostIsDenied(t *testing.T) {
 		t.Errorf("%v, %v", err, a.HostDenied(list[0].Host.Raw()))
 	}
 	a.wantRecord("allowed set subject me may ask again: " + list[0].Host.Raw())
-	// The path of a server with the same name is not affected.
+	// A denial of a host denies no path.
 	if a.denials.covers("me", &broker.Item{Requested: "/a.test:443"}) {
 		t.Error("a path is denied with a host")
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// askOwner queues a question for `rootsfs consent`, and sends a notification.
+// askOwner sends a notification about a question, and waits for the owner's answer over the control
+// socket. If all that the question asks for was denied before, askOwner denies it at once.
 func (qs *Questions) askOwner(ctx context.Context, q *broker.Question) (broker.Answer, error) {
 	q, all := qs.denials.withoutDenied(q)
 	if all {

@@ -144,8 +144,8 @@ type dir struct {
 	state *pattern.State
 }
 
-// walk counts the names in a directory and everything below it. It holds at most three
-// descriptors, however deep the tree is.
+// walk counts the names in a directory and everything below it. It holds only a few descriptors,
+// however deep the tree is.
 func (l *look) walk(top *os.Root) {
 	for queue := []dir{{"", l.rules.At("")}}; len(queue) > 0; queue = queue[1:] {
 		if l.ctx.Err() != nil || l.left <= 0 {

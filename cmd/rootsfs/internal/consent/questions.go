@@ -4,9 +4,8 @@
 //
 // # Promises
 //
-//   - A question that waits for the owner is answered, denied or withdrawn by the owner's verbs
-//     and the asker alone. No asker learns from the time or the text of an answer which paths
-//     exist.
+//   - Only the owner's verbs, the asker and the deadline end a question that waits for the owner.
+//     No asker learns from the time or the text of an answer which paths exist.
 //   - If the owner wants a denial remembered, it is remembered before the asker gets the
 //     answer. If the audit log rejects the record, nothing is permitted, and no denial is
 //     lifted.

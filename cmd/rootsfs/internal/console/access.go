@@ -90,7 +90,8 @@ func (a *access) redeem(text string) (cookie, key string, ok bool) {
 	return cookie, key, true
 }
 
-// known reports whether a request has the cookie and the key of a login.
+// known reports whether a request has the cookie and the key of a login that has not ended. If so,
+// it prolongs the login.
 func (a *access) known(r *http.Request) bool {
 	key := r.Header.Get(keyHeader)
 	a.mu.Lock()
@@ -204,7 +205,7 @@ func peerUID(c net.Conn) (uint32, error) {
 func lookUp(local, remote netip.AddrPort) (uint32, error) {
 	f, err := os.Open(tcpTable)
 	if err != nil {
-		return 0, fmt.Errorf("whose connections are: %w", err)
+		return 0, fmt.Errorf("read the table of connections: %w", err)
 	}
 	defer f.Close()
 	return ownerIn(f, local, remote)

@@ -289,7 +289,7 @@ func TestManyStreams(t *testing.T) {
 	if r, data := b.do("GET", "/api/verify", "", nil); r.StatusCode != 200 {
 		t.Errorf("the owner is kept out: %d %s", r.StatusCode, data)
 	}
-	// The newest streams still get updates: the state is sent every second once a session is
+	// The newest streams still get updates: the state is sent every second while a session is
 	// live.
 	l.session("late", "x")
 	testkit.Until(l.t, "the newest stream hears", func() bool {

@@ -49,7 +49,7 @@ func readQuery(v url.Values) (auditview.Query, error) {
 }
 
 // acquireSearch acquires one of the maxSearches tokens. If none is free, it answers with an error
-// and reports false. The caller must call done.
+// and reports false. Otherwise the caller must call done.
 func (s *Server) acquireSearch(w http.ResponseWriter) (done func(), ok bool) {
 	select {
 	case s.search <- struct{}{}:

@@ -141,7 +141,8 @@ func TestExport(t *testing.T) {
 }
 
 // Other files in the directory of the records do not block a search, and links there are not
-// followed. Files that vanish, are cut off or contain nonsense are counted.
+// followed. Lines that are no records are counted as damaged, except a last line that is cut off: it
+// may still be being written.
 func TestOddFilesAmongTheRecords(t *testing.T) {
 	l := newLab(t)
 	l.records(9)

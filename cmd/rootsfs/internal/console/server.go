@@ -114,7 +114,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 // works.
 func (s *Server) Link() string { return "http://" + s.access.host + "/#" + s.access.newLink() }
 
-// Serve answers until ctx ends.
+// Serve answers requests until ctx ends or something fails.
 func (s *Server) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -334,7 +334,8 @@ func (s *streams) end(sub *events.Subscriber) {
 	sub.Close()
 }
 
-// stream answers with an update a line until the browser leaves.
+// stream answers with one update a line until the browser leaves, its login ends, or there are too
+// many newer streams.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	sub := s.live.Subscribe()
 	s.streams.begin(sub)

@@ -215,8 +215,8 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// Stream calls f for each update. It returns nil when ctx or the session ends, and f's error
-// if f returns one.
+// Stream calls f for each update. After the session has begun to answer, Stream returns nil when ctx
+// or the session ends, and f's error if f returns one.
 func (c *Client) Stream(ctx context.Context, req StreamRequest, f func(Update) error) error {
 	body, err := json.Marshal(req)
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 type rawConn struct {
 	fd int // does not block
 	// slice is how long a call waits before it checks its deadline again. 0: it waits until the
-	// socket is ready, so a deadline applies only to later calls.
+	// socket is ready or its deadline has passed. A deadline that is set meanwhile then applies
+	// only to later waits.
 	slice time.Duration
 
 	readBy, writeBy atomic.Int64 // deadlines, Unix nanoseconds; 0: none

@@ -143,8 +143,8 @@ func List() ([]Info, error) {
 	return out, nil
 }
 
-// readSession reads one session directory; ok is false if there is no live, published
-// session in it.
+// readSession reads one session directory. It reports false if there is no live, published session
+// in it. It removes the directory of a dead session.
 func readSession(path, name string) (Info, bool) {
 	fd, err := openPrivate(path)
 	if err != nil {
@@ -180,7 +180,7 @@ func (severalError) Unwrap() error { return ErrNoSession }
 
 // Find returns the live session with a name, or mounted at a path. If nameOrPoint is empty, there
 // must be exactly one session; sessions whose mount is detached count only if there are no others.
-// The error wraps ErrNoSession and lists the sessions.
+// If no session, or no single one, is found, the error wraps ErrNoSession and lists the sessions.
 func Find(nameOrPoint string) (Info, error) {
 	all, err := List()
 	if err != nil {
@@ -236,7 +236,8 @@ func FindByMountpoint(point string) (Info, error) {
 	return Info{}, cmp.Or(err, ErrNoSession)
 }
 
-// ResolvePoint makes a path absolute and free of links, if there is such a file.
+// ResolvePoint makes a path absolute and, if there is such a file, free of links. It returns "" if
+// the working directory is gone and path is relative.
 func ResolvePoint(path string) string {
 	if point, err := mountpoint.Resolve(path); err == nil {
 		return point
@@ -361,8 +362,8 @@ func noPlace(err error) error {
 	return &Error{Text: text + err.Error() + "; or set XDG_RUNTIME_DIR to a directory of your own", Class: System}
 }
 
-// errnoOf returns the number in an error of package os: the text of the error would repeat the
-// path.
+// errnoOf returns the number in an error of package os, because the text of the error would repeat
+// the path. It returns an error without a number as it is.
 func errnoOf(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

@@ -59,7 +59,8 @@ func replaceFile(path string, data []byte) error {
 }
 
 // Unreachable reports whether an error of a client's call means that the session could not be
-// reached, or has not answered. It is false for a refusal.
+// reached, or has not answered. It reports false for a refusal, and for an error of the caller's
+// context.
 func Unreachable(err error) bool {
 	var remote *Error
 	return err != nil && !errors.As(err, &remote) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
@@ -104,8 +105,9 @@ func (c *Client) lastReport() *SignalRevoked {
 	return &a
 }
 
-// signal sends a signal to the session's process, and never to another. It opens a descriptor of
-// the process first. Then it compares the start time of the process with that of the session.
+// signal sends a signal to the session's process, and not to a later process with the same id: it
+// opens a descriptor of the process first, and then compares the start time of the process with that
+// of the session. If there can be no such descriptor, the id may change hands after the comparison.
 func (c *Client) signal(sig unix.Signal) error {
 	if !c.info.Signal {
 		return fmt.Errorf("session %s is of an older version, which SIGUSR1 would kill: end it: kill -TERM %d", names.Quote(c.info.Name), c.info.PID)

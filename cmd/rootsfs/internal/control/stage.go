@@ -62,7 +62,8 @@ type StageAnswer struct {
 // StageContentsAnswer is the contents of a file.
 type StageContentsAnswer struct {
 	Contents []byte `json:"contents"`
-	// Next has the contents of the first files of Next; null for one that must be asked for.
+	// Next has the contents of the first files of the request's Next; null for a file that must be
+	// requested by itself.
 	Next [][]byte `json:"next,omitempty"`
 }
 

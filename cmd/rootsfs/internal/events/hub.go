@@ -148,9 +148,9 @@ func (s *Subscriber) Drain() (news News, ok bool) {
 	return news, isOpen || len(news.Events) > 0 || news.Changed != 0
 }
 
-// Next waits until there is news. It does not return before the duration apart has passed since it
-// returned last.
-// ok is false when ctx or the subscription has ended.
+// Next waits until there is news, and at least until the duration apart has passed since it returned
+// last. ok is false when ctx has ended, or when the subscription has ended and all news were
+// returned.
 func (s *Subscriber) Next(ctx context.Context, apart time.Duration) (news News, ok bool) {
 	pause := time.NewTimer(time.Until(s.last.Add(apart)))
 	defer pause.Stop()

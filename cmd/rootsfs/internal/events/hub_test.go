@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 )
 
-// A subscriber that does not read gets the last events later, and once the number of lost ones.
-// The number includes events that the publisher itself had lost.
+// A subscriber that does not read gets the last events later. It also gets the number of lost events,
+// which is reported only one time. The number includes events that the publisher itself had lost.
 func TestEventsAreBounded(t *testing.T) {
 	var h Hub
 	s := h.Subscribe(News{})

@@ -172,7 +172,7 @@ func Follow(ctx context.Context, o Options, failed func(error)) (Counts, error) 
 	}
 }
 
-// ignoreEnd returns err, or nil if it only says that ctx has ended.
+// ignoreEnd returns err, or nil if ctx has ended: err may only be a consequence of that.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -215,8 +215,9 @@ func (e *exporter) load() error {
 	return nil
 }
 
-// record adds a record of the files to the batch, after the hole before it, if there is one. The
-// records of a session come in their order.
+// record adds a record of the files to the batch, unless it was handed on before. It adds the hole
+// before the record first, if there is one, and a hole for a changed record. The records of a session
+// come in their order.
 func (e *exporter) record(r audit.Entry) error {
 	if err := e.ctx.Err(); err != nil {
 		return err

@@ -145,7 +145,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// Records that the log removed because its files were old are a hole, and not tampering.
+// Records that the log removed because its files were too large are a hole, and not tampering.
 func TestHoleOfRetention(t *testing.T) {
 	a := newArchive(t)
 	a.opt.MaxBytes = 4 << 10
@@ -174,7 +174,7 @@ func TestHoleOfRetention(t *testing.T) {
 	}
 }
 
-// Each operation has an activity of OCSF, and each event what its class requires.
+// Each operation has an activity of OCSF, and each event has what its class requires.
 func TestOCSF(t *testing.T) {
 	a := newArchive(t)
 	a.write(1)
@@ -231,8 +231,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// Follow sends records that are written later, and sends records again that the receiver did
-// not accept.
+// Follow hands on the records that are there, and then those that are written later.
 func TestFollow(t *testing.T) {
 	a := newArchive(t)
 	a.write(2)

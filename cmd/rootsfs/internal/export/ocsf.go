@@ -33,8 +33,8 @@ type activity struct {
 	name      string
 }
 
-// activities has the activity of each operation. 99 is an activity that the class does not have;
-// its name is the operation's.
+// activities has the activities of operations; see activityOf for other operations. 99 is an activity
+// that the class does not have; its name is the operation's.
 var activities = map[string]activity{
 	"create": {fileActivity, 1, "Create"}, "mkdir": {fileActivity, 1, "Create"}, "mknod": {fileActivity, 1, "Create"},
 	"symlink": {fileActivity, 1, "Create"}, "link": {fileActivity, 1, "Create"}, "tmpfile": {fileActivity, 1, "Create"},
@@ -58,7 +58,7 @@ var activities = map[string]activity{
 	"lost": {lifecycle, 99, ""}, "summed": {lifecycle, 99, ""}, "unavailable": {lifecycle, 99, ""},
 }
 
-// activityOf returns the activity of an operation. All operations without a row are on files.
+// activityOf returns the activity of an operation. All operations that activities lacks are on files.
 func activityOf(op string) activity {
 	a, ok := activities[op]
 	if !ok {

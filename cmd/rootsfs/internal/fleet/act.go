@@ -79,7 +79,8 @@ const (
 // listPath is the path of the request for the list of sessions.
 const listPath = ""
 
-// Up is where a machine answers an act. The name of a stream has the syntax of an invite's ID.
+// Up returns the subject at which a machine answers an act. The name of a stream has the syntax of an
+// invite's ID.
 func (n Names) Up(machine, stream string) string { return n.machine(machine, "up."+stream) }
 
 // encode encodes a message to a machine.

@@ -134,7 +134,8 @@ func (a *agent) lockReason() string {
 	return ""
 }
 
-// write writes the lease file. The caller holds mu.
+// write writes the lease file. It ends the lease if an order locks the machine. It records the end of
+// a lock before it writes the file. The caller holds mu.
 func (a *agent) write() error {
 	l := control.Lease{Fleet: a.m.Fleet, Machine: a.m.Machine, Until: int64(a.until), Heads: a.heads(), Locked: a.lockReason()}
 	if l.Locked != "" {
@@ -307,7 +308,8 @@ func (a *agent) isRetired() bool {
 	return a.retired
 }
 
-// retireIfLeft ends the agent if the machine has left the fleet, and joined it or another one since.
+// retireIfLeft ends the agent if the machine has left the fleet, even if it has joined it or another
+// one since.
 func (a *agent) retireIfLeft() {
 	now, err := os.Stat(a.dir.member())
 	if a.member == nil || err == nil && os.SameFile(now, a.member) && now.ModTime().Equal(a.member.ModTime()) || err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -105,7 +105,7 @@ func (p *puppet) ask() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for ctx.Err() == nil && !slices.ContainsFunc(p.buses, func(b *Bus) bool { return b.Conn.IsConnected() }) {
-		time.Sleep(5 * time.Millisecond) // the server has begun again
+		time.Sleep(5 * time.Millisecond) // the server may have been restarted
 	}
 	err := p.renew(ctx)
 	if p.missing != nil {

@@ -52,7 +52,7 @@ func RemoveOwner(name string) Amendment {
 
 // AddKeeper adds a keeper whose server other machines reach at server, HOST:PORT. The first call makes
 // the keeper's directory dir; when the keeper runs there, the next call makes it one of the fleet.
-// serves is false if it does not run yet.
+// serves is false if the keeper does not run yet.
 func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (serves bool, err error) {
 	if o.info.isExternal() {
 		server = o.info.Server
@@ -105,7 +105,8 @@ var keeperParts = []string{
 }
 
 // makeKeeper makes the directory of a keeper: a copy of this machine's, with a signing key of its
-// own. It has no mark: the keeper gives no lease before an owner has brought it the orders.
+// own. The new directory has no mark (see isMarked), so the keeper gives no lease before an owner has
+// brought it the orders.
 func (o *Owner) makeKeeper(dir ServerDir, port string) error {
 	own, err := o.keeperHere()
 	if err != nil {

@@ -30,7 +30,7 @@ type Bridge struct {
 	sessions map[sessionKey]*bridgedSession
 }
 
-// sessionKey tells sessions apart.
+// sessionKey identifies a session of a machine.
 type sessionKey struct {
 	machine, session string
 	pid              int

@@ -73,7 +73,7 @@ const (
 )
 
 // dial connects a party: a machine or an invite by its name, partyOwner or partyKeeper. If reconnects
-// is set, the connection is made again whenever it is lost, and dial does not wait for the first one.
+// is set, the connection is made again whenever it is lost, and dial does not wait until it is made.
 func dial(n Names, to Address, party string, cred func() (credential, error), reconnects bool, more ...nats.Option) (*Bus, error) {
 	if _, err := to.port(); err != nil {
 		return nil, err
@@ -135,7 +135,8 @@ func refused(format string, args ...any) error {
 	return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(format, args...)}
 }
 
-// Close ends the connection. What was published has been sent when it returns.
+// Close ends the connection. It waits up to a second until the server has everything that was
+// published.
 func (b *Bus) Close() {
 	if b.Conn.IsConnected() {
 		_ = b.Conn.FlushTimeout(time.Second) // the server may be gone

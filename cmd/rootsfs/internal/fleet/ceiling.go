@@ -105,7 +105,8 @@ type SetCeiling struct {
 	Text   string    `json:"text"`
 }
 
-// Ceilings returns the ceilings that are set for machines: those that are named, or all.
+// Ceilings returns the ceilings that are set: the one for all machines, and those for single
+// machines, either the named ones or, without names, each.
 func (o *Owner) Ceilings(ctx context.Context, machines []string) ([]SetCeiling, error) {
 	recs, err := o.recipients(ctx, machines)
 	if err != nil {

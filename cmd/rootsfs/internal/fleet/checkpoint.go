@@ -30,7 +30,7 @@ type checkpoint struct {
 
 const kindCheckpoint = "checkpoint"
 
-// openCheckpoint opens the checkpoint of a file that the machine with a key has signed.
+// openCheckpoint opens a checkpoint of an audit file. The machine must have signed it with key.
 func openCheckpoint(data []byte, n Names, machine, key string) (*checkpoint, error) {
 	c := &checkpoint{signed: data}
 	if _, err := Open(data, n.ID, kindCheckpoint, func(by string) bool { return by == key }, c); err != nil {
@@ -58,8 +58,8 @@ type chain struct {
 	hash string
 }
 
-// add checks a record against the one before it. After an error the record counts as the last one
-// all the same, so that one change is one problem.
+// add checks a record against the one before it. Even after an error the record counts as the last
+// one, if line is a record at all, so that one change is one problem.
 func (c *chain) add(line []byte) (audit.Entry, error) {
 	e, err := audit.ParseLine(line)
 	if err != nil {

@@ -33,7 +33,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 // cleanJSON copies the JSON values of an answer, with escaped texts. The session of the answer is
-// called name here.
+// called name here. cleanJSON returns the error that ended it: io.EOF at the end of the answer.
 func cleanJSON(w io.Writer, r io.Reader, name string) error {
 	from := &bounded{r: r}
 	dec := json.NewDecoder(from)

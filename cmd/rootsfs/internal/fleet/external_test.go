@@ -166,8 +166,8 @@ func (l *lab) startKeeper(dir ServerDir) *Server {
 	return s
 }
 
-// A fleet uses an external server: machines join, get leases and carry out orders. Three
-// keepers on the one server are three.
+// A fleet uses an external server: machines join, get leases and carry out orders. Three keepers
+// that use the same server count as three.
 func TestServerOfOthers(t *testing.T) {
 	l, m := newLabAt(t, newExternalServers(t, 1))
 	p := l.restart(m, t.TempDir())
@@ -192,9 +192,9 @@ func TestServerOfOthers(t *testing.T) {
 	}
 }
 
-// A server of a cluster of others fails while an order is given and records are sent. No record is
+// A server of an external cluster fails while an order is given and records are sent. No record is
 // lost, and the order is carried out: machine, keeper and owner go on by the other servers.
-// ROOTSFS_SOAK=1 has each server fail, several times.
+// ROOTSFS_SOAK=1 repeats this many times, each time with the server that the machine then uses.
 func TestClusterOfOthers(t *testing.T) {
 	rounds := 1
 	if os.Getenv("ROOTSFS_SOAK") != "" {
@@ -236,7 +236,8 @@ func TestClusterOfOthers(t *testing.T) {
 	}
 }
 
-// giveUntilDone gives an order again whenever the connection of the owner, or the keeper, is lost.
+// giveUntilDone gives an order again and again until it is done, for up to a minute. It connects the
+// owner again after the connection was lost.
 func (l *lab) giveUntilDone(o Order) (err error) {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		var out Outcome

@@ -86,8 +86,9 @@ func (f *realFleet) newClock(name string) string {
 	return file
 }
 
-// wallClock sets this machine's clock, which all machines of the test share. It is nil where the
-// test may not: ROOTSFS_SET_CLOCK=1 says that nothing else runs on this (virtual) machine.
+// wallClock sets this machine's clock, which all machines of the test share. It is nil where the test
+// may not set the clock. ROOTSFS_SET_CLOCK=1 says that it may, because nothing else runs on this
+// (virtual) machine.
 type wallClock struct{ begun time.Time }
 
 func (f *realFleet) newWallClock() *wallClock {
@@ -99,7 +100,7 @@ func (f *realFleet) newWallClock() *wallClock {
 	return c
 }
 
-// set sets the clock to the right time and so much more.
+// set sets the clock to the right time plus ahead.
 func (c *wallClock) set(ahead time.Duration) error {
 	right := c.begun.Round(0).Add(time.Since(c.begun)) // by CLOCK_MONOTONIC
 	ts := unix.NsecToTimespec(right.Add(ahead).UnixNano())

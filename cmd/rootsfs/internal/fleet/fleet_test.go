@@ -233,7 +233,8 @@ func TestInviteOnce(t *testing.T) {
 	}
 }
 
-// An invite that has expired, was made up or is replayed by the bus lets nobody in.
+// An invite that has expired lets nobody in: the keeper refuses it, and so does the server. An owner's
+// request for an invite that the bus repeats makes no second invite.
 func TestInviteOver(t *testing.T) {
 	l := newLab(t)
 	text := l.invite("laptop")

@@ -78,7 +78,7 @@ func (o *Owner) number(t *testing.T) uint64 {
 	return h.Number
 }
 
-// One of several keepers cannot sign a record of a machine that keeps the machine from the others.
+// One of several keepers cannot lock a machine out of the other keepers by a false record of it.
 func TestEnrolmentOfAHostileKeeper(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
@@ -113,8 +113,8 @@ func TestEnrolmentOfAHostileKeeper(t *testing.T) {
 	}
 }
 
-// One of three keepers cannot give a machine's name to another key, so that it could answer in the
-// machine's place. It cannot hide a machine either.
+// One of three keepers cannot give a machine's name to another key in order to answer in the machine's
+// place. It cannot hide a machine either.
 func TestMachinesOfAHostileKeeper(t *testing.T) {
 	machine := machineRecord{Name: "m1", Signing: "right", Invite: "A"}
 	right := keeperState{Machines: []machineRecord{machine}}
@@ -142,7 +142,8 @@ func TestMachinesOfAHostileKeeper(t *testing.T) {
 	}
 }
 
-// A machine does not follow a keeper that brings the charter of a former owner, not even by chance.
+// A machine does not follow a keeper that brings the charter of a former owner, in whatever order the
+// machine looks at the answers.
 func TestCharterOfAHostileKeeper(t *testing.T) {
 	owner, former := newTestKey(t), newTestKey(t)
 	c := Charter{Fleet: "acme-a", Number: 1, Owners: []string{owner.Public(), former.Public()}, Keepers: []string{"a", "b", "c"}}
