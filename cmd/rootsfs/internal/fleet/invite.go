@@ -87,7 +87,7 @@ type Owner struct {
 	BroughtBack bool
 }
 
-// OpenOwner reads the owner's keys of this user and connects to the server.
+// OpenOwner reads the owner's keys of this user and connects to the fleet's servers.
 func OpenOwner() (*Owner, error) {
 	o, err := ReadOwner()
 	if err != nil {
@@ -227,7 +227,8 @@ func (o *Owner) Remove(ctx context.Context, machine string) error {
 	return &control.Error{Class: control.NoSuch, Text: fmt.Sprintf("there is no machine %s; see: rootsfs fleet machines", names.Quote(machine))}
 }
 
-// askRemoval has the keepers remove a machine. It first records the removal on the owner's disk.
+// askRemoval has the keepers remove a machine. It first records the machine's invite as removed on the
+// owner's disk, if the machine has one.
 func (o *Owner) askRemoval(ctx context.Context, q removeRequest) (answers[struct{}], error) {
 	if inviteSyntax.MatchString(q.Invite) {
 		if err := writeSynced(filepath.Join(o.dir.removed(), q.Invite), nil); err != nil {

@@ -214,9 +214,9 @@ func TestExchangeOfKeys(t *testing.T) {
 	}
 }
 
-// An owner who is several charters behind follows one in between without giving it to the keepers only
-// if a majority of the keepers has answered and none has another charter with its number: a keeper can
-// bring a charter that a former owner has signed.
+// An owner who is several charters behind may follow an intermediate charter without giving it to the
+// keepers. The owner does so only if a majority of the keepers has answered and none has another charter
+// with its number: a keeper can bring a charter that a former owner has signed.
 func TestChartersAreAgreed(t *testing.T) {
 	o := &Owner{Charter: &Charter{Keepers: []string{"a", "b", "c"}}}
 	second, third, fork := []byte("second"), []byte("third"), []byte("fork")
@@ -291,11 +291,11 @@ func TestCharterOfKeepers(t *testing.T) {
 	owner := newTestKey(t)
 	c := &Charter{Fleet: "acme-a", Number: 3, Owners: []string{owner.Public()}, Keepers: []string{"a", "b", "c"}, Servers: []string{"a:1", "b:1", "c:1"}, LeaseMS: 1000}
 	for what, change := range map[string]func(*Charter){
-		"":                        func(*Charter) {},
-		"removes two keepers":     func(n *Charter) { n.Keepers, n.Servers = n.Keepers[:1], n.Servers[:1] },
-		"another lease":           func(n *Charter) { n.LeaseMS = 2000 },
-		"a key twice":             func(n *Charter) { n.Keepers = []string{"a", "b", "b"} },
-		"one server for each key": func(n *Charter) { n.Servers = n.Servers[:2] },
+		"":                       func(*Charter) {},
+		"removes two keepers":    func(n *Charter) { n.Keepers, n.Servers = n.Keepers[:1], n.Servers[:1] },
+		"another lease":          func(n *Charter) { n.LeaseMS = 2000 },
+		"a key twice":            func(n *Charter) { n.Keepers = []string{"a", "b", "b"} },
+		"a key without a server": func(n *Charter) { n.Servers = n.Servers[:2] },
 	} {
 		next := *c
 		next.Number++

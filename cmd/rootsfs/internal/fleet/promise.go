@@ -174,7 +174,8 @@ func (o *Owner) propose(ctx context.Context, to string, p promise, newest signed
 	return h, o.copies.save(h)
 }
 
-// newer returns the order of a keeper's answer, or old if that is newer.
+// newer returns the order of a keeper's answer if that is newer than old, and otherwise old. It ignores
+// an order that a former owner has signed, and one with an unusable number.
 func (a orderAnswer) newer(c *Charter, to string, old signedOrder) (signedOrder, error) {
 	if a.Order == nil {
 		return old, nil

@@ -41,7 +41,7 @@ type keeperError struct{ error }
 
 func (e keeperError) Unwrap() error { return e.error }
 
-// ArchiveDir returns the directory of the records of the owner's fleet, if the owner names none.
+// ArchiveDir returns the default directory for an archive of the owner's fleet.
 func (o *Owner) ArchiveDir() (string, error) { return StateDir("records", o.Names.ID) }
 
 // Pulled is the outcome of a pull for one machine.
@@ -70,8 +70,9 @@ const maxIssues = 200
 
 // Pull copies the records that keepers have and the archive lacks. It calls each, unless that is nil,
 // for every copied record. The records of a session come in their order, unless the first keeper lacks
-// some that another keeper has. An error means that no keeper could be read. Issues are about files of a
-// keeper that are not as the machine has signed them.
+// some that another keeper has. A keeper that cannot be read is an error only if no other can be read. An
+// error of the archive's disk, of each or of ctx ends the pull. Issues are about files of a keeper that
+// are not as the machine has signed them.
 func (a *Archive) Pull(ctx context.Context, each func(machine string, e *audit.Entry) error) ([]Pulled, error) {
 	o := a.Owner
 	got, err := askKeepers[struct{}, []sentMachine](ctx, o, o.Names.recordMachines(), kindRecordMachines, struct{}{})

@@ -150,7 +150,7 @@ func (d recordDir) newest(session string) (*checkpoint, error) {
 var errDamaged = errors.New("it was changed here")
 
 // mend removes what a crash has left in a file: what comes after its checkpoint, and the whole file
-// if it has none. It returns the checkpoint; nil: the file is not there.
+// if it has no checkpoint. It returns the checkpoint; nil: there is no checkpoint, and now no file.
 func (d recordDir) mend(name string) (*checkpoint, error) {
 	c, err := d.checkpoint(name)
 	if err != nil {

@@ -57,7 +57,8 @@ const (
 	recordsBusy  = 16        // machines whose records are written at the same time
 )
 
-// newRecordKeeper takes the records of machines, and answers owners, until the connection is closed.
+// newRecordKeeper starts a record keeper. It takes the records of machines, and answers owners, until the
+// connection is closed.
 func newRecordKeeper(r *registrar) (*recordKeeper, error) {
 	k := &recordKeeper{r: r, run: rand.Text(), share: recordShare, busy: make(chan struct{}, recordsBusy), limits: newLimits(recordRate, recordBurst), machines: map[string]*recordStore{}, writing: map[string]bool{}}
 	n, own := r.s.Names, r.key.Public()
@@ -132,7 +133,7 @@ type sentBy struct {
 	Key     string `json:"key"`
 }
 
-// acquire returns the records of a machine, locked: the caller must unlock mu of them.
+// acquire returns the store of a machine's records, with mu locked. The caller must unlock it.
 func (k *recordKeeper) acquire(machine, key string) (*recordStore, error) {
 	name := recordDirName(machine, key)
 	k.mu.Lock()

@@ -25,7 +25,7 @@ type Remote struct {
 	wait    time.Duration // how long the machine may take to hear an act
 }
 
-// Remotes returns the named machines.
+// Remotes returns the named machines, or all machines if none is named.
 func (o *Owner) Remotes(ctx context.Context, machines []string, wait time.Duration) ([]*Remote, error) {
 	recs, err := o.recipients(ctx, machines)
 	if err != nil {

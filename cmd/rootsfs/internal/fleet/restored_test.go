@@ -30,7 +30,7 @@ func (l *lab) restartServer(change func(), machines ...**puppet) {
 
 // A keeper whose directory is an older copy gives no lease to a machine that has not heard of a
 // lost order, nor to others, until an owner has brought the order back. A keeper that was only
-// restarted does.
+// restarted gives leases.
 func TestRestoredKeeper(t *testing.T) {
 	l := newLab(t)
 	p1, p2 := l.puppet("m1"), l.puppet("m2")

@@ -93,7 +93,7 @@ func (w *probedMachine) forget() {
 // ROOTSFS_SOAK=1 runs it; ROOTSFS_SEED repeats a run from the schedule with that seed on. With
 // ROOTSFS_SET_CLOCK=1 the clock is set by up to a day before and after orders, and stays wrong; this is
 // for a virtual machine that runs nothing else, such as Debian's user-mode-linux, which needs no KVM.
-// ROOTSFS_LEASE is the lease, for a slow one.
+// ROOTSFS_LEASE is the lease, for a slow machine.
 func TestSchedules(t *testing.T) {
 	schedules := 100
 	if os.Getenv("ROOTSFS_SOAK") == "" {
@@ -215,7 +215,7 @@ func (s *schedule) fail(x fault) {
 	time.Sleep(time.Duration(s.r.Int64N(int64(testLease(s.T) / 2))))
 }
 
-// setClock sets the clock, or not.
+// setClock sets the clock in two of three calls, if the test may set it.
 func (s *schedule) setClock() {
 	if s.clock == nil || s.r.IntN(3) == 0 {
 		return

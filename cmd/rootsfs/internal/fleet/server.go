@@ -106,7 +106,7 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// begin starts the fleet's own server.
+// begin starts the fleet's own server, and connects the keeper to it.
 func (s *Server) begin(listen, port string) (err error) {
 	for _, of := range []string{operatorKey, machinesKey, invitesKey} {
 		if s.keys[of], err = readKey(s.dir.key(of)); err != nil {

@@ -200,8 +200,9 @@ func (o *Owner) sendCharters(ctx context.Context, to *Charter, buses []*Bus, mor
 	return gather[charterNumber](ctx, buses, to, o.Names.charters(), kindCharters, q.Number, message), nil
 }
 
-// distribute gives the next charter to the keepers. It holds when a majority of the keepers of both
-// charters have it: from then on no majority gives a lease, or takes an order, by the old one.
+// distribute gives the next charter to the keepers. The charter holds when a majority of the old charter's
+// keepers and a majority of its own have it: from then on no majority gives a lease, or takes an order, by
+// the old charter.
 func (o *Owner) distribute(ctx context.Context, data []byte) error {
 	next, err := o.Charter.succeed(data)
 	if err != nil {

@@ -102,6 +102,7 @@ func TestCeilingOfAFleet(t *testing.T) {
 		}
 	}
 	// An owner who may grant from afar gives no more than the ceiling allows.
+	// cmd/rootsfs/ceilingways_test.go reads the next two lines.
 	// ceiling: root.path by fleet with
 	// ceiling: root.mode by fleet with
 	f.must(os.MkdirAll(filepath.Join(m.home, "config", "rootsfs"), 0o700))

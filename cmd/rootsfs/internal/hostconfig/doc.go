@@ -21,7 +21,7 @@
 //
 // # What is written
 //
-// Two members of a server change, and nothing else in the document:
+// Two members of a server change (only "command" in opencode's file), and nothing else in the document:
 //
 //	"command": "npx",                  "command": "/usr/bin/rootsfs",
 //	"args": ["-y", "x"]                "args": ["run", FLAGS…, "--", "npx", "-y", "x"]

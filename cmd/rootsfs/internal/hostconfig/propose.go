@@ -206,7 +206,8 @@ func isScript(path string) bool { return slices.Contains(scripts, filepath.Ext(p
 // kernel's.
 var neverProposed = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys", "/dev"}
 
-// add proposes a root, unless the same root is proposed already, needs no proposal, or may not be one.
+// add proposes a root, unless it is proposed already, a confined server sees it without a root, or it
+// may not be a root.
 func (p *proposer) add(t target, from string) {
 	path := ""
 	if t.path != "" {

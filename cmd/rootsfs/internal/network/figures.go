@@ -26,7 +26,7 @@ type Conn struct {
 type Totals struct {
 	Opened         int64 // connections
 	Refused        int64 // connections and look-ups of names
-	Failed         int64 // connections that their host did not accept
+	Failed         int64 // connections whose host was not found or not reached
 	Sent, Received int64 // bytes from and to the program
 }
 

@@ -174,8 +174,8 @@ func diagRequest(seq uint32, from, to netip.AddrPort) []byte {
 	return join(b, native32(seq), native32(0), body)
 }
 
-// holder returns a process of the network namespace that holds a socket. It tries the process with
-// the number first, if that is not 0, before all others.
+// holder returns a process of the network namespace that holds a socket; the zero Program if it has
+// found none before end. If first is not 0, it tries the process with that PID before all others.
 func holder(netns uint64, socket uint32, first int, end time.Time) Program {
 	want := fmt.Sprintf("net:[%d]", netns)
 	holds := func(pid int) bool {
