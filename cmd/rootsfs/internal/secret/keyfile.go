@@ -170,8 +170,8 @@ func (s *Secret) outsideVariables() []string {
 	return []string{s.Name}
 }
 
-// findInVariables finds the credential in the owner's variables, and removes them from the
-// environment of this process.
+// findInVariables finds the credential in the owner's variables, and removes those that hold it from
+// the environment of this process.
 func (s *Secret) findInVariables(o *owner) (f found, ok bool) {
 	if s.isPreset() && s.IsSigned() {
 		return findKeysInVariables(o)

@@ -113,8 +113,8 @@ func overStdio(t *testing.T, s *Session, ask bool) mcp.Transport {
 	return &mcp.IOTransport{Reader: toClient, Writer: fromClient}
 }
 
-// The table lists the answerers of each way in. They answer its questions, in the order of the
-// table, and nobody else does.
+// consent.Answerers lists the answerers of each way in. They answer its questions, in the order of
+// the list, and nobody else does.
 func TestAnswerers(t *testing.T) {
 	for _, way := range consent.Ways() {
 		if ways[way] == nil {

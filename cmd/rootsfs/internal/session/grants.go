@@ -63,8 +63,8 @@ func invalid(format string, args ...any) error {
 	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// checkAsked refuses a grant over the control socket that makes no sense. The registry judges
-// the directory.
+// checkAsked refuses a grant over the control socket that makes no sense. It sets the origin if the
+// grant has none. The registry judges the directory.
 func checkAsked(g *guard.Grant) error {
 	name := names.Quote(string(g.Root))
 	if _, err := names.ParseRootName(string(g.Root)); err != nil {

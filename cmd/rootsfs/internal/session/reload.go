@@ -95,7 +95,8 @@ func rootNames(roots []config.Root) []string {
 }
 
 // apply switches the session to another state of the file (nil: the same), or another profile
-// (nil: the same). If it returns an error, it has changed nothing.
+// (nil: the same). If it returns an error, it has changed no root and no setting. An error after the
+// first change is only logged.
 func (s *Session) apply(ctx context.Context, next *config.Config, profile *string) (config.Changes, error) {
 	select {
 	case s.conf.changing <- struct{}{}:
