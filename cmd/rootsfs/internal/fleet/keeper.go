@@ -125,7 +125,7 @@ type orderRequest struct {
 	Lost bool `json:"lost,omitempty"`
 	// Restored says that the owner has brought back what the keepers with these numbers lacked.
 	Restored []string `json:"restored,omitempty"`
-	// Promised are the highest numbers that keepers have promised, for those in Restored.
+	// Promised are the highest numbers that keepers have promised, for the keepers in Restored.
 	Promised map[string]uint64 `json:"promised,omitempty"`
 }
 
@@ -133,7 +133,7 @@ type orderRequest struct {
 type orderAnswer struct {
 	Order    []byte  `json:"order,omitempty"`
 	Promised promise `json:"promised"`
-	Taken    bool    `json:"taken,omitempty"` // Order is that of the request, whose attempt had the promise
+	Taken    bool    `json:"taken,omitempty"` // Order is the order of the request, whose attempt had the keeper's promise
 	Restored string  `json:"restored,omitempty"`
 }
 
@@ -252,7 +252,7 @@ func (k *keeper) onLease(m *nats.Msg) {
 	answer(k.r, m, rec.Name, kindLease, q.Number, out, err)
 }
 
-// lease returns what the keeper answers to a machine's request.
+// lease answers a machine's request for a lease. It first keeps the orders that the request brings.
 func (k *keeper) lease(machine string, q leaseRequest) (leaseAnswer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

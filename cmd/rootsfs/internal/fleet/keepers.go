@@ -35,8 +35,8 @@ func (c *Charter) servers(joined Address) []Address {
 }
 
 // dialAll connects to all servers at the same time. It returns the connections to those that answer,
-// in the order of the servers. If reconnects is false, it does not wait long for the others when one has
-// answered.
+// in the order of the servers. If reconnects is false, dialAll does not wait long for the other servers
+// when one has answered.
 func dialAll(list []Address, reconnects bool, dial func(Address) (*Bus, error)) ([]*Bus, error) {
 	type outcome struct {
 		i   int

@@ -14,7 +14,7 @@ import (
 
 // Order is an owner's order to machines.
 type Order struct {
-	Machines []string     // none: all, also those that join later
+	Machines []string     // none: all machines, also those that join later
 	Revoke   []Revocation // the roots and hosts that end
 	Lock     string       // why the machines are locked
 	Unlock   bool
@@ -39,7 +39,7 @@ type MachineOutcome struct {
 	TookMS float64       `json:"took_ms,omitempty"` // by the machine's clock
 	Locked names.Foreign `json:"locked,omitempty"`  // why the machine is locked, by this or another order
 	Ended  []Ended       `json:"ended,omitempty"`
-	More   int           `json:"more,omitempty"` // others that ended
+	More   int           `json:"more,omitempty"` // further roots that ended
 }
 
 // Outcome is the outcome of an order. DeadBy is the time from which it holds on the machines that
@@ -63,7 +63,7 @@ const (
 )
 
 // Give gives an order. It returns when all machines have answered, wait is over or ctx ends. After an
-// error, the order may hold on none or only some of the machines.
+// error, the order may hold on none, some or all of the machines.
 func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outcome, error) {
 	recs, err := o.recipients(ctx, order.Machines)
 	if err != nil {

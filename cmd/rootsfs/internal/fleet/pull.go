@@ -22,7 +22,7 @@ import (
 type Archive struct {
 	Owner *Owner
 	Dir   string
-	// Machines are the names of those that count; none: all.
+	// Machines are the names of the machines whose records count; none: all machines.
 	Machines []string
 
 	confirmed map[machineKey]confirmation
@@ -146,7 +146,8 @@ type keeperPull struct {
 	each   func(string, *audit.Entry) error
 }
 
-// isOnly reports whether the fleet has one keeper. Of several, each may lack what another one has.
+// isOnly reports whether the fleet has one keeper. Of several keepers, each may lack records that another
+// one has.
 func (p *keeperPull) isOnly() bool { return len(p.Owner.Charter.Keepers) == 1 }
 
 // askRecords sends a request about records to the keeper of a pull.
@@ -210,8 +211,8 @@ func (p *keeperPull) pull(ctx context.Context, m sentBy) error {
 	}
 }
 
-// lock makes this process the only one that reads or writes the directory, until unlock. It makes
-// the directory.
+// lock creates the directory if it is missing, and locks it: until unlock, nobody else who calls lock
+// reads or writes it.
 func (d recordDir) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return nil, err
@@ -342,7 +343,7 @@ func checkNew(own, theirs *checkpoint, data []byte) ([]audit.Entry, []byte, Reco
 	return entries, part, RecordsWhole, nil
 }
 
-// addAll checks the records of a file; isWhole says that they are from its beginning.
+// addAll checks the records of a file; isWhole says that data has the file's beginning.
 func (c *chain) addAll(data []byte, file, session string, isWhole bool) ([]audit.Entry, error) {
 	lines, err := splitLines(data)
 	if err != nil {

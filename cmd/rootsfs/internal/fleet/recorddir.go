@@ -34,7 +34,7 @@ type recordDir struct {
 // same name has another key, and another directory.
 func recordDirName(machine, key string) string { return machine + "." + keyID(key) }
 
-// machineOfDir returns the machine of a recordDirName; "": it is none.
+// machineOfDir returns the machine in a name that recordDirName made; "": it is another name.
 func machineOfDir(name string) string {
 	machine, sum, ok := strings.Cut(name, ".")
 	if !ok || len(sum) != 16 || CheckName("a machine", machine) != nil {
@@ -48,8 +48,8 @@ func (d recordDir) file(name string) string { return filepath.Join(d.dir, name) 
 // checkpointSuffix ends the name of the file with the checkpoint of an audit file.
 const checkpointSuffix = ".signed"
 
-// files returns the names of the audit files of a session, or of all if it is "", in the order in
-// which they were written.
+// files returns the names of the audit files of a session, or of all sessions if session is "", in the
+// order in which they were written.
 func (d recordDir) files(session string) ([]string, error) {
 	paths, err := audit.Files(d.dir, session)
 	if errors.Is(err, fs.ErrNotExist) {

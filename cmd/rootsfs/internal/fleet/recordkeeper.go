@@ -124,7 +124,7 @@ func (k *recordKeeper) end(machine string) {
 // dir returns where the records of all machines are.
 func (k *recordKeeper) dir() string { return k.r.s.dir.file("keeper", "records") }
 
-// machineFile is the file of a record directory that says whose it is.
+// machineFile is the file of a record directory that names the machine and its key.
 const machineFile = "machine.json"
 
 // sentBy is the content of machineFile.
@@ -223,7 +223,7 @@ func (k *recordKeeper) receive(rec *machineRecord, b recordBatch) (recordsAnswer
 // maxSessionName is the longest name of a session that an audit file can have.
 const maxSessionName = 128
 
-// check refuses records that are not those of the checkpoint. It does not verify their hashes: an owner
+// check refuses records that do not match the checkpoint. It does not verify their hashes: an owner
 // does.
 func (b *recordBatch) check(c *checkpoint, last uint64, isNew bool) error {
 	lines, err := splitLines(b.Lines)

@@ -59,7 +59,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// A keeper that is restored from an older copy gets again what the machine still has.
+// A keeper that is restored from an older copy gets again the records that the machine still has.
 func TestKeeperFromAnOldCopy(t *testing.T) {
 	l := newRecordLab(t)
 	last := l.write("work", 20)

@@ -24,7 +24,7 @@ type machineRecord struct {
 	Invite     string    `json:"invite"`
 	Joined     time.Time `json:"joined"`
 
-	// What the keeper adds when it answers an owner.
+	// The keeper adds these fields when it answers an owner.
 	Heard  time.Time         `json:"heard,omitzero"`   // when the machine last asked for a lease, since the keeper began
 	Newest map[string]uint64 `json:"newest,omitempty"` // the numbers of the orders that it should have
 }

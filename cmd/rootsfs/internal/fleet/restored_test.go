@@ -81,7 +81,7 @@ func TestRestoredKeeper(t *testing.T) {
 
 // A keeper cannot see that it was restored if its whole disk was. It learns that from a machine or an
 // owner that knows an order which the keeper lacks. If the bus repeats an owner's request about an
-// earlier copy, it changes nothing.
+// earlier copy, that request changes nothing.
 func TestRestoredDisk(t *testing.T) {
 	l := newLab(t)
 	p1, p2 := l.puppet("m1"), l.puppet("m2")
@@ -150,9 +150,9 @@ func TestRestoredInvites(t *testing.T) {
 	}
 }
 
-// A keeper that was restored from an older copy has lost a promise, and keeps it all the same when an
-// owner has brought back what it lacked. Otherwise two attempts could both have a majority, and the
-// order with the higher number would not contain the other one, which was confirmed.
+// A keeper that was restored from an older copy has lost a promise. When an owner has brought back what
+// the keeper lacked, it keeps the promise all the same. Otherwise two attempts could both have a
+// majority, and the order with the higher number would not contain the other, confirmed order.
 func TestRestoredKeeperKeepsPromises(t *testing.T) {
 	l := newLab(t)
 	l.addKeeper()

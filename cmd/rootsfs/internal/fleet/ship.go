@@ -30,7 +30,7 @@ type shipper struct {
 	// shares reports whether the machine's user lets the fleet have the records.
 	shares func() bool
 	limit  *rate.Limiter
-	every  time.Duration // how long a record waits for others
+	every  time.Duration // how long a record waits for further records
 	wait   time.Duration // after the keeper did not answer
 
 	sessions    map[string]*shipment

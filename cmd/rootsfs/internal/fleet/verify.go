@@ -286,7 +286,7 @@ func (d recordDir) verifySession(files []string, session string, r *RecordReport
 	return nil
 }
 
-// verifyFile checks a file against its checkpoint, and against what comes before it.
+// verifyFile checks a file against its checkpoint, and against the last record before the file.
 func (d recordDir) verifyFile(c *checkpoint, data []byte, last *chain, r *RecordReport) {
 	// What comes after the checkpoint is of an interrupted pull, and does not count.
 	part, ok := c.signedPart(data)

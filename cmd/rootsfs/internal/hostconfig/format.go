@@ -27,8 +27,8 @@ const (
 	Generic       Format = "mcp"
 )
 
-// host is an MCP host. Its own file lies below the home directory, or below the directory for
-// configurations of this platform.
+// host is an MCP host. Its own file lies below the home directory or, if inConfig is set, below the
+// directory for configurations of this platform.
 type host struct {
 	format   Format
 	inConfig bool

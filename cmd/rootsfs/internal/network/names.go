@@ -51,7 +51,7 @@ func newNameTable(net netip.Prefix) *nameTable {
 	}
 }
 
-// address returns the address of name. It is chosen by a hash of the name, so that
+// address returns the address of name. A hash of the name chooses the address, so that
 // programs that remember addresses, such as ssh, get the same one in the next run.
 func (t *nameTable) address(name string) (netip.Addr, error) {
 	t.mu.Lock()

@@ -157,7 +157,7 @@ func (d *diag) inode(from, to netip.AddrPort, patience time.Duration) (uint32, e
 }
 
 // diagRequest returns a message that asks for one socket: struct inet_diag_req_v2 has the family,
-// the protocol, what else is wanted, states, and both ends.
+// the protocol, the wanted extensions, the states, and both ends.
 func diagRequest(seq uint32, from, to netip.AddrPort) []byte {
 	const all, noCookie = 0xffffffff, 0xffffffff
 	family := byte(unix.AF_INET6)

@@ -118,7 +118,7 @@ func watchesLeft() bool {
 // withoutPoller makes a filter of system calls (seccomp(2)) answer epoll_ctl in the
 // kernel's place: "done" while the runtime makes its poller, and EPERM from then on. The
 // kernel answers EPERM for a regular file, which makes package os use blocking calls.
-// It reports whether the filters could be installed.
+// withoutPoller reports whether the filters could be installed.
 func withoutPoller() bool {
 	if !answerEpollCtl(0) {
 		return false

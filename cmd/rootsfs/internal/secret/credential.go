@@ -125,8 +125,8 @@ func basicHeader(login string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(login))
 }
 
-// loginOf returns what was found for a user and a password. Some hosts take a token as the user,
-// with a password that says nothing.
+// loginOf returns the parts of a credential that is a user and a password. Some hosts take a token as
+// the user, with a password that says nothing.
 func loginOf(user, password, from string) found {
 	f := found{value: password, login: user + ":" + password, from: from}
 	if user != "" && (password == "" || password == "x-oauth-basic") {

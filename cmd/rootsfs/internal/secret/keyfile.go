@@ -27,7 +27,7 @@ type HomeFile struct {
 
 // keyFile is a kind of file with credentials.
 type keyFile struct {
-	// find returns what the owner's file has for a host; false: nothing.
+	// find returns the credential that the owner's file has for a host; false: it has none.
 	find func(text string, u URL, o *owner) (found, bool)
 	// show returns the files for the program. The list is not empty.
 	show func(list []shown) []HomeFile

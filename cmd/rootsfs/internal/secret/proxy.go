@@ -339,7 +339,7 @@ func (x *exchange) answer(res *http.Response) error {
 			body = scrub(body, basic, "", knownInBasic(basic, x.p.credential.value))
 		}
 	}
-	if isSwitched { // both directions end at any time, and neither failure tells anything
+	if isSwitched { // each direction may end at any time, so its end is no failure
 		res.Body = &countedBody{ReadCloser: body, count: &x.received, written: &x.sent}
 		return nil
 	}

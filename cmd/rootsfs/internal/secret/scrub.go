@@ -18,7 +18,7 @@ const minScrubbed = 8
 
 // scrubber removes a credential from a body. Bytes pass as they come: only those that may be
 // part of the credential wait for the next ones, and only if minScrubbed bytes of it have come.
-// So a host that sends the credential in parts reveals fewer than minScrubbed bytes of it.
+// So a host that sends the whole credential in parts reveals fewer than minScrubbed bytes of it.
 type scrubber struct {
 	io.ReadCloser
 	key, mask []byte // of the same length

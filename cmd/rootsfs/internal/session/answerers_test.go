@@ -125,7 +125,7 @@ func TestAnswerers(t *testing.T) {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 			for name, c := range map[string]struct {
 				conf  string
-				ready []consent.Answerer // to answer that it is allowed
+				ready []consent.Answerer // those who would allow it
 			}{
 				"everybody allows": {"[[files.allow]]\npath = \"FILE\"\n", []consent.Answerer{consent.Configuration, consent.StartingHost, consent.Owner}},
 				"no configuration": {"", []consent.Answerer{consent.StartingHost, consent.Owner}},

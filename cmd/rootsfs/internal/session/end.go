@@ -154,8 +154,8 @@ func (s *Session) undo() {
 	}
 	if s.mnt != nil {
 		if err := s.mnt.Close(); err != nil {
-			// Mostly for want of descriptors. Unlike after a complete start, it is not tried
-			// again.
+			// An unmount mostly fails for want of descriptors. Unlike after a complete start, it is
+			// not tried again.
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", err)
 		}
 	}

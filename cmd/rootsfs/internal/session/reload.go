@@ -18,8 +18,8 @@ import (
 
 // confState is the configuration in force.
 type confState struct {
-	// changing serialises reloads and switches of profiles. It is a channel, because it is held
-	// across calls of views.
+	// changing serialises reloads and switches of profiles. It is held during calls of views, which may
+	// take long. So it is a channel: a call that waits for it can end with its context.
 	changing chan struct{}
 
 	mu      sync.Mutex // guards the fields below
