@@ -86,8 +86,8 @@ func (w *probedMachine) forget() {
 // TestSchedules checks the promises of a fleet under faults. In every schedule, random partitions, kills
 // and stops of servers and agents surround an order. On a machine that has answered, no access that
 // begins after the answer succeeds. On any other machine, none succeeds that begins after the
-// confirmation plus the lease plus a second. When all is repaired, every machine works again. At the end each
-// answer is on record on its machine, and the owner's copies of all records are whole. The machines'
+// confirmation plus the lease plus a second. When all is repaired, every machine works again. At the end
+// each answer is on record on its machine, and the owner's copies of all records are whole. The machines'
 // clocks have different uptimes.
 //
 // ROOTSFS_SOAK=1 runs it; ROOTSFS_SEED repeats a run from the schedule with that seed on. With
