@@ -192,7 +192,8 @@ func (a *Answer) open(m *nats.Msg) (f frame, err error) {
 	return f, err
 }
 
-// deliver queues the next frame for the reader. It drops a frame that came before.
+// deliver queues the next frame for the reader. It drops a frame that came before, and one that only
+// shows that the machine is alive.
 func (a *Answer) deliver(f frame) error {
 	a.mu.Lock()
 	next := a.last + 1

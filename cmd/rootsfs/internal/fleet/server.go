@@ -57,7 +57,7 @@ type serverInfo struct {
 // Server is a running server with its keeper.
 type Server struct {
 	Names Names
-	Addr  string // the address that it listens on
+	Addr  string // the address that it listens on, or that of the external server
 	Bus   *Bus   // the keeper's connection
 
 	dir     ServerDir

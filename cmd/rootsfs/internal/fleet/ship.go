@@ -17,9 +17,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// shipper sends the machine's audit records to one keeper, each at least once. The audit files are
-// its queue: it reads no further while the keeper does not answer. Each keeper has a shipper of its
-// own, so that none waits for another.
+// shipper sends the machine's audit records to one keeper, each at least once unless the keeper refuses
+// its file or a record in the file is too long. The audit files are the shipper's queue: it reads no
+// further while the keeper does not answer. Each keeper has a shipper of its own, so that none waits for
+// another.
 type shipper struct {
 	m      *Member
 	log    *slog.Logger

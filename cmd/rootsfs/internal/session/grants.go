@@ -282,8 +282,8 @@ func explainAbsent(asks []guard.Grant, err error) error {
 	return err
 }
 
-// Bound is the command line's bound on configured roots. The zero Bound leaves them as they
-// are.
+// Bound is the command line's bound on roots that the configuration or an answer to a question
+// grants. The zero Bound leaves these roots as they are.
 type Bound struct {
 	Expires       time.Time    // zero: no end
 	Limits        guard.Limits // of each, 0 is no limit
