@@ -332,7 +332,7 @@ func (t *token) check(answered []byte, key *Key, public, number string) (joinAns
 }
 
 // Leave takes this user's machine out of its fleet, even if no keeper answers. isConfirmed reports
-// whether one has.
+// whether a keeper has answered.
 func (m *Member) Leave(ctx context.Context) (isConfirmed bool, err error) {
 	if all, err := m.dialAll(false); err == nil {
 		for _, b := range all {

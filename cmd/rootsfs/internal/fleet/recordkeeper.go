@@ -411,7 +411,7 @@ func (k *recordKeeper) files(q filesRequest) ([]sentFile, error) {
 	return out, nil
 }
 
-// acquireExisting is acquire for a machine of which the keeper must have records.
+// acquireExisting does what acquire does, but fails if the keeper has no records of the machine.
 func (k *recordKeeper) acquireExisting(by sentBy) (*recordStore, error) {
 	if err := CheckName("a machine", by.Machine); err != nil {
 		return nil, err

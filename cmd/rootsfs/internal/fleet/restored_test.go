@@ -50,7 +50,7 @@ func TestRestoredKeeper(t *testing.T) {
 		"files over files":  `cp -a "$SAVED/." "$DIR"`,
 		"the orders alone":  `rm "$DIR/keeper/standing/m2"`,
 	} {
-		l.must(p2.ask()) // the machine has what there is
+		l.must(p2.ask()) // the machine has every order
 		p2.takeActions()
 		run(`rm -rf "$SAVED"; cp -a "$DIR" "$SAVED"`)()
 		p2.bus.Conn.Close() // the machine is cut off

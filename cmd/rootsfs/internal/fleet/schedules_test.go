@@ -40,7 +40,7 @@ func now() int64 {
 	return ts.Nano()
 }
 
-// watch starts the process.
+// watch starts the process that accesses the machine's file.
 func watch(m *realMachine) *probedMachine {
 	cmd := m.f.command(m.home, "fleet-probe", m.file)
 	w := &probedMachine{realMachine: m, probe: cmd}

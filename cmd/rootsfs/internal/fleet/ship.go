@@ -123,7 +123,7 @@ func (s *shipper) run(ctx context.Context) {
 			s.setProblem("")
 		}
 		err := s.follow(ctx)
-		if errors.Is(err, errMoved) { // it may have lost records of all sessions
+		if errors.Is(err, errMoved) { // the keeper may have lost records of all sessions
 			s.isLost = true
 			clear(s.sessions)
 		} else if err != nil && ctx.Err() == nil {

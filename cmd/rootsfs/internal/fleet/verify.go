@@ -67,8 +67,8 @@ func (r *RecordReport) OK() bool {
 	return r.State == RecordsWhole || r.State == RecordsHole
 }
 
-// fail notes a problem. Tampering counts more than a cut, and that more than a hole; of one state
-// the first problem stays.
+// fail notes a problem. Tampering counts more than a cut, and a cut more than a hole. Of the
+// problems of one state, the first stays.
 func (r *RecordReport) fail(state RecordState, err error) {
 	weight := map[RecordState]int{RecordsHole: 1, RecordsCut: 2, RecordsTampered: 3}
 	if weight[state] > weight[r.State] {

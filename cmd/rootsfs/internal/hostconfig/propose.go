@@ -40,7 +40,7 @@ type Root struct {
 	Path string // path that Spec leads to; "" if only the host knows the path, in the project
 }
 
-// Proposal has the roots and the command that a server seems to need.
+// Proposal has the roots that a server seems to need, and remarks.
 type Proposal struct {
 	Roots []Root
 	Notes []string // remarks for a person, each a part of a sentence

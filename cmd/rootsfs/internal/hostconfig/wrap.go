@@ -161,7 +161,7 @@ func separator(list *hujson.Array) string {
 }
 
 // newline returns the last line end in the white space and comments of extra, with the
-// indentation after it. It reports false if there is none.
+// indentation after it. It reports false if there is none, or if a comment follows it.
 func newline(extra hujson.Extra) (string, bool) {
 	i := bytes.LastIndexByte(extra, '\n')
 	if i < 0 || len(bytes.Trim(extra[i:], "\n\t ")) > 0 {

@@ -17,7 +17,8 @@ type Conn struct {
 	Began          time.Time
 	// ServerNames are the names in hellos of TLS that differ from Host.
 	ServerNames []string
-	// Rules permit its host, the closed address that its name leads to, or a server name.
+	// Rules are the rules that permit the host, the closed address that the host's name leads to,
+	// or a server name.
 	Rules   []Rule
 	Service *Service // the service that has dialled it; nil: the program has made it
 }

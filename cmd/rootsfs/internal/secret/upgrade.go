@@ -31,7 +31,8 @@ func upgradeOf(r *http.Request) (string, error) {
 }
 
 // isOfUpgrade reports whether a header is sent to the host with a request for another protocol.
-// Extensions of websocket are not: they compress, and the credential is not found in compressed bytes.
+// The header of websocket's extensions is not: extensions compress, and the credential is not found
+// in compressed bytes.
 func isOfUpgrade(name string) bool {
 	return name == "Connection" || name == "Upgrade" || strings.HasPrefix(name, "Sec-Websocket-") && name != "Sec-Websocket-Extensions"
 }

@@ -51,8 +51,8 @@ func (s *Session) anchorErr() error {
 	return noAudit(s.audit.opened().Anchored())
 }
 
-// waitServed waits until no program holds the mount, if not everything was taken back. If the
-// mount could not be unmounted, it tries again for a while. The connection ends with the
+// waitServed waits until no program holds the mount, if a root could not be revoked. If the mount
+// could not be unmounted, it first tries again for a while. The connection ends with the
 // process, and then only a dead entry stays in the table of mounts.
 func (s *Session) waitServed() {
 	for tries := 0; s.outcome.isStuck && tries < maxUnmountRetries; tries++ {
