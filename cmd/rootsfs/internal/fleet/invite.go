@@ -87,7 +87,7 @@ type Owner struct {
 	HasRestoredOrders bool
 }
 
-// OpenOwner reads the owner's keys of this user and connects to the server.
+// OpenOwner reads the owner's keys of this user and connects to the fleet's servers.
 func OpenOwner() (*Owner, error) {
 	o, err := ReadOwner()
 	if err != nil {
@@ -227,7 +227,8 @@ func (o *Owner) Remove(ctx context.Context, machine string) error {
 	return &control.Error{Class: control.NoSuch, Text: fmt.Sprintf("there is no machine %s; see: rootsfs fleet machines", names.Quote(machine))}
 }
 
-// askRemoval has the keepers remove a machine. It first records the removal on the owner's disk.
+// askRemoval has the keepers remove a machine. It first records the machine's invite as removed on the
+// owner's disk, if the machine has one.
 func (o *Owner) askRemoval(ctx context.Context, q removeRequest) (answers[struct{}], error) {
 	if inviteSyntax.MatchString(q.Invite) {
 		if err := writeSynced(filepath.Join(o.dir.removed(), q.Invite), nil); err != nil {
@@ -331,7 +332,7 @@ func (t *token) check(answered []byte, key *Key, public, number string) (joinAns
 }
 
 // Leave takes this user's machine out of its fleet, even if no keeper answers. isConfirmed reports
-// whether one has.
+// whether a keeper has answered.
 func (m *Member) Leave(ctx context.Context) (isConfirmed bool, err error) {
 	if all, err := m.dialAll(false); err == nil {
 		for _, b := range all {

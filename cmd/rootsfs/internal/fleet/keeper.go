@@ -54,7 +54,7 @@ type leaseAnswer struct {
 	Enrolment []byte `json:"enrolment,omitempty"`
 }
 
-// newKeeper answers machines and owners until the connection is closed.
+// newKeeper starts a keeper. It answers machines and owners until the connection is closed.
 func newKeeper(r *registrar) (*keeper, error) {
 	k := &keeper{r: r, copies: store{r.s.dir.file("keeper", "standing")}, orders: map[string]signedOrder{}, heard: map[string]time.Time{}}
 	k.push = func(to string, order []byte) error { return r.s.Bus.Conn.Publish(r.s.Names.Orders(to), order) }
@@ -87,7 +87,8 @@ func (k *keeper) orderFor(c *Charter, to string) (signedOrder, error) {
 	return h, nil
 }
 
-// keep stores an order if it is newer than the keeper's. The caller holds mu.
+// keep stores an order if it is newer than the keeper's, and pushes it to the machines. It returns the
+// order that the keeper then has. The caller holds mu.
 func (k *keeper) keep(c *Charter, to string, data []byte) (signedOrder, error) {
 	old, err := k.orderFor(c, to)
 	if err != nil {
@@ -124,7 +125,7 @@ type orderRequest struct {
 	Lost bool `json:"lost,omitempty"`
 	// Restored says that the owner has brought back what the keepers with these numbers lacked.
 	Restored []string `json:"restored,omitempty"`
-	// Promised are the highest numbers that keepers have promised, for those in Restored.
+	// Promised are the highest numbers that keepers have promised, for the keepers in Restored.
 	Promised map[string]uint64 `json:"promised,omitempty"`
 }
 
@@ -132,7 +133,7 @@ type orderRequest struct {
 type orderAnswer struct {
 	Order    []byte  `json:"order,omitempty"`
 	Promised promise `json:"promised"`
-	Taken    bool    `json:"taken,omitempty"` // Order is that of the request, whose attempt had the promise
+	Taken    bool    `json:"taken,omitempty"` // Order is the order of the request, whose attempt had the keeper's promise
 	Restored string  `json:"restored,omitempty"`
 }
 
@@ -251,7 +252,7 @@ func (k *keeper) onLease(m *nats.Msg) {
 	answer(k.r, m, rec.Name, kindLease, q.Number, out, err)
 }
 
-// lease returns what the keeper answers to a machine's request.
+// lease answers a machine's request for a lease. It first keeps the orders that the request brings.
 func (k *keeper) lease(machine string, q leaseRequest) (leaseAnswer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -272,7 +273,7 @@ func (k *keeper) lease(machine string, q leaseRequest) (leaseAnswer, error) {
 				return leaseAnswer{}, err
 			}
 			if h.Number > before && len(c.Keepers) == 1 {
-				k.distrust() // the machine got the order from this keeper, which has lost it, and perhaps others
+				k.distrust() // this keeper gave the machine the order, has lost it, and may have lost other orders
 			}
 		}
 		a.Heads[to] = h.Number

@@ -35,8 +35,8 @@ func (c *Charter) servers(joined Address) []Address {
 }
 
 // dialAll connects to all servers at the same time. It returns the connections to those that answer,
-// in the order of the servers. If reconnects is false, it does not wait long for the others when one has
-// answered.
+// in the order of the servers. If reconnects is false, dialAll does not wait long for the other servers
+// when one has answered.
 func dialAll(list []Address, reconnects bool, dial func(Address) (*Bus, error)) ([]*Bus, error) {
 	type outcome struct {
 		i   int
@@ -180,7 +180,8 @@ func (a answers[T]) requireMajority(c *Charter) error {
 	return fmt.Errorf("%d of %d keepers answer, and %d are needed; see that rootsfs fleet serve runs there", len(a.of), len(c.Keepers), c.majority())
 }
 
-// openReply is readReply, but also returns the keeper that has signed the answer; "": no keeper has.
+// openReply is readReply, but also returns the keeper that has signed the answer; "": no keeper has
+// signed it, or it answers another request.
 func openReply[Out any](data []byte, fleet, kind, number string, isKeeper func(string) bool) (by string, out Out, err error) {
 	var a reply[json.RawMessage]
 	by, err = Open(data, fleet, kind+replySuffix, isKeeper, &a)

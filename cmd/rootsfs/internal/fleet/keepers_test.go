@@ -89,9 +89,9 @@ func (l *lab) waitConnected(p *puppet, servers int) {
 	})
 }
 
-// Of three keepers, one may fail. A machine that joined when there was one hears of the others; a
-// keeper alone gives no lease and takes no order; and a keeper that has not heard of an order cannot
-// renew what the order ended.
+// Of three keepers, one may fail. A machine that joined when there was one keeper learns of the other
+// two. One keeper alone gives no lease and takes no order. A keeper that has not heard of an order
+// cannot renew the leases that the order ended.
 func TestThreeKeepers(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
@@ -157,7 +157,7 @@ func TestThreeKeepers(t *testing.T) {
 }
 
 // A charter's successor exchanges an owner's key, with the orders that the owner has given, and a
-// keeper's key. What the former keys sign counts no more.
+// keeper's key. Documents that the former keys sign count no more.
 func TestExchangeOfKeys(t *testing.T) {
 	l := newLab(t)
 	ctx := context.Background()
@@ -214,9 +214,9 @@ func TestExchangeOfKeys(t *testing.T) {
 	}
 }
 
-// An owner who is several charters behind follows one in between without giving it to the keepers only
-// if a majority of the keepers has answered and none has another charter with its number: a keeper can
-// bring a charter that a former owner has signed.
+// An owner who is several charters behind may follow an intermediate charter without giving it to the
+// keepers. The owner does so only if a majority of the keepers has answered and none has another charter
+// with its number: a keeper can bring a charter that a former owner has signed.
 func TestChartersAreAgreed(t *testing.T) {
 	o := &Owner{Charter: &Charter{Keepers: []string{"a", "b", "c"}}}
 	second, third, fork := []byte("second"), []byte("third"), []byte("fork")
@@ -291,11 +291,11 @@ func TestCharterOfKeepers(t *testing.T) {
 	owner := newTestKey(t)
 	c := &Charter{Fleet: "acme-a", Number: 3, Owners: []string{owner.Public()}, Keepers: []string{"a", "b", "c"}, Servers: []string{"a:1", "b:1", "c:1"}, LeaseMS: 1000}
 	for what, change := range map[string]func(*Charter){
-		"":                        func(*Charter) {},
-		"removes two keepers":     func(n *Charter) { n.Keepers, n.Servers = n.Keepers[:1], n.Servers[:1] },
-		"another lease":           func(n *Charter) { n.LeaseMS = 2000 },
-		"a key twice":             func(n *Charter) { n.Keepers = []string{"a", "b", "b"} },
-		"one server for each key": func(n *Charter) { n.Servers = n.Servers[:2] },
+		"":                       func(*Charter) {},
+		"removes two keepers":    func(n *Charter) { n.Keepers, n.Servers = n.Keepers[:1], n.Servers[:1] },
+		"another lease":          func(n *Charter) { n.LeaseMS = 2000 },
+		"a key twice":            func(n *Charter) { n.Keepers = []string{"a", "b", "b"} },
+		"a key without a server": func(n *Charter) { n.Servers = n.Servers[:2] },
 	} {
 		next := *c
 		next.Number++
@@ -330,8 +330,8 @@ func newTestKeeper(t *testing.T, c *Charter, owner *Key) *keeper {
 	return &keeper{r: r, copies: store{dir.file("keeper", "standing")}, orders: map[string]signedOrder{}, push: func(string, []byte) error { return nil }}
 }
 
-// Owners give orders at the same time, to keepers of which some do not hear them or are not heard.
-// Every order with a higher number than a confirmed order contains the confirmed one.
+// Owners give orders to keepers at the same time, and some of the requests and answers are lost. Every
+// order with a higher number than a confirmed order contains the confirmed one.
 func TestPromises(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -43,7 +43,8 @@ func (o *Owner) expectKey(machine string) error {
 	return writeJSON(o.dir.keys(machine), k)
 }
 
-// checkKeys compares the keys that the keeper names for a machine with those that the owner knows.
+// checkKeys compares the keys that the keeper names for a machine with those that the owner knows. It
+// records new keys if the owner may believe them, and otherwise returns an error.
 func (o *Owner) checkKeys(machine string, named []string) error {
 	k, err := o.loadKeys(machine)
 	if err != nil {

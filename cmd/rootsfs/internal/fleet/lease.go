@@ -68,8 +68,8 @@ func (a *agent) askKeepers(ctx context.Context, q leaseRequest) (got answers[lea
 }
 
 // successor returns the charter that follows c by the answers of keepers; nil: none does. A keeper of c has
-// to bring it, because a former owner could sign another one. If the keepers bring different ones, that
-// of a majority counts: a keeper can help a former owner.
+// to bring it, because a former owner could sign another one. If the keepers bring different charters,
+// the one that a majority brings counts: a keeper can help a former owner.
 func (c *Charter) successor(of map[string]leaseAnswer) ([]byte, error) {
 	by := map[string]int{}
 	for _, g := range of {

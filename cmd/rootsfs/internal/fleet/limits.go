@@ -40,8 +40,8 @@ func (l *limits) admits(party string, cost int) bool {
 	return one.AllowN(time.Now(), cost)
 }
 
-// How often a machine, or the bearer of an invite, may ask a keeper on one subject. An agent asks once
-// a second at most, and repeats requests that were not answered.
+// How often a machine, or the bearer of an invite, may ask a keeper on one subject. An agent asks less
+// often, also right after orders, and repeats requests that were not answered.
 const (
 	requestRate  = 10 // in a second
 	requestBurst = 100

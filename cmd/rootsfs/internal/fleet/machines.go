@@ -36,7 +36,7 @@ type SentSession struct {
 // StandingStatus is how far a machine has carried out its fleet's orders, and its lease.
 type StandingStatus struct {
 	Applied map[string]uint64 `json:"applied"` // the numbers of the orders carried out
-	Behind  bool              `json:"behind"`  // there are others that have not been
+	Behind  bool              `json:"behind"`  // some orders are not carried out
 	Locked  names.Foreign     `json:"locked,omitempty"`
 	LeftMS  int64             `json:"lease_left_ms"`
 
@@ -242,7 +242,8 @@ func (m *Member) AnswerStatus(b *Bus, status func() MachineStatus) error {
 	return err
 }
 
-// logOptions returns the options of a connection that logs when it is lost and made.
+// logOptions returns options with which a connection logs when it is established or lost, and the
+// errors of the server.
 func logOptions(log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {

@@ -103,7 +103,7 @@ func (m *Member) save(cred credential, charter []byte) error {
 	return writeJSON(dir.member(), m)
 }
 
-// dial connects the machine.
+// dial connects the machine to the server by whose address it joined.
 func (m *Member) dial(reconnects bool, more ...nats.Option) (*Bus, error) {
 	return dial(Names{m.ID}, m.Address, m.Machine, m.credential, reconnects, more...)
 }
@@ -142,8 +142,8 @@ func machineRequest[In, Out any](ctx context.Context, m *Member, b *Bus, subject
 	return readReply[Out](got, m.ID, kind, q.Number, m.Charter.isKeeper)
 }
 
-// renewCredential asks for a new credential if half of the old one's time is over. The
-// connection uses it when it is made the next time.
+// renewCredential asks for a new credential if half of the old one's time is over. The next connection
+// uses the new one. With an external server it does nothing.
 func (m *Member) renewCredential(ctx context.Context, b *Bus) error {
 	if m.isExternal() {
 		return nil
@@ -164,8 +164,8 @@ func (m *Member) renewCredential(ctx context.Context, b *Bus) error {
 }
 
 // replaceCredential keeps a new credential in place of the one with the claims old, which are nil if
-// it cannot be read. It refuses one that ends earlier: the keeper's clock was behind, and the server
-// would soon accept this machine no more.
+// it cannot be read. It refuses a credential for another key, and one that ends earlier: the keeper's
+// clock was behind, and the server would soon accept this machine no more.
 func (m *Member) replaceCredential(text string, old *jwt.UserClaims) error {
 	fresh, err := jwt.DecodeUserClaims(text)
 	switch {

@@ -67,7 +67,7 @@ func recordsTo(keeper string) string { return "audit." + keyID(keeper) }
 // Leave is where a machine announces that it leaves the fleet.
 func (n Names) Leave(machine string) string { return n.machine(machine, "leave") }
 
-// OfMachines returns the pattern of the subjects of all machines that end in what.
+// OfMachines returns the pattern that matches every machine's subject for what, such as "lease".
 func (n Names) OfMachines(what string) string { return n.machine("*", what) }
 
 // MachineOf returns the machine that a subject of OfMachines belongs to; "": it is another

@@ -17,8 +17,8 @@ type Ended struct {
 }
 
 // carryOut revokes in every live session of this machine, and has the sessions read the
-// lease. When it returns nil, each session has answered. If an Ended has an error, new accesses
-// to its root are already refused, but calls under way may still take effect.
+// lease. When it returns nil, each session has answered or has ended. If an Ended has an error, new
+// accesses to its root are already refused, but calls under way may still take effect.
 func carryOut(ctx context.Context, due []Revocation) ([]Ended, error) {
 	all, err := control.List()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 // Order is an owner's order to machines.
 type Order struct {
-	Machines []string     // none: all, also those that join later
+	Machines []string     // none: all machines, also those that join later
 	Revoke   []Revocation // the roots and hosts that end
 	Lock     string       // why the machines are locked
 	Unlock   bool
@@ -39,11 +39,12 @@ type MachineOutcome struct {
 	TookMS float64       `json:"took_ms,omitempty"` // by the machine's clock
 	Locked names.Foreign `json:"locked,omitempty"`  // why the machine is locked, by this or another order
 	Ended  []Ended       `json:"ended,omitempty"`
-	More   int           `json:"more,omitempty"` // others that ended
+	More   int           `json:"more,omitempty"` // further roots that ended
 }
 
 // Outcome is the outcome of an order. DeadBy is the time from which it holds on the machines that
-// have not answered; nil: the time is unknown, because the fleet has no leases.
+// have not answered; nil: the time is unknown, because the fleet has no leases or the order gives
+// something back.
 type Outcome struct {
 	Fleet    string           `json:"fleet"`
 	DeadBy   *time.Time       `json:"dead_by,omitempty"`
@@ -61,8 +62,8 @@ const (
 	leaseSlack = time.Second // for the machine to notice the end of its lease
 )
 
-// Give gives an order. It returns when all machines have answered or wait is over. An error means
-// that the order may not hold anywhere.
+// Give gives an order. It returns when all machines have answered, wait is over or ctx ends. After an
+// error, the order may hold on none, some or all of the machines.
 func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outcome, error) {
 	recs, err := o.recipients(ctx, order.Machines)
 	if err != nil {
@@ -116,8 +117,8 @@ func (order *Order) change(s *Standing) {
 	}
 }
 
-// lifts reports whether the order only gives something back: a machine that does not hear it keeps
-// to the one before.
+// lifts reports whether the order gives something back: it unlocks the machines or removes their ceiling.
+// A machine that does not hear such an order keeps to the order before.
 func (order *Order) lifts() bool {
 	return order.Unlock || order.Ceiling != nil && *order.Ceiling == ""
 }

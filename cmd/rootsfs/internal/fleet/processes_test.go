@@ -209,8 +209,8 @@ func (f *realFleet) until(what string, limit time.Duration, is func() bool) time
 // patience bounds waits that have no time limit of their own.
 const patience = 30 * time.Second
 
-// A revocation ends roots on every machine before the command ends. A machine that cannot
-// answer is named, with the time by which its access has ended, and by then it has.
+// A revocation ends roots on every machine before the command ends. The command names a machine that
+// cannot answer, with the time by which its access ends. Its access has ended by that time.
 func TestRevokeThreeMachines(t *testing.T) {
 	f, m := newRealFleet(t, "m1", "m2", "m3")
 	f.must(m[2].agent.Process.Signal(syscall.SIGSTOP))

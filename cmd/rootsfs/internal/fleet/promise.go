@@ -73,8 +73,8 @@ func (k *keeper) renounce(numbers map[string]uint64) error {
 	return nil
 }
 
-// promise promises a number if it is the highest. It returns what the keeper has promised. The
-// caller holds mu.
+// promise promises a number to an attempt if it is higher than that of the last promise and that of
+// the keeper's order h. It returns the promise that is then in force. The caller holds mu.
 func (k *keeper) promise(to string, want promise, h signedOrder) (promise, error) {
 	p, err := k.promisedTo(to)
 	if err == nil && !isUsable(want.Number) {
@@ -89,8 +89,8 @@ func (k *keeper) promise(to string, want promise, h signedOrder) (promise, error
 	return want, k.r.s.dir.writeMark(k.heads()) // a copy without the promise is an older one
 }
 
-// accept takes an order of the attempt that has the keeper's promise, and reports whether it did. The
-// caller holds mu.
+// accept keeps the order of a request if the request's attempt has the keeper's promise. It returns
+// the keeper's order after that, and reports whether it is the request's. The caller holds mu.
 func (k *keeper) accept(c *Charter, q orderRequest, h signedOrder) (signedOrder, bool, error) {
 	p, err := k.promisedTo(q.For)
 	if err != nil {
@@ -107,8 +107,8 @@ func (k *keeper) accept(c *Charter, q orderRequest, h signedOrder) (signedOrder,
 // orderTries bounds the attempts: other owners may give orders at the same time.
 const orderTries = 16
 
-// place has the keepers keep the newest order, changed by change, as the next order. An error means that
-// it may not hold.
+// place has the keepers keep the newest order, changed by change, as the next order. An error means
+// that the next order may not hold.
 func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (signedOrder, error) {
 	seen := uint64(0)
 	for try := range orderTries {
@@ -174,7 +174,8 @@ func (o *Owner) propose(ctx context.Context, to string, p promise, newest signed
 	return h, o.copies.save(h)
 }
 
-// newer returns the order of a keeper's answer, or old if that is newer.
+// newer returns the order of a keeper's answer if that is newer than old, and otherwise old. It ignores
+// an order that a former owner has signed, and one with an unusable number.
 func (a orderAnswer) newer(c *Charter, to string, old signedOrder) (signedOrder, error) {
 	if a.Order == nil {
 		return old, nil

@@ -22,7 +22,7 @@ import (
 type Archive struct {
 	Owner *Owner
 	Dir   string
-	// Machines are the names of those that count; none: all.
+	// Machines are the names of the machines whose records count; none: all machines.
 	Machines []string
 
 	confirmed map[machineKey]confirmation
@@ -41,7 +41,7 @@ type keeperError struct{ error }
 
 func (e keeperError) Unwrap() error { return e.error }
 
-// ArchiveDir returns the directory of the records of the owner's fleet, if the owner names none.
+// ArchiveDir returns the default directory for an archive of the owner's fleet.
 func (o *Owner) ArchiveDir() (string, error) { return StateDir("records", o.Names.ID) }
 
 // Pulled is the outcome of a pull for one machine.
@@ -70,8 +70,9 @@ const maxIssues = 200
 
 // Pull copies the records that keepers have and the archive lacks. It calls each, unless that is nil,
 // for every copied record. The records of a session come in their order, unless the first keeper lacks
-// some that another keeper has. An error means that no keeper could be read. Issues are about files of a
-// keeper that are not as the machine has signed them.
+// some that another keeper has. A keeper that cannot be read is an error only if no other can be read. An
+// error of the archive's disk, of each or of ctx ends the pull. Issues are about files of a keeper that
+// are not as the machine has signed them.
 func (a *Archive) Pull(ctx context.Context, each func(machine string, e *audit.Entry) error) ([]Pulled, error) {
 	o := a.Owner
 	got, err := askKeepers[struct{}, []sentMachine](ctx, o, o.Names.recordMachines(), kindRecordMachines, struct{}{})
@@ -145,7 +146,8 @@ type keeperPull struct {
 	each   func(string, *audit.Entry) error
 }
 
-// isOnly reports whether the fleet has one keeper. Of several, each may lack what another one has.
+// isOnly reports whether the fleet has one keeper. Of several keepers, each may lack records that another
+// one has.
 func (p *keeperPull) isOnly() bool { return len(p.Owner.Charter.Keepers) == 1 }
 
 // askRecords sends a request about records to the keeper of a pull.
@@ -209,8 +211,8 @@ func (p *keeperPull) pull(ctx context.Context, m sentBy) error {
 	}
 }
 
-// lock makes this process the only one that reads or writes the directory, until unlock. It makes
-// the directory.
+// lock creates the directory if it is missing, and locks it: until unlock, nobody else who calls lock
+// reads or writes it.
 func (d recordDir) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return nil, err
@@ -341,7 +343,7 @@ func checkNew(own, theirs *checkpoint, data []byte) ([]audit.Entry, []byte, Reco
 	return entries, part, RecordsWhole, nil
 }
 
-// addAll checks the records of a file; isWhole says that they are from its beginning.
+// addAll checks the records of a file; isWhole says that data has the file's beginning.
 func (c *chain) addAll(data []byte, file, session string, isWhole bool) ([]audit.Entry, error) {
 	lines, err := splitLines(data)
 	if err != nil {

@@ -22,8 +22,8 @@ func (a *agent) recordOf(op names.Op, h signedOrder) guard.Record {
 	}
 }
 
-// recordOrder records an order that was carried out, the roots that it ended, and its lock. It comes
-// after the act: a full disk must not keep anything alive. The caller holds mu.
+// recordOrder records an order that was carried out, the roots that it ended, and its lock. The agent
+// carries the order out first: a full disk must not keep anything alive. The caller holds mu.
 func (a *agent) recordOrder(h signedOrder, took time.Duration, ended []Ended) error {
 	order := a.recordOf(names.OpSet, h)
 	order.Duration = took

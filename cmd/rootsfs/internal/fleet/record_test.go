@@ -125,8 +125,8 @@ func TestStatesOfMachines(t *testing.T) {
 }
 
 // A machine that has not carried out an order counts as behind, by the keeper's number, even if
-// it knows nothing of the order. The shown rest of its lease is the present one, and not that
-// of its last request.
+// it knows nothing of the order. The time left of its lease is shown as of now, and not as of its
+// last request.
 func TestMachinesBehind(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")

@@ -34,7 +34,7 @@ type recordDir struct {
 // same name has another key, and another directory.
 func recordDirName(machine, key string) string { return machine + "." + keyID(key) }
 
-// machineOfDir returns the machine of a recordDirName; "": it is none.
+// machineOfDir returns the machine in a name that recordDirName made; "": it is another name.
 func machineOfDir(name string) string {
 	machine, sum, ok := strings.Cut(name, ".")
 	if !ok || len(sum) != 16 || CheckName("a machine", machine) != nil {
@@ -48,8 +48,8 @@ func (d recordDir) file(name string) string { return filepath.Join(d.dir, name) 
 // checkpointSuffix ends the name of the file with the checkpoint of an audit file.
 const checkpointSuffix = ".signed"
 
-// files returns the names of the audit files of a session, or of all if it is "", in the order in
-// which they were written.
+// files returns the names of the audit files of a session, or of all sessions if session is "", in the
+// order in which they were written.
 func (d recordDir) files(session string) ([]string, error) {
 	paths, err := audit.Files(d.dir, session)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +150,7 @@ func (d recordDir) newest(session string) (*checkpoint, error) {
 var errDamaged = errors.New("it was changed here")
 
 // mend removes what a crash has left in a file: what comes after its checkpoint, and the whole file
-// if it has none. It returns the checkpoint; nil: the file is not there.
+// if it has no checkpoint. It returns the checkpoint; nil: there is no checkpoint, and now no file.
 func (d recordDir) mend(name string) (*checkpoint, error) {
 	c, err := d.checkpoint(name)
 	if err != nil {

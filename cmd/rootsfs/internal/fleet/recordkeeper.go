@@ -57,7 +57,8 @@ const (
 	recordsBusy  = 16        // machines whose records are written at the same time
 )
 
-// newRecordKeeper takes the records of machines, and answers owners, until the connection is closed.
+// newRecordKeeper starts a record keeper. It takes the records of machines, and answers owners, until the
+// connection is closed.
 func newRecordKeeper(r *registrar) (*recordKeeper, error) {
 	k := &recordKeeper{r: r, run: rand.Text(), share: recordShare, busy: make(chan struct{}, recordsBusy), limits: newLimits(recordRate, recordBurst), machines: map[string]*recordStore{}, writing: map[string]bool{}}
 	n, own := r.s.Names, r.key.Public()
@@ -123,7 +124,7 @@ func (k *recordKeeper) end(machine string) {
 // dir returns where the records of all machines are.
 func (k *recordKeeper) dir() string { return k.r.s.dir.file("keeper", "records") }
 
-// machineFile is the file of a record directory that says whose it is.
+// machineFile is the file of a record directory that names the machine and its key.
 const machineFile = "machine.json"
 
 // sentBy is the content of machineFile.
@@ -132,7 +133,7 @@ type sentBy struct {
 	Key     string `json:"key"`
 }
 
-// acquire returns the records of a machine, locked: the caller must unlock mu of them.
+// acquire returns the store of a machine's records, with mu locked. The caller must unlock it.
 func (k *recordKeeper) acquire(machine, key string) (*recordStore, error) {
 	name := recordDirName(machine, key)
 	k.mu.Lock()
@@ -222,7 +223,7 @@ func (k *recordKeeper) receive(rec *machineRecord, b recordBatch) (recordsAnswer
 // maxSessionName is the longest name of a session that an audit file can have.
 const maxSessionName = 128
 
-// check refuses records that are not those of the checkpoint. It does not verify their hashes: an owner
+// check refuses records that do not match the checkpoint. It does not verify their hashes: an owner
 // does.
 func (b *recordBatch) check(c *checkpoint, last uint64, isNew bool) error {
 	lines, err := splitLines(b.Lines)
@@ -410,7 +411,7 @@ func (k *recordKeeper) files(q filesRequest) ([]sentFile, error) {
 	return out, nil
 }
 
-// acquireExisting is acquire for a machine of which the keeper must have records.
+// acquireExisting does what acquire does, but fails if the keeper has no records of the machine.
 func (k *recordKeeper) acquireExisting(by sentBy) (*recordStore, error) {
 	if err := CheckName("a machine", by.Machine); err != nil {
 		return nil, err

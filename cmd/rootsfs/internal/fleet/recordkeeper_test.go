@@ -59,7 +59,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// A keeper that is restored from an older copy gets again what the machine still has.
+// A keeper that is restored from an older copy gets again the records that the machine still has.
 func TestKeeperFromAnOldCopy(t *testing.T) {
 	l := newRecordLab(t)
 	last := l.write("work", 20)
@@ -183,7 +183,7 @@ func TestMachineSendsOnlyItsOwn(t *testing.T) {
 		t.Error("something was written")
 	}
 	l.must(try(l.m.key, func(*checkpoint) {}))
-	// No machine makes the keeper, or an owner who reads it, hold a file of any size.
+	// No machine can make the keeper, or an owner who reads the file, hold a file of unbounded size.
 	d := recordDir{l.server.Names, l.keeperDir(), "m1", l.m.key.Public()}
 	l.must(os.Truncate(d.file(right.File), maxRecordFile))
 	if err := d.add(&right, []byte(lines), false); !errors.Is(err, errLongFile) {

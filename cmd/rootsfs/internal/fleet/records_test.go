@@ -143,7 +143,7 @@ func (l *recordLab) pull() (records int, issues []RecordIssue) {
 	return records, issues
 }
 
-// states returns what verify says, by session.
+// states returns the reports of Verify, by the machine's and the session's name.
 func (l *recordLab) states() map[string]RecordReport {
 	l.Helper()
 	reports, err := l.archive.Verify()

@@ -24,7 +24,7 @@ type machineRecord struct {
 	Invite     string    `json:"invite"`
 	Joined     time.Time `json:"joined"`
 
-	// What the keeper adds when it answers an owner.
+	// The keeper adds these fields when it answers an owner.
 	Heard  time.Time         `json:"heard,omitzero"`   // when the machine last asked for a lease, since the keeper began
 	Newest map[string]uint64 `json:"newest,omitempty"` // the numbers of the orders that it should have
 }
@@ -49,7 +49,8 @@ type registrar struct {
 	mu sync.Mutex // held during a change of the files
 }
 
-// machineTime is how long a machine's connection is valid; it is renewed long before.
+// machineTime is how long a machine's connection credential is valid. The machine renews it when half of
+// that time is over.
 const machineTime = 30 * 24 * time.Hour
 
 // maxInvite bounds how long an invite is valid.
@@ -61,7 +62,8 @@ func newRegistrar(s *Server) (*registrar, error) {
 	return &registrar{s: s, key: key, requests: newLimits(requestRate, requestBurst)}, err
 }
 
-// serve serves invites and machines until the connection is closed.
+// serve begins to answer machines, owners and the bearers of invites. It answers until the connection is
+// closed.
 func (r *registrar) serve() error {
 	n := r.s.Names
 	for subject, handle := range map[string]nats.MsgHandler{
@@ -106,8 +108,8 @@ const (
 
 // fromOwner returns the handler of a request that only owners may make. The bus can repeat an old
 // request. So each request names the state that it changes, and does nothing in another state:
-// an invite has an ID that is used once, an order the number of the order that it replaces, and a
-// removal the invite by which the machine joined.
+// an invite has an ID that is used once, an order a number that is higher than those of the orders before
+// it, and a removal the invite by which the machine joined.
 func fromOwner[In, Out any](r *registrar, kind string, handle func(In) (Out, error)) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		var q request[In]
@@ -343,7 +345,7 @@ func (r *registrar) onRenew(m *nats.Msg) {
 	answer(r, m, rec.Name, kindRenew, q.Number, inviteAnswer{token}, err)
 }
 
-// onLeave removes a machine that leaves. Its answer comes before its connection ends.
+// onLeave removes a machine that leaves. It answers before it ends the machine's connection.
 func (r *registrar) onLeave(m *nats.Msg) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -357,7 +359,7 @@ func (r *registrar) onLeave(m *nats.Msg) {
 	}
 	r.s.log.Info("a machine has left", "machine", rec.Name)
 	answer(r, m, rec.Name, kindLeave, q.Number, struct{}{}, nil)
-	_ = r.s.Bus.Conn.Flush() // the connection is there: it is within this process
+	_ = r.s.Bus.Conn.Flush() // without an answer, the machine leaves all the same
 	if err := r.s.refuse(rec.Connection); err != nil {
 		r.s.log.Error("the credential of a machine that left is still valid", "machine", rec.Name, "error", err)
 	}

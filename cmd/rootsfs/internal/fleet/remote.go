@@ -25,7 +25,7 @@ type Remote struct {
 	wait    time.Duration // how long the machine may take to hear an act
 }
 
-// Remotes returns the named machines.
+// Remotes returns the named machines, or all machines if none is named.
 func (o *Owner) Remotes(ctx context.Context, machines []string, wait time.Duration) ([]*Remote, error) {
 	recs, err := o.recipients(ctx, machines)
 	if err != nil {
@@ -192,7 +192,8 @@ func (a *Answer) open(m *nats.Msg) (f frame, err error) {
 	return f, err
 }
 
-// deliver queues the next frame for the reader. It drops a frame that came before.
+// deliver queues the next frame for the reader. It drops a frame that came before, and one that only
+// shows that the machine is alive.
 func (a *Answer) deliver(f frame) error {
 	a.mu.Lock()
 	next := a.last + 1

@@ -137,12 +137,12 @@ func (k *keeper) distrust() {
 		return
 	}
 	k.restored = rand.Text()
-	// An invite of the copy may have been used since: owners make others.
+	// An invite of the copy may have been used since the copy was made: owners make new invites.
 	if err := os.RemoveAll(k.r.s.dir.file("keeper", "invites")); err != nil {
 		k.r.s.log.Error("the invites of an older copy are still there, and may be used twice", "error", err)
 	}
-	// Without the mark, the keeper begins in the same state. The mark of a copy does not count
-	// either, if the file stays.
+	// Without the mark, a restarted keeper distrusts its directory again. If the file stays, the mark
+	// of a copy does not count either.
 	if err := os.Remove(k.r.s.dir.mark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.r.s.log.Error("the mark of a directory that lacks orders is still there", "error", err)
 	}
@@ -244,7 +244,7 @@ func (o *Owner) bringBack(ctx context.Context, state map[string]keeperState, new
 	if len(restored) == 0 && !behind {
 		return state, nil
 	}
-	// Each majority must have one of the other keepers that answer, which were not restored.
+	// Each majority must have a keeper that answers and was not restored.
 	n, others := len(o.Charter.Keepers), len(state)-len(restored)
 	if len(restored) > 0 && others <= n-o.Charter.majority() && len(state) < n {
 		return nil, fmt.Errorf("a keeper was restored from an older copy, and the %d others that answer may not have every order: start the other keepers, and give the command again", others)
@@ -289,7 +289,7 @@ func (o *Owner) removeAgain(ctx context.Context, state map[string]keeperState) (
 // keepers says. One keeper must not hide a machine.
 func (o *Owner) removed(state map[string]keeperState) map[string]bool {
 	gone, by := map[string]bool{}, map[string]int{}
-	entries, _ := os.ReadDir(o.dir.removed()) // there is none before the first
+	entries, _ := os.ReadDir(o.dir.removed()) // the directory is missing before the first removal
 	for _, e := range entries {
 		gone[e.Name()] = true
 	}

@@ -30,7 +30,7 @@ func (l *lab) restartServer(change func(), machines ...**puppet) {
 
 // A keeper whose directory is an older copy gives no lease to a machine that has not heard of a
 // lost order, nor to others, until an owner has brought the order back. A keeper that was only
-// restarted does.
+// restarted gives leases.
 func TestRestoredKeeper(t *testing.T) {
 	l := newLab(t)
 	p1, p2 := l.puppet("m1"), l.puppet("m2")
@@ -50,7 +50,7 @@ func TestRestoredKeeper(t *testing.T) {
 		"files over files":  `cp -a "$SAVED/." "$DIR"`,
 		"the orders alone":  `rm "$DIR/keeper/standing/m2"`,
 	} {
-		l.must(p2.ask()) // the machine has what there is
+		l.must(p2.ask()) // the machine has every order
 		p2.takeActions()
 		run(`rm -rf "$SAVED"; cp -a "$DIR" "$SAVED"`)()
 		p2.bus.Conn.Close() // the machine is cut off
@@ -81,7 +81,7 @@ func TestRestoredKeeper(t *testing.T) {
 
 // A keeper cannot see that it was restored if its whole disk was. It learns that from a machine or an
 // owner that knows an order which the keeper lacks. If the bus repeats an owner's request about an
-// earlier copy, it changes nothing.
+// earlier copy, that request changes nothing.
 func TestRestoredDisk(t *testing.T) {
 	l := newLab(t)
 	p1, p2 := l.puppet("m1"), l.puppet("m2")
@@ -150,9 +150,9 @@ func TestRestoredInvites(t *testing.T) {
 	}
 }
 
-// A keeper that was restored from an older copy has lost a promise, and keeps it all the same when an
-// owner has brought back what it lacked. Otherwise two attempts could both have a majority, and the
-// order with the higher number would not contain the other one, which was confirmed.
+// A keeper that was restored from an older copy has lost a promise. When an owner has brought back what
+// the keeper lacked, it keeps the promise all the same. Otherwise two attempts could both have a
+// majority, and the order with the higher number would not contain the other, confirmed order.
 func TestRestoredKeeperKeepsPromises(t *testing.T) {
 	l := newLab(t)
 	l.addKeeper()

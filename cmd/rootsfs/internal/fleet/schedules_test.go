@@ -40,7 +40,7 @@ func now() int64 {
 	return ts.Nano()
 }
 
-// watch starts the process.
+// watch starts the process that accesses the machine's file.
 func watch(m *realMachine) *probedMachine {
 	cmd := m.f.command(m.home, "fleet-probe", m.file)
 	w := &probedMachine{realMachine: m, probe: cmd}
@@ -85,15 +85,15 @@ func (w *probedMachine) forget() {
 
 // TestSchedules checks the promises of a fleet under faults. In every schedule, random partitions, kills
 // and stops of servers and agents surround an order. On a machine that has answered, no access that
-// begins after the answer succeeds. On any other machine, none succeeds that begins later than the
-// confirmation, the lease and a second. When all is repaired, every machine works again. At the end each
-// answer is on record on its machine, and the owner's copies of all records are whole. The machines'
+// begins after the answer succeeds. On any other machine, none succeeds that begins after the
+// confirmation plus the lease plus a second. When all is repaired, every machine works again. At the end
+// each answer is on record on its machine, and the owner's copies of all records are whole. The machines'
 // clocks have different uptimes.
 //
 // ROOTSFS_SOAK=1 runs it; ROOTSFS_SEED repeats a run from the schedule with that seed on. With
 // ROOTSFS_SET_CLOCK=1 the clock is set by up to a day before and after orders, and stays wrong; this is
 // for a virtual machine that runs nothing else, such as Debian's user-mode-linux, which needs no KVM.
-// ROOTSFS_LEASE is the lease, for a slow one.
+// ROOTSFS_LEASE is the lease, for a slow machine.
 func TestSchedules(t *testing.T) {
 	schedules := 100
 	if os.Getenv("ROOTSFS_SOAK") == "" {
@@ -215,7 +215,7 @@ func (s *schedule) fail(x fault) {
 	time.Sleep(time.Duration(s.r.Int64N(int64(testLease(s.T) / 2))))
 }
 
-// setClock sets the clock, or not.
+// setClock sets the clock in two of three calls, if the test may set it.
 func (s *schedule) setClock() {
 	if s.clock == nil || s.r.IntN(3) == 0 {
 		return

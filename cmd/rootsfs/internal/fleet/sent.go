@@ -139,9 +139,9 @@ func (l *ledger) session(name string) *sentSession {
 }
 
 // follows returns the number of the last record of a session that was sent before the record first,
-// which begins an audit file. last is the last record that was collected before. Records between first
-// and the last one that any keeper has confirmed or refused were never sent: the log has deleted them.
-// follows notes them as skipped.
+// which begins an audit file. last is the last record that was collected before. If there are
+// records between the last one that was collected, confirmed by any keeper or refused, and first, they
+// were never sent: the log has deleted them. follows notes them as skipped.
 func (l *ledger) follows(session string, last, first uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,7 +204,7 @@ func (l *ledger) confirm(keeper, session string, head *checkpoint) error {
 	return nil
 }
 
-// show updates the status. The caller holds mu, or is alone.
+// show updates the status. The caller holds mu, or no other goroutine has the ledger yet.
 func (l *ledger) show() {
 	type one struct {
 		name string

@@ -57,7 +57,7 @@ type serverInfo struct {
 // Server is a running server with its keeper.
 type Server struct {
 	Names Names
-	Addr  string // the address that it listens on
+	Addr  string // the address that it listens on, or that of the external server
 	Bus   *Bus   // the keeper's connection
 
 	dir     ServerDir
@@ -106,7 +106,7 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// begin starts the fleet's own server.
+// begin starts the fleet's own server, and connects the keeper to it.
 func (s *Server) begin(listen, port string) (err error) {
 	for _, of := range []string{operatorKey, machinesKey, invitesKey} {
 		if s.keys[of], err = readKey(s.dir.key(of)); err != nil {
@@ -152,7 +152,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// readyTime bounds how long a server starts, and how long its keeper connects.
+// readyTime bounds how long a server may take to start, and its keeper to connect.
 const readyTime = 20 * time.Second
 
 // connect connects the keeper, without the network.
@@ -267,7 +267,7 @@ func (s *Server) resolver() (*server.MemAccResolver, error) {
 	return r, errors.Join(r.Store(sc.Subject, string(system)), r.Store(s.claims.Subject, account))
 }
 
-// setRights says which rights the keeper's keys can give.
+// setRights sets which rights the keeper's keys can give.
 func setRights(ac *jwt.AccountClaims, n Names, keys map[string]nkeys.KeyPair) error {
 	ac.SigningKeys = jwt.SigningKeys{}
 	for of, rights := range map[string]jwt.UserPermissionLimits{machinesKey: machineRights(n), invitesKey: inviteRights(n)} {
@@ -301,7 +301,7 @@ func (s *Server) refuse(public string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The server compares this time with the claim's, which can be of a clock that was wrong.
+	// The server compares this time with that of the claim, which a wrong clock may have set.
 	s.claims.RevokeAt(public, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
 	text, err := s.claims.Encode(s.keys[operatorKey])
 	if err != nil {

@@ -17,9 +17,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// shipper sends the machine's audit records to one keeper, each at least once. The audit files are
-// its queue: it reads no further while the keeper does not answer. Each keeper has a shipper of its
-// own, so that none waits for another.
+// shipper sends the machine's audit records to one keeper, each at least once unless the keeper refuses
+// its file or a record in the file is too long. The audit files are the shipper's queue: it reads no
+// further while the keeper does not answer. Each keeper has a shipper of its own, so that none waits for
+// another.
 type shipper struct {
 	m      *Member
 	log    *slog.Logger
@@ -30,7 +31,7 @@ type shipper struct {
 	// shares reports whether the machine's user lets the fleet have the records.
 	shares func() bool
 	limit  *rate.Limiter
-	every  time.Duration // how long a record waits for others
+	every  time.Duration // how long a record waits for further records
 	wait   time.Duration // after the keeper did not answer
 
 	sessions    map[string]*shipment
@@ -122,7 +123,7 @@ func (s *shipper) run(ctx context.Context) {
 			s.setProblem("")
 		}
 		err := s.follow(ctx)
-		if errors.Is(err, errMoved) { // it may have lost records of all sessions
+		if errors.Is(err, errMoved) { // the keeper may have lost records of all sessions
 			s.isLost = true
 			clear(s.sessions)
 		} else if err != nil && ctx.Err() == nil {

@@ -104,7 +104,7 @@ func Open(data []byte, fleet, kind string, trusts func(by string) bool, v any) (
 const maxSealed = 1 << 20
 
 // decode reads one JSON value, strictly: it refuses fields that v does not have and duplicate
-// fields, so that all parties read the same in what was signed.
+// fields, so that all parties read a signed document in the same way.
 func decode(data []byte, v any) error {
 	if len(data) > maxSealed {
 		return fmt.Errorf("it has more than %d bytes", maxSealed)

@@ -23,7 +23,7 @@ type Standing struct {
 	// carried out that much ends everything.
 	Since   uint64       `json:"since,omitempty"`
 	Revoked []Revocation `json:"revoked,omitempty"`
-	// Ceiling bounds what the machines give; nil: there was none yet.
+	// Ceiling bounds the grants on the machines; nil: there was no ceiling yet.
 	Ceiling *CeilingText `json:"ceiling,omitempty"`
 }
 
@@ -161,8 +161,8 @@ func (s Standing) next(to string, number uint64, change func(*Standing)) (Standi
 	}
 }
 
-// due returns what a machine that has carried out the document with the number applied must
-// still revoke.
+// due returns the revocations that are left for a machine that has carried out the document with the
+// number applied.
 func (s *Standing) due(applied uint64) (out []Revocation) {
 	if applied < s.Since {
 		return []Revocation{{Number: s.Number, All: true}}

@@ -7,7 +7,7 @@ import (
 )
 
 // store has a party's own copies of the newest orders, on disk before the party acts by them. An
-// owner, a keeper and each machine have one: the newest copy replaces the others.
+// owner, a keeper and each machine have a store, in which a newer copy replaces the older one.
 type store struct{ dir string }
 
 // signedOrder is an order with its signature.

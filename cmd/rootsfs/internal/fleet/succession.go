@@ -15,7 +15,7 @@ import (
 )
 
 // charters are a party's copies of the fleet's charters. The first is trusted because an invite or
-// an owner names it. Each other is signed by an owner of the one before.
+// an owner names it. Each later charter is signed by an owner of the one before.
 type charters struct{ dir string }
 
 func (s charters) newest() string { return filepath.Join(s.dir, "charter") }
@@ -40,7 +40,7 @@ func (s charters) load(fleet string) (*Charter, []byte, error) {
 	return c, data, err
 }
 
-// since returns the charters that follow the one with a number.
+// since returns the charters that follow the one with the number n, at most maxChain of them.
 func (s charters) since(n uint64) (chain [][]byte, err error) {
 	for n++; len(chain) < maxChain; n++ {
 		data, err := readOwn(s.file(n))
@@ -169,7 +169,8 @@ func (o *Owner) signAgain(ctx context.Context, next *Charter) error {
 	return nil
 }
 
-// chain returns the charters up to the owner's, and the number of the one before them.
+// chain returns the charters up to the owner's, the last maxChain of them, and the number of the one
+// before them.
 func (o *Owner) chain() (since uint64, chain [][]byte, err error) {
 	for since = o.Charter.Number; since > 0 && len(chain) < maxChain; since-- {
 		data, err := readOwn(o.charters.file(since))
@@ -200,8 +201,9 @@ func (o *Owner) sendCharters(ctx context.Context, to *Charter, buses []*Bus, mor
 	return gather[charterNumber](ctx, buses, to, o.Names.charters(), kindCharters, q.Number, message), nil
 }
 
-// distribute gives the next charter to the keepers. It holds when a majority of the keepers of both
-// charters have it: from then on no majority gives a lease, or takes an order, by the old one.
+// distribute gives the next charter to the keepers. The charter holds when a majority of the old charter's
+// keepers and a majority of its own have it: from then on no majority gives a lease, or takes an order, by
+// the old charter.
 func (o *Owner) distribute(ctx context.Context, data []byte) error {
 	next, err := o.Charter.succeed(data)
 	if err != nil {

@@ -305,8 +305,8 @@ func (p *crowdProcess) ask(what string) (numbers []int64) {
 }
 
 // Every machine of a large fleet carries out each order, after which its open file cannot be read, and
-// answers questions about its state. The machines are in a process of their own. With -v
-// times, memory, bytes at rest and on the wire are printed; ROOTSFS_SOAK=1 makes it a thousand.
+// answers questions about its state. The machines are in a process of their own. With -v the test prints
+// times. ROOTSFS_SOAK=1 runs a thousand machines, and prints memory, files and bytes on the wire, too.
 func TestThousandMachines(t *testing.T) {
 	n, rounds, rest := 8, 1, time.Duration(0)
 	if os.Getenv("ROOTSFS_SOAK") != "" {

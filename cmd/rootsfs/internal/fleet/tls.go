@@ -42,8 +42,9 @@ func newAuthority(n Names) (*authority, error) {
 	return &authority{der, key}, err
 }
 
-// template returns what certificates have in common. They begin with the epoch: a server that is
-// started while its clock is ahead is still the fleet's when the clock is set right.
+// template returns the fields that all certificates have in common. Certificates are valid from the
+// epoch on: a server that is started while its clock is ahead is still the fleet's when the clock is
+// set right.
 func template(name string) *x509.Certificate {
 	serial := make([]byte, 16)
 	_, _ = rand.Read(serial) // never fails

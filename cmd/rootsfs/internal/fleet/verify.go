@@ -67,8 +67,8 @@ func (r *RecordReport) OK() bool {
 	return r.State == RecordsWhole || r.State == RecordsHole
 }
 
-// fail notes a problem. Tampering counts more than a cut, and that more than a hole; of one state
-// the first problem stays.
+// fail notes a problem. Tampering counts more than a cut, and a cut more than a hole. Of the
+// problems of one state, the first stays.
 func (r *RecordReport) fail(state RecordState, err error) {
 	weight := map[RecordState]int{RecordsHole: 1, RecordsCut: 2, RecordsTampered: 3}
 	if weight[state] > weight[r.State] {
@@ -286,7 +286,7 @@ func (d recordDir) verifySession(files []string, session string, r *RecordReport
 	return nil
 }
 
-// verifyFile checks a file against its checkpoint, and against what comes before it.
+// verifyFile checks a file against its checkpoint, and against the last record before the file.
 func (d recordDir) verifyFile(c *checkpoint, data []byte, last *chain, r *RecordReport) {
 	// What comes after the checkpoint is of an interrupted pull, and does not count.
 	part, ok := c.signedPart(data)

@@ -76,8 +76,9 @@ func TestWithMachine(t *testing.T) {
 	}
 }
 
-// A ceiling of the owner ends at once the roots in the sessions of a machine that it forbids, and the
-// machine's commands name its line. It holds until the machine hears that it was removed, or leaves.
+// A ceiling that an owner sets ends at once the roots that it forbids, in all sessions of a machine. The
+// machine's commands name the line of the ceiling. The ceiling holds until the machine hears that it was
+// removed, or leaves the fleet.
 func TestCeilingOfAFleet(t *testing.T) {
 	f, all := newRealFleet(t, "m1")
 	m := all[0]
@@ -102,6 +103,7 @@ func TestCeilingOfAFleet(t *testing.T) {
 		}
 	}
 	// An owner who may grant from afar gives no more than the ceiling allows.
+	// cmd/rootsfs/ceilingways_test.go reads the next two lines.
 	// ceiling: root.path by fleet with
 	// ceiling: root.mode by fleet with
 	f.must(os.MkdirAll(filepath.Join(m.home, "config", "rootsfs"), 0o700))

@@ -25,7 +25,8 @@ func openArchive(f *cli.FleetFlags, args []string) (*fleet.Archive, error) {
 	}
 	a := &fleet.Archive{Owner: o, Machines: f.Machines}
 	if len(args) > 0 {
-		if a.Dir, err = filepath.Abs(args[0]); err == nil { // a root may contain this directory, but not the default one
+		// No root may contain the default directory, but one may contain this one.
+		if a.Dir, err = filepath.Abs(args[0]); err == nil {
 			err = writabledirs.NewJudge().File(a.Dir)
 		}
 	} else {
@@ -42,7 +43,7 @@ func openArchive(f *cli.FleetFlags, args []string) (*fleet.Archive, error) {
 type pullReport struct {
 	Fleet    string               `json:"fleet"`
 	Machines []fleet.Pulled       `json:"machines"`
-	Keepers  []fleet.KeeperReport `json:"keepers,omitempty"` // unless there is one
+	Keepers  []fleet.KeeperReport `json:"keepers,omitempty"` // none if the fleet has one keeper
 }
 
 func pull(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
@@ -157,7 +158,7 @@ type verifyReport struct {
 	Fleet    string               `json:"fleet"`
 	Sessions []fleet.RecordReport `json:"sessions"`
 	Issues   []fleet.Pulled       `json:"issues,omitempty"`  // only the machines with issues
-	Keepers  []fleet.KeeperReport `json:"keepers,omitempty"` // unless there is one
+	Keepers  []fleet.KeeperReport `json:"keepers,omitempty"` // none if the fleet has one keeper
 	Unsure   []fleet.Unsure       `json:"unsure,omitempty"`
 }
 

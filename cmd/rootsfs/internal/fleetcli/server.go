@@ -28,7 +28,7 @@ func serverDir(f *cli.FleetFlags) (fleet.ServerDir, error) {
 		return fleet.DefaultServerDir()
 	}
 	dir, err := filepath.Abs(f.Dir)
-	if err == nil { // a root may contain this directory, but not the default one
+	if err == nil { // no root may contain the default directory, but one may contain this one
 		err = writabledirs.NewJudge().File(dir)
 	}
 	return fleet.ServerDir(dir), err

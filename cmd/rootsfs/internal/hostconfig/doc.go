@@ -21,7 +21,7 @@
 //
 // # What is written
 //
-// Two members of a server change, and nothing else in the document:
+// Two members of a server change (only "command" in opencode's file), and nothing else in the document:
 //
 //	"command": "npx",                  "command": "/usr/bin/rootsfs",
 //	"args": ["-y", "x"]                "args": ["run", FLAGS…, "--", "npx", "-y", "x"]
@@ -37,8 +37,9 @@
 // # Promises
 //
 // A document with a mistake in the parts that matter is an error with its line, and nothing is
-// changed: malformed JSON, a duplicate key, a server of unknown shape, text that is not UTF-8.
-// No input makes the package panic; its work is bounded (MaxSize, maxDepth).
+// changed: malformed JSON, a duplicate key, text that is not UTF-8. A server of unknown shape is
+// an error of that server alone (Server.Err). No input makes the package panic; its work is
+// bounded (MaxSize, maxDepth).
 //
 // Unwrap after Wrap returns the document byte for byte: comments, order, indentation, line
 // ends, byte order mark. If the document was edited or reformatted in between, Unwrap keeps the

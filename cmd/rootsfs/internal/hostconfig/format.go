@@ -7,8 +7,8 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// Format is the host that a document configures. It decides only how the host treats variables
-// and ~ in a server's arguments.
+// Format is the kind of host that a document configures. It decides how the host treats variables
+// and ~ in a server's arguments. Codex also stands for a document in TOML.
 type Format string
 
 // The formats. The files of Claude Desktop and Cursor and a project's .mcp.json look the same
@@ -27,8 +27,8 @@ const (
 	Generic       Format = "mcp"
 )
 
-// host is an MCP host. Its own file lies below the home directory, or below the directory for
-// configurations of this platform.
+// host is an MCP host. Its own file lies below the home directory or, if inConfig is set, below the
+// directory for configurations of this platform.
 type host struct {
 	format   Format
 	inConfig bool
@@ -57,7 +57,7 @@ func Known() (list []string) {
 	return list
 }
 
-// formatOf determines the format by the content, or by the name if the content does not tell.
+// formatOf determines the format of a JSON document by its top-level keys and the file's name.
 func formatOf(path string, top *hujson.Value) Format {
 	obj, _ := top.Value.(*hujson.Object)
 	has := func(key string) bool { _, i := member(obj, key); return i >= 0 }

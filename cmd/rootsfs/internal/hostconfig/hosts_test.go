@@ -142,7 +142,7 @@ func TestShownOfErrors(t *testing.T) {
 			t.Errorf("%s: %v\n%s", path, err, c.WithoutSecrets())
 		}
 	}
-	// Invalid, and never a server.
+	// An array of tables is invalid, and is never read as a server.
 	if c, err := Parse("config.toml", []byte("[mcp_servers.b]\ncommand='x'\n[[mcp_servers]]\ncommand='y'"), program); err == nil {
 		t.Errorf("%+v", c.Servers)
 	}

@@ -238,7 +238,8 @@ func shellWords(text string) (words []string) {
 	return words
 }
 
-// namesFetcher returns a fetcher whose name is a word of the arguments; "": none.
+// namesFetcher returns a fetcher whose name is a word of the arguments; "": none. The words uv and nix
+// do not count.
 func namesFetcher(args []string) string {
 	for _, arg := range args {
 		for _, word := range strings.FieldsFunc(arg, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`;&|()"'=,`, r) }) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A program that fetches packages is found behind launchers. A program that only has such a
-// name does not count.
+// A program that fetches packages is found behind launchers. The name of such a program among
+// other arguments does not count.
 func TestFetcherOf(t *testing.T) {
 	for line, want := range map[string]string{
 		"npx -y x": "npx", "/usr/bin/npx x": "npx", "server npx": "", "node npx": "", "": "",

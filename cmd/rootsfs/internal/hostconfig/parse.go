@@ -55,9 +55,9 @@ type Config struct {
 	keys     map[int]*tomltree.Node // of a TOML document, by the offsets of their values
 }
 
-// Parse reads the document of the file at path. It uses the last elements of path if the content
-// does not show the format (see Format). programs are further names of `rootsfs` that wrapped
-// servers may call.
+// Parse reads the document of the file at path. A path that ends in .toml has Codex's TOML, and any
+// other path has JSON, whose Format depends on its content and the last elements of path. programs are
+// further names of `rootsfs` that wrapped servers may call.
 //
 // The error is an *Error. A single server that cannot be read is no error of Parse: its Err
 // says why.

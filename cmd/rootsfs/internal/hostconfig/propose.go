@@ -40,7 +40,7 @@ type Root struct {
 	Path string // path that Spec leads to; "" if only the host knows the path, in the project
 }
 
-// Proposal has the roots and the command that a server seems to need.
+// Proposal has the roots that a server seems to need, and remarks.
 type Proposal struct {
 	Roots []Root
 	Notes []string // remarks for a person, each a part of a sentence
@@ -206,7 +206,8 @@ func isScript(path string) bool { return slices.Contains(scripts, filepath.Ext(p
 // kernel's.
 var neverProposed = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys", "/dev"}
 
-// add proposes a root, unless the same root is proposed already, needs no proposal, or may not be one.
+// add proposes a root, unless it is proposed already, a confined server sees it without a root, or it
+// may not be a root.
 func (p *proposer) add(t target, from string) {
 	path := ""
 	if t.path != "" {

@@ -41,8 +41,8 @@ type Server struct {
 	Err error
 
 	obj     *hujson.Object
-	command int           // index of the member
-	args    int           // the same; -1: it is missing
+	command int           // index of the member "command"
+	args    int           // index of the member "args"; -1: it is missing
 	values  []string      // of Env
 	set     []variable    // the variables that "env" sets or removes
 	list    *hujson.Array // of args, or of a command with its arguments

@@ -117,7 +117,8 @@ func (c *Config) newKey(command *hujson.Value, words []string) edit {
 	return edit{key.KeyFrom, key.KeyFrom, string(c.body[key.KeyFrom:key.KeyLast]) + "args = [ " + strings.Join(words, ", ") + " ]" + gap}
 }
 
-// newKeySpan returns the span of a key that newKey has added, up to the command.
+// newKeySpan returns the span of a key that newKey has added, up to the command. ok reports whether
+// newKey can have added the key.
 func (c *Config) newKeySpan(command, args *hujson.Value) (from, to int, ok bool) {
 	from, to = c.keys[args.StartOffset].KeyFrom, c.keys[command.StartOffset].KeyFrom
 	ok = args.EndOffset <= to && c.body[args.StartOffset+1] == ' ' && len(bytes.Trim(c.body[args.EndOffset:to], ", \t\r\n")) == 0

@@ -29,7 +29,7 @@ func hasSubstitution(s string) bool {
 	return strings.Contains(s, "$") || strings.Contains(s, "{file:") || strings.Contains(s, "{env:")
 }
 
-// expand replaces ~ or a variable at the beginning of a text, as far as this host expands
+// expand replaces ~ or a variable at the beginning of a text, as far as the document's host expands
 // variables. It reports false if the result is no path.
 func (p *proposer) expand(s string) (target, bool) {
 	rest, home := strings.CutPrefix(s, "~")

@@ -161,7 +161,7 @@ func separator(list *hujson.Array) string {
 }
 
 // newline returns the last line end in the white space and comments of extra, with the
-// indentation after it. It reports false if there is none.
+// indentation after it. It reports false if there is none, or if a comment follows it.
 func newline(extra hujson.Extra) (string, bool) {
 	i := bytes.LastIndexByte(extra, '\n')
 	if i < 0 || len(bytes.Trim(extra[i:], "\n\t ")) > 0 {
@@ -211,8 +211,8 @@ func (c *Config) unwrap(s *Server, i int) []edit {
 
 // removeArgs removes the arguments of a list that has none of the server's own, or the whole member
 // if Wrap has added it. Wrap leaves no white space after the bracket of a list that was there, and
-// some after the bracket of a new list. So Unwrap knows which of the two to restore. If an editor has changed the white space since,
-// either result means the same.
+// some after the bracket of a new list. So Unwrap knows which of the two to restore. If an editor has
+// changed the white space since, either result means the same.
 func (c *Config) removeArgs(s *Server) []edit {
 	value := &s.obj.Members[s.args].Value
 	list := s.list.Elements
@@ -265,8 +265,8 @@ func hasComment(b []byte) bool {
 // secretKeys are the members of a server whose values hold keys and tokens.
 var secretKeys = []string{"env", "environment", "headers", "http_headers"}
 
-// WithoutSecrets returns the document without secrets: the values in secretKeys are dots. Values
-// that only name a variable (${…}) stay if the host expands them.
+// WithoutSecrets returns the document without secrets: the values in secretKeys are dots. A value that contains
+// a variable, such as ${NAME}, is shown as it is, except in Codex's file.
 func (c *Config) WithoutSecrets() []byte {
 	var edits []edit
 	for _, s := range c.Servers {
@@ -296,8 +296,8 @@ func (s *Server) object(key string) *hujson.Object {
 	return obj
 }
 
-// isVariable reports whether a text names a variable that the host expands. Codex expands
-// none.
+// isVariable reports whether a text contains a variable, as hosts other than Codex write one. Codex
+// expands none.
 func (c *Config) isVariable(text hujson.Literal) bool {
 	return c.Format != Codex && (bytes.Contains(text, []byte("${")) || bytes.HasPrefix(text, []byte(`"{env:`)))
 }

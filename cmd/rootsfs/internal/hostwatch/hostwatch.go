@@ -53,7 +53,7 @@ type subscription struct {
 	scope   Scope
 	changed func() bool
 	steps   []*step     // these belong to the goroutine of run
-	recheck *time.Timer // runs if the path has to be reported again; nil: never did
+	recheck *time.Timer // of the next report without an event; nil: there was none yet
 	problem error       // why the path is reported every recheckEvery; nil: it is not
 }
 

@@ -151,7 +151,7 @@ func spans(text string) []span {
 	return out
 }
 
-// hasArticle reports whether text ends with an article. A link after an article is rendered as
+// hasArticle reports whether text ends with the article "the". A link after an article is rendered as
 // its own words with the command for its topic.
 func hasArticle(text string) bool { return strings.HasSuffix(text, "the ") }
 

@@ -376,7 +376,7 @@ func TestAskingWithLessReach(t *testing.T) {
 	}
 }
 
-// After Ask.Until hosts without a rule do not exist.
+// After Ask.Until, look-ups say that hosts without a rule do not exist.
 func TestAskingEnds(t *testing.T) {
 	p := &person{answer: yes}
 	o := askOptions(t, p, "", time.Minute)

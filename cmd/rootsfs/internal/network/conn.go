@@ -123,7 +123,8 @@ func (g *Gate) decide(c *conn, addr netip.Addr) (action, error) {
 	return actionRefuse, err
 }
 
-// refuse resets a connection that was not carried. waited is how long it has waited for an answer.
+// refuse resets a connection that was not carried, and records the refusal. waited is how long the
+// connection has waited for an answer.
 func (g *Gate) refuse(c *conn, reason error, waited time.Duration) {
 	program := g.owner(c, true)
 	reset(c.inside)
@@ -277,7 +278,8 @@ func (g *Gate) dial(ctx context.Context, c *conn) (out *net.TCPConn, needsAddr b
 	return out, closed[out.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()], nil
 }
 
-// establish adds the dialled side, unless the gate has ended the connection meanwhile.
+// establish adds the dialled side. If the gate has ended the connection meanwhile, or no rule permits it
+// now, establish resets the dialled side and returns why.
 func (g *Gate) establish(c *conn, out *net.TCPConn, needsAddr bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -393,8 +395,8 @@ func queued(c *net.TCPConn) (n int) {
 	return n
 }
 
-// relayUp passes the program's bytes on to the host. It holds each ClientHello of TLS back
-// until the server name in it is known to be permitted.
+// relayUp passes the program's bytes on to the host. Unless Options.AnyServerName is set, it holds each
+// ClientHello of TLS back until the server name in it is known to be permitted.
 func (g *Gate) relayUp(c *conn) error {
 	var h handshake
 	up := g.up(c)

@@ -17,7 +17,7 @@ var copyBuffers = sync.Pool{New: func() any { b := make([]byte, copyBuffer); ret
 
 const copyBuffer = 128 << 10
 
-// copy copies until src ends, then ends dst's direction. It takes bytes from src only when
+// copy copies until src ends, then closes dst for writing. It takes bytes from src only when
 // dst has taken them: while one waits for the other, the bytes stay in the kernel, which
 // bounds them. io.Copy would hold two pipes for each waiting connection. Once the connection
 // has ended, copy moves nothing more.

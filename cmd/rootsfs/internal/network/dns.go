@@ -35,7 +35,7 @@ func (g *Gate) serveDatagrams(conn *net.UDPConn) {
 }
 
 // sourceOf returns the control message that makes an answer come from the address that was
-// asked. Resolvers drop answers from others.
+// asked. Resolvers drop answers from other addresses.
 func sourceOf(oob []byte) []byte {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -52,8 +52,10 @@ func sourceOf(oob []byte) []byte {
 	return nil
 }
 
-// answer returns the answer to a query, or nil if it is malformed. A permitted name has an
-// A record and no other; any other name does not exist.
+// answer returns the answer to a query. It returns nil if the query's header is malformed, if the query
+// is itself a response, or if the question cannot be repeated. A malformed question gets the answer
+// FORMERR. A permitted name has an A record and no other, localhost also has an AAAA record, and any
+// other name does not exist.
 func (g *Gate) answer(query []byte) []byte {
 	var p dnsmessage.Parser
 	head, err := p.Start(query)
@@ -94,7 +96,7 @@ func buildReply(head dnsmessage.Header, q *dnsmessage.Question, record dnsmessag
 	return b
 }
 
-// lookup answers a question. No answer asks another resolver.
+// lookup answers a question. It asks no other resolver.
 func (g *Gate) lookup(q dnsmessage.Question) (dnsmessage.ResourceBody, dnsmessage.RCode) {
 	name := canonical(q.Name.String())
 	if q.Class != dnsmessage.ClassINET {

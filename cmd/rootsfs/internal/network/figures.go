@@ -17,7 +17,8 @@ type Conn struct {
 	Began          time.Time
 	// ServerNames are the names in hellos of TLS that differ from Host.
 	ServerNames []string
-	// Rules permit its host, the closed address that its name leads to, or a server name.
+	// Rules are the rules that permit the host, the closed address that the host's name leads to,
+	// or a server name.
 	Rules   []Rule
 	Service *Service // the service that has dialled it; nil: the program has made it
 }
@@ -26,7 +27,7 @@ type Conn struct {
 type Totals struct {
 	Opened         int64 // connections
 	Refused        int64 // connections and look-ups of names
-	Failed         int64 // connections that their host did not accept
+	Failed         int64 // connections whose host was not found or not reached
 	Sent, Received int64 // bytes from and to the program
 }
 

@@ -99,8 +99,8 @@ type State string
 const (
 	Opened  State = "opened"
 	Ended   State = "ended"
-	Refused State = "refused" // by the rules
-	Failed  State = "failed"  // the host did not answer, or broke the connection off
+	Refused State = "refused" // by the gate
+	Failed  State = "failed"  // the host was not found or not reached
 )
 
 // Event is a step in the life of a connection, or a refused look-up of a name.
@@ -116,7 +116,7 @@ type Event struct {
 	Received   int64 // bytes to the program
 	Began      time.Time
 	Duration   time.Duration
-	Reason     error // of Refused and Failed, and of Ended if the gate ended it
+	Reason     error // of Refused and Failed; of Ended, why the connection ended early, or nil
 }
 
 // New returns a gate that carries nothing yet.
@@ -142,8 +142,8 @@ func New(o Options) *Gate {
 	return g
 }
 
-// Serve prepares the namespace that the sockets are from, and carries its connections until
-// Close. It owns the sockets, also after an error. It is called once.
+// Serve prepares the namespace that the sockets are from, and starts the goroutines that carry its
+// connections until Close. It owns the sockets, also after an error. It is called once.
 func (g *Gate) Serve(s *Sockets, log *slog.Logger) error {
 	g.log = log
 	in, err := s.prepare()
@@ -223,7 +223,7 @@ func (g *Gate) addLocked(more []Rule) error {
 	return nil
 }
 
-// Remove removes rules and ends every connection that no other rule permits. When it returns,
+// Remove removes rules and ends every connection that the remaining rules do not permit. When it returns,
 // none of these carries any more data. It returns how many it ended. It denies all open
 // questions: an owner who removes hosts does not want to add others.
 func (g *Gate) Remove(gone ...Rule) int {
@@ -233,7 +233,7 @@ func (g *Gate) Remove(gone ...Rule) int {
 	})
 }
 
-// RemoveAll is Remove for every rule, also one that is added at this moment. It returns them.
+// RemoveAll is Remove for every rule, also one that is added at this moment. It returns the rules.
 // Afterwards there are no more questions about hosts.
 func (g *Gate) RemoveAll() (gone []Rule, ended int) {
 	ended = g.end(func() []*conn {
@@ -257,8 +257,8 @@ func (g *Gate) end(takeOutLocked func() []*conn) int {
 	return len(ended)
 }
 
-// removeLocked removes rules, and takes the connections that no other rule permits out of the
-// table.
+// removeLocked removes rules, and takes the connections that the remaining rules do not permit out of
+// the table.
 func (g *Gate) removeLocked(gone []Rule) []*conn {
 	g.rules = slices.DeleteFunc(slices.Clone(g.rules), func(r Rule) bool { return slices.Contains(gone, r) })
 	return g.endLocked(ErrRevoked, func(c *conn) bool { return !g.permitsLocked(c) })

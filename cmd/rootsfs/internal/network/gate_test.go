@@ -39,7 +39,7 @@ var programs = map[string]func(args []string) error{
 		fmt.Printf("%s\n", b)
 		return err
 	},
-	// urgent is get, and sends the first byte as urgent.
+	// urgent does what get does, but sends the first byte as urgent data.
 	"urgent": func(args []string) error {
 		c, err := net.Dial("tcp", args[0])
 		if err != nil {
@@ -138,7 +138,7 @@ var programs = map[string]func(args []string) error{
 	},
 }
 
-// echo serves at 127.0.0.1: it answers what it got, after "you said ".
+// echo serves at 127.0.0.1: it answers "you said " and what it got.
 func echo(t *testing.T) (port string) {
 	return serve(t, func(c net.Conn) {
 		b, _ := io.ReadAll(c)

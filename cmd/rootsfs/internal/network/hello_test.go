@@ -124,7 +124,7 @@ func TestSecondHello(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		sent []byte
-		want string // names, and what follows
+		want string // the names in the hellos
 		err  error
 	}{
 		{"no second hello", join(api, data), "api.test", nil},

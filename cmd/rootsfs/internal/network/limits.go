@@ -117,7 +117,7 @@ func (k *credit) settle(granted, moved int) {
 	k.total.Add(int64(moved))
 }
 
-// wait waits until a chunk of n bytes may be moved. It returns early if the connection ends.
+// wait waits until a chunk of at most n bytes may be moved. It returns early if the connection ends.
 func (k *credit) wait(n int) {
 	n = min(n, k.m.chunk)
 	now := time.Now()
@@ -156,7 +156,8 @@ func (k *credit) move(n int, move func(granted, from int) (int, error)) (moved i
 	return moved, nil
 }
 
-// endSpent ends every connection if all bytes have been moved.
+// endSpent ends every connection to a host if all bytes have been moved. It leaves connections that a
+// service answers.
 func (g *Gate) endSpent() {
 	err := g.meter.spent()
 	if err == nil {

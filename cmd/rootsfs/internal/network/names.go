@@ -26,8 +26,8 @@ const (
 
 	// maxNames bounds the names of one program; more are refused.
 	maxNames = 4096
-	// newNames is how many names below wildcards a program may look up in a minute. Nothing
-	// else bounds the data that can leave in the labels of names.
+	// newNames is how many new names a program may look up in a minute. Below a wildcard,
+	// nothing else bounds the data that can leave in the labels of names.
 	newNames = 256
 )
 
@@ -51,7 +51,7 @@ func newNameTable(net netip.Prefix) *nameTable {
 	}
 }
 
-// address returns the address of name. It is chosen by a hash of the name, so that
+// address returns the address of name. A hash of the name chooses the address, so that
 // programs that remember addresses, such as ssh, get the same one in the next run.
 func (t *nameTable) address(name string) (netip.Addr, error) {
 	t.mu.Lock()

@@ -157,7 +157,7 @@ func (d *diag) inode(from, to netip.AddrPort, patience time.Duration) (uint32, e
 }
 
 // diagRequest returns a message that asks for one socket: struct inet_diag_req_v2 has the family,
-// the protocol, what else is wanted, states, and both ends.
+// the protocol, the wanted extensions, the states, and both ends.
 func diagRequest(seq uint32, from, to netip.AddrPort) []byte {
 	const all, noCookie = 0xffffffff, 0xffffffff
 	family := byte(unix.AF_INET6)
@@ -174,8 +174,8 @@ func diagRequest(seq uint32, from, to netip.AddrPort) []byte {
 	return join(b, native32(seq), native32(0), body)
 }
 
-// holder returns a process of the network namespace that holds a socket. It tries the process with
-// the number first, if that is not 0, before all others.
+// holder returns a process of the network namespace that holds a socket; the zero Program if it has
+// found none before end. If first is not 0, it tries the process with that PID before all others.
 func holder(netns uint64, socket uint32, first int, end time.Time) Program {
 	want := fmt.Sprintf("net:[%d]", netns)
 	holds := func(pid int) bool {

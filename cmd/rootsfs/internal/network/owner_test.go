@@ -44,7 +44,8 @@ func TestEventsNameThePrograms(t *testing.T) {
 	}
 }
 
-// Searches for the program of a record have a bound. Searches for a question do not.
+// All searches for the programs of records share a bound on their time. When it is reached, searches for
+// a question still find the program.
 func TestSearchesOfProgramsAreBounded(t *testing.T) {
 	port := echo(t)
 	n := newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})

@@ -99,7 +99,7 @@ func TestService(t *testing.T) {
 }
 
 // A service's host is checked like any host: its name may not lead to this machine, unless the
-// address has a rule. The program then reaches that address, too.
+// address has a rule. Such a rule does not let the program connect to the host by its name.
 func TestServiceHostIsChecked(t *testing.T) {
 	port := echo(t)
 	n, _ := newServed(t, "api.test", port, Options{})

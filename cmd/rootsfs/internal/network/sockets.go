@@ -24,7 +24,7 @@ type Sockets struct {
 	Datagram  *os.File // AF_INET, SOCK_DGRAM
 	Stream4   *os.File // AF_INET, SOCK_STREAM
 	Stream6   *os.File // AF_INET6, SOCK_STREAM
-	Diag      *os.File // AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG; nil: questions do not name the program
+	Diag      *os.File // AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG; nil: questions and records do not name the program
 	// Listeners are AF_INET, SOCK_STREAM, for single ports; the function Listeners returns how
 	// many. The gate keeps those that it does not need yet for rules that come later.
 	Listeners []*os.File

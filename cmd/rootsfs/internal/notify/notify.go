@@ -1,9 +1,9 @@
 // Package notify shows notifications on the desktop, through the desktop's own service
 // (org.freedesktop.Notifications on the session bus), if there is one.
 //
-// The caller never waits and gets no error: without a bus, or if the bus does not answer, no
-// notification is shown. Invisible characters of a text are escaped, and markup is shown as
-// text.
+// Show never waits and returns no error: without a bus, or if the bus does not answer, no
+// notification is shown. Only Notifier.Failed gets an error. Invisible characters of a text are
+// escaped, and markup is shown as text.
 //
 // A notification may go unseen. It takes no answer: it decides nothing.
 //

@@ -8,7 +8,7 @@
 //
 // # Promises
 //
-// Its initialisation tries to add a watch. If that works, the runtime takes it at once.
+// Its initialisation tries to add a few watches. If that works, the runtime makes its poller at once.
 // If not, Err says so, and the runtime is made to believe that it has a poller. Files are
 // then read by blocking calls; package control speaks to sessions by blocking calls in
 // any case.
@@ -62,8 +62,8 @@ func Err() error {
 	return errors.New("programs of yours have used up your epoll watches, and without one this command cannot run; end them (rootsfs status, revoke and unmount work), or raise the limit: sysctl fs.epoll.max_user_watches")
 }
 
-// makePoller makes the runtime's poller if there is room for it, and reports whether
-// there was. Otherwise it makes the runtime do without.
+// makePoller makes the runtime's poller if there is room for it. Otherwise it makes the
+// runtime do without a poller, if it can. It reports false if the runtime now does without.
 func makePoller() bool {
 	requireFiles()
 	if watchesLeft() {
@@ -118,7 +118,7 @@ func watchesLeft() bool {
 // withoutPoller makes a filter of system calls (seccomp(2)) answer epoll_ctl in the
 // kernel's place: "done" while the runtime makes its poller, and EPERM from then on. The
 // kernel answers EPERM for a regular file, which makes package os use blocking calls.
-// Where filters cannot be installed nothing is changed, and it reports false.
+// withoutPoller reports whether the filters could be installed.
 func withoutPoller() bool {
 	if !answerEpollCtl(0) {
 		return false
@@ -139,8 +139,8 @@ const (
 	filterSize        = 4 // instructions
 )
 
-// answerEpollCtl makes every thread's epoll_ctl answer with errno from now on. Of several
-// filters with the same kind of answer the newest decides.
+// answerEpollCtl makes every thread's epoll_ctl answer with errno from now on, and reports
+// whether it could. Of several filters with the same kind of answer the newest decides.
 func answerEpollCtl(errno syscall.Errno) bool {
 	code := [filterSize]syscall.SockFilter{
 		{Code: syscall.BPF_LD | syscall.BPF_W | syscall.BPF_ABS, K: seccompDataNumber},

@@ -131,7 +131,7 @@ func TestDetectStranger(t *testing.T) {
 	}
 }
 
-// This is Detect with the home directory of the environment.
+// Detect takes the home directory from the environment.
 func TestDetectHome(t *testing.T) {
 	base := tree(t, []string{"home/p/.hg/"})
 	t.Setenv("HOME", base+"/home")

@@ -64,7 +64,7 @@ func newCertificate(t, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*
 }
 
 // constrained returns the template of an authority that may sign only for the hosts of secrets.
-// Below it a chain may have this many further authorities.
+// A chain may have at most below further authorities below it.
 func constrained(name pkix.Name, below int, list []*Secret) *x509.Certificate {
 	t := template(name)
 	t.IsCA, t.BasicConstraintsValid, t.MaxPathLen, t.MaxPathLenZero, t.KeyUsage = true, true, below, below == 0, x509.KeyUsageCertSign

@@ -198,7 +198,7 @@ func TestAWSRefuses(t *testing.T) {
 }
 
 // A request for S3 reaches no other object than the rules are for: by a path that S3 reads as it was
-// written, or by a copy. Without scopes no service is asked for keys.
+// written, or by a copy. If the secret has no scopes, no request goes to a service that gives keys.
 func TestAWSRulesHold(t *testing.T) {
 	s := &Secret{}
 	for _, text := range []string{"GET /mine/**", "PUT /mine/up/**", "POST /"} {

@@ -51,7 +51,7 @@ func (f found) credential() Credential {
 	return c
 }
 
-// check returns an error for a value that no header can hold.
+// check returns an error if the credential is empty or too long, or if no header can hold it.
 func (f *found) check() error {
 	texts := []string{f.value, f.login}
 	if f.keys != nil {
@@ -105,7 +105,7 @@ func (c Credential) In(text string) bool {
 }
 
 // InFile reports whether a file holds the credential: as it is, or as files of npm and Docker
-// encode it. A short one would be found in files that have nothing to do with it.
+// encode it. It reports false for a short credential, which files could hold by chance.
 func (c Credential) InFile(text string) bool {
 	for _, value := range []string{c.value, c.found.login} {
 		encoded := strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(value)), "=")
@@ -125,8 +125,8 @@ func basicHeader(login string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(login))
 }
 
-// loginOf returns what was found for a user and a password. Some hosts take a token as the user,
-// with a password that says nothing.
+// loginOf returns the parts of a credential that is a user and a password. Some hosts take a token as
+// the user, with a password that says nothing.
 func loginOf(user, password, from string) found {
 	f := found{value: password, login: user + ":" + password, from: from}
 	if user != "" && (password == "" || password == "x-oauth-basic") {

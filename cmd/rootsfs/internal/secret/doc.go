@@ -2,7 +2,7 @@
 //
 // The program has a placeholder for the credential. It speaks https to the host, or plain HTTP
 // to a name inside its network namespace. A Door, outside, ends its TLS with a certificate of an
-// Authority that the program trusts. A Proxy, outside, forwards the requests of both ways over
+// Authority that the program trusts. A Proxy, outside, forwards https and plain requests over
 // TLS to one host, with the credential in the place of the placeholder.
 //
 // # Promises

@@ -95,10 +95,10 @@ func (p *Proxy) isPresented(r *http.Request) bool {
 	return len(p.present(r.Header)) > 0 || strings.Contains(r.URL.RawQuery, p.credential.placeholder)
 }
 
-// fill returns the value of a header with the credential in the place of the placeholder, and
-// whether there was one. The value may have nothing else but what belongs to credentials: a header
-// that this package does not know may name a path or a method for some servers, and the program
-// must not choose these.
+// fill returns the value of a header with the credential in the place of the placeholder. It reports
+// false for a value without the placeholder, and for one with text that does not belong to
+// credentials: a header that this package does not know may name a path or a method for some servers,
+// and the program must not choose these.
 func (c Credential) fill(name, value string) (string, bool) {
 	scheme, rest, hasScheme := strings.Cut(strings.TrimSpace(value), " ")
 	rest = strings.TrimSpace(rest)
@@ -143,7 +143,7 @@ func (c Credential) fillBasic(encoded string) (string, bool) {
 	return basicHeader(user + ":" + password), true
 }
 
-// fillCookies is fill for cookies. It leaves out those without the placeholder.
+// fillCookies is fill for cookies. It leaves out the cookies without the placeholder.
 func (c Credential) fillCookies(value string) (string, bool) {
 	var kept []string
 	for pair := range strings.SplitSeq(value, ";") {

@@ -219,8 +219,8 @@ func (f *frames) flood(count uint32, isCut <-chan struct{}, write func(f *frames
 	return nil
 }
 
-// A program that floods the door is cut off, or has no more under way than it may, and others are
-// answered.
+// A program that floods the door is cut off, or has no more requests under way than it may. Requests on
+// other connections are answered.
 func TestHTTP2Floods(t *testing.T) {
 	var busy, most atomic.Int64
 	d := newDoorLab(t, func(w http.ResponseWriter, r *http.Request) {

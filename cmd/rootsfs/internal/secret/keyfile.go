@@ -27,7 +27,7 @@ type HomeFile struct {
 
 // keyFile is a kind of file with credentials.
 type keyFile struct {
-	// find returns what the owner's file has for a host; false: nothing.
+	// find returns the credential that the owner's file has for a host; false: it has none.
 	find func(text string, u URL, o *owner) (found, bool)
 	// show returns the files for the program. The list is not empty.
 	show func(list []shown) []HomeFile
@@ -170,8 +170,8 @@ func (s *Secret) outsideVariables() []string {
 	return []string{s.Name}
 }
 
-// findInVariables finds the credential in the owner's variables, and removes them from the
-// environment of this process.
+// findInVariables finds the credential in the owner's variables, and removes those that hold it from
+// the environment of this process.
 func (s *Secret) findInVariables(o *owner) (f found, ok bool) {
 	if s.isPreset() && s.IsSigned() {
 		return findKeysInVariables(o)

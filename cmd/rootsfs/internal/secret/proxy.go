@@ -44,7 +44,7 @@ type Request struct {
 	Began          time.Time
 	Duration       time.Duration
 	Refused        error  // why it was not sent
-	Permit         string // the rule that would allow it; "": none alone
+	Permit         string // the rule that would allow it; "": no rule alone would, or none is proposed
 	Failed         error  // why there is no answer, or not all of it
 	Room           int64  // what Options.Reserve promised for the record
 }
@@ -339,7 +339,7 @@ func (x *exchange) answer(res *http.Response) error {
 			body = scrub(body, basic, "", knownInBasic(basic, x.p.credential.value))
 		}
 	}
-	if isSwitched { // both directions end at any time, and neither failure tells anything
+	if isSwitched { // each direction may end at any time, so its end is no failure
 		res.Body = &countedBody{ReadCloser: body, count: &x.received, written: &x.sent}
 		return nil
 	}
@@ -433,7 +433,7 @@ func (x *exchange) record() {
 	_ = x.p.opt.Record(rec) // a request that was sent has room, and any other one was refused
 }
 
-// countedBody counts the bytes of a body, and stores the error with which it broke off in failed.
+// countedBody counts the bytes of a body. If the body breaks off, countedBody stores the error in failed.
 type countedBody struct {
 	io.ReadCloser
 	count  *atomic.Int64
@@ -443,7 +443,7 @@ type countedBody struct {
 	written *atomic.Int64
 }
 
-// Write implements io.Writer for such a connection.
+// Write implements io.Writer for a connection that has changed its protocol.
 func (b *countedBody) Write(p []byte) (int, error) {
 	w, ok := b.ReadCloser.(io.Writer)
 	if !ok || b.written == nil {

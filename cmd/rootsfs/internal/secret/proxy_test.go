@@ -134,8 +134,8 @@ func (l *lab) requests() []*http.Request {
 	return slices.Clone(l.arrived)
 }
 
-// The host gets the request with the credential in the place of every other one, and nothing
-// of the connection inside.
+// The host gets the request with the owner's credential in the place of every other credential, and
+// without the headers of the connection inside.
 func TestCredentialIsAdded(t *testing.T) {
 	for _, c := range []struct {
 		secret       Secret
@@ -287,8 +287,8 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// Redirects are handed back: to the host by way of the proxy, to others as they are. Cookies
-// and headers that hold the credential are not.
+// A redirect to the host reaches the program with the proxy's URL, and any other redirect as it is.
+// Cookies, and headers that hold the credential, do not reach the program.
 func TestAnswers(t *testing.T) {
 	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", r.URL.Query().Get("to"))

@@ -17,8 +17,8 @@ import (
 const minScrubbed = 8
 
 // scrubber removes a credential from a body. Bytes pass as they come: only those that may be
-// the rest of the credential wait for the next ones, and only when minScrubbed bytes of it have
-// passed. So a host that sends the credential in two parts reveals only its beginning.
+// part of the credential wait for the next ones, and only if minScrubbed bytes of it have come.
+// So a host that sends the whole credential in parts reveals fewer than minScrubbed bytes of it.
 type scrubber struct {
 	io.ReadCloser
 	key, mask []byte // of the same length
@@ -70,7 +70,7 @@ func (s *scrubber) Read(p []byte) (int, error) {
 	return n, s.err
 }
 
-// fill reads the next bytes, at most size of them.
+// fill reads the next bytes, at most size of them, and masks the text where it is complete.
 func (s *scrubber) fill(size int) {
 	if extra := s.passed - (len(s.key) - 1); extra > 0 {
 		s.window, s.passed = append(s.window[:0], s.window[extra:]...), s.passed-extra

@@ -58,9 +58,9 @@ func TestScrub(t *testing.T) {
 	}
 }
 
-// Of bytes after the beginning of a key that everybody knows, all or none are held back, whether or
-// not they are those of the key: otherwise a program that chooses what a host sends could find out
-// the key by the time, one byte after the other.
+// Key characters that follow the publicly known beginning of a key are held back whether or not they are
+// those of the key: otherwise a program that chooses what a host sends could find out the key by the
+// time, one byte after the other.
 func TestScrubTellsNothingByTime(t *testing.T) {
 	const text = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789-_AbCd"
 	basic := strings.TrimRight(strings.TrimPrefix(basicHeader("x-access-token:"+text), "Basic "), "=")
@@ -97,7 +97,7 @@ func TestScrubTellsNothingByTime(t *testing.T) {
 	}
 }
 
-// What cannot be the credential is not held back: a program may wait for it.
+// Bytes that cannot be the credential are not held back: a program may wait for them.
 func TestScrubDoesNotWait(t *testing.T) {
 	r, w := io.Pipe()
 	s := scrub(r, "abcabcabcabcabd-0123", "", 0)

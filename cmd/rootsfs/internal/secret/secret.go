@@ -155,7 +155,7 @@ func hostLabel(name string) string {
 	return strings.Trim(strings.ReplaceAll(strings.ToLower(name), "_", "-"), "-")
 }
 
-// Inside returns the name inside that the program speaks to.
+// Inside returns the host name of the base URL. It exists only in the program's network.
 func (s *Secret) Inside() string { return hostLabel(s.Name) + insideZone }
 
 const insideZone = ".secret.internal"

@@ -40,8 +40,8 @@ func drip(w io.Writer, text string) {
 	}
 }
 
-// slowClients are programs on a connection, which say nothing, or what they say as slowly as they
-// can. Each returns what it reads from.
+// slowClients are programs on a connection that send nothing, or send something as slowly as they
+// can. Each returns the stream that it reads from.
 var slowClients = map[string]func(c net.Conn, trusted *x509.CertPool) io.Reader{
 	"nothing": func(c net.Conn, _ *x509.CertPool) io.Reader { return c },
 	"the beginning of TLS": func(c net.Conn, _ *x509.CertPool) io.Reader {

@@ -15,8 +15,9 @@ import (
 // passed on both ways, and the credential is removed from the bytes of the host.
 
 // upgradeOf returns the protocol that a request asks for, "" if it asks for none. It returns an
-// error for more than one, and for forms of HTTP and TLS: further requests could follow, which
-// no rule sees. A request for h2c is answered by HTTP/1.1, as it may be.
+// error for more than one, and for names that begin with h or tls, as those of HTTP and TLS do:
+// further requests could follow, which no rule sees. A request for h2c counts as one for none: a
+// server may answer it by HTTP/1.1.
 func upgradeOf(r *http.Request) (string, error) {
 	protocol := strings.Join(r.Header.Values("Upgrade"), ",")
 	lower := strings.ToLower(strings.TrimSpace(protocol))
@@ -30,7 +31,8 @@ func upgradeOf(r *http.Request) (string, error) {
 }
 
 // isOfUpgrade reports whether a header is sent to the host with a request for another protocol.
-// Extensions of websocket are not: they compress, and the credential is not found in compressed bytes.
+// The header of websocket's extensions is not: extensions compress, and the credential is not found
+// in compressed bytes.
 func isOfUpgrade(name string) bool {
 	return name == "Connection" || name == "Upgrade" || strings.HasPrefix(name, "Sec-Websocket-") && name != "Sec-Websocket-Extensions"
 }

@@ -113,8 +113,8 @@ func overStdio(t *testing.T, s *Session, ask bool) mcp.Transport {
 	return &mcp.IOTransport{Reader: toClient, Writer: fromClient}
 }
 
-// The table lists the answerers of each way in. They answer its questions, in the order of the
-// table, and nobody else does.
+// consent.Answerers lists the answerers of each way in. They answer its questions, in the order of
+// the list, and nobody else does.
 func TestAnswerers(t *testing.T) {
 	for _, way := range consent.Ways() {
 		if ways[way] == nil {
@@ -125,7 +125,7 @@ func TestAnswerers(t *testing.T) {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 			for name, c := range map[string]struct {
 				conf  string
-				ready []consent.Answerer // to answer that it is allowed
+				ready []consent.Answerer // those who would allow it
 			}{
 				"everybody allows": {"[[files.allow]]\npath = \"FILE\"\n", []consent.Answerer{consent.Configuration, consent.StartingHost, consent.Owner}},
 				"no configuration": {"", []consent.Answerer{consent.StartingHost, consent.Owner}},

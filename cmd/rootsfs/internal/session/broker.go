@@ -89,8 +89,9 @@ func (s *Session) Frame() int {
 	return s.opt.Config.Files.Frame
 }
 
-// closeBroker ends the operations of servers. The end of the roots does not wait for an
-// operation that hangs in a source: the gate is shut for it, too.
+// closeBroker closes the broker, which ends the operations of servers. It waits at most
+// guard.EndDeadline for an operation that hangs in a source: the end of the roots shuts the gate
+// for that operation, too.
 func (s *Session) closeBroker() {
 	if s.broker == nil {
 		return

@@ -24,7 +24,7 @@ type ceilingState struct {
 	mu      sync.Mutex // guards the fields below
 	current *config.Ceiling
 	read    time.Time // when the files were read last without a mistake
-	problem error     // why the present state of one of them is not in force
+	problem error     // why the present state of one of the files is not in force
 
 	reading sync.Mutex // held from reading a state until it is in force
 }

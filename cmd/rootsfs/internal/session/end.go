@@ -12,9 +12,11 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// Run serves until the session has ended: because stop was closed, the owner ended it, or the
-// mount was unmounted. The error says what could not be taken back. If there is one, Run
-// returns only when no program holds anything in the mount any more.
+// Run serves until the session has ended: because stop was closed, the mount was unmounted, or
+// the session ended itself, such as for its owner. The error says what could not be taken back, or
+// that the audit log could not be anchored. If a root could not be revoked, Run returns only when
+// no program holds anything in the mount any more. If only the unmount failed, Run repeats it a few
+// times.
 func (s *Session) Run(stop <-chan struct{}) error {
 	select {
 	case <-stop:
@@ -49,8 +51,8 @@ func (s *Session) anchorErr() error {
 	return noAudit(s.audit.opened().Anchored())
 }
 
-// waitServed waits until no program holds the mount, if not everything was taken back. If the
-// mount could not be unmounted, it tries again for a while. The connection ends with the
+// waitServed waits until no program holds the mount, if a root could not be revoked. If the mount
+// could not be unmounted, it first tries again for a while. The connection ends with the
 // process, and then only a dead entry stays in the table of mounts.
 func (s *Session) waitServed() {
 	for tries := 0; s.outcome.isStuck && tries < maxUnmountRetries; tries++ {
@@ -122,7 +124,7 @@ func (s *Session) end(why string) {
 		s.outcome.err = errors.Join(err, closeErr)
 		if s.outcome.err == nil {
 			s.findHolders()
-		} else { // the session stays until no program holds the mount
+		} else { // the session stays while waitServed waits
 			if err := s.publish(closeErr == nil); err != nil {
 				s.log.Error("the session file could not be brought up to date", "error", err)
 			}
@@ -152,8 +154,8 @@ func (s *Session) undo() {
 	}
 	if s.mnt != nil {
 		if err := s.mnt.Close(); err != nil {
-			// Mostly for want of descriptors. Unlike after a complete start, it is not tried
-			// again.
+			// An unmount mostly fails for want of descriptors. Unlike after a complete start, it is
+			// not tried again.
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", err)
 		}
 	}

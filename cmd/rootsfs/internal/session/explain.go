@@ -82,7 +82,8 @@ func (x Explainer) Check(ctx context.Context, req control.CheckRequest) (control
 }
 
 // Locate returns the path of a request as ROOT/PATH or absolute. A path is relative to the
-// working directory if it begins with ./ or ../, or with no root's name and lies in a root.
+// working directory if it begins with ./ or ../, or if it begins with no root's name and lies in
+// a root.
 func (x Explainer) Locate(req *control.CheckRequest) string {
 	if req.Root != "" {
 		return req.Root + "/" + strings.TrimPrefix(req.Path, "/")

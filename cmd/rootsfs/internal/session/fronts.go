@@ -132,8 +132,8 @@ func (s *Session) HTTP(ctx context.Context, req control.HTTPRequest) (control.Fr
 // a time.
 const maxShared = 64
 
-// sharedSubject is the subject of these clients in grants and records. Each client is a session
-// of it.
+// sharedSubject is the subject of MCP clients on the control socket and over HTTP, in grants and
+// records. Each client is a session of it.
 const sharedSubject guard.Subject = "serve"
 
 // NewTools makes MCP tools on the session's roots, for the client on the standard streams of

@@ -63,8 +63,8 @@ func invalid(format string, args ...any) error {
 	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// checkAsked refuses a grant over the control socket that makes no sense. The registry judges
-// the directory.
+// checkAsked refuses a grant over the control socket that makes no sense. It sets the origin if the
+// grant has none. The registry judges the directory.
 func checkAsked(g *guard.Grant) error {
 	name := names.Quote(string(g.Root))
 	if _, err := names.ParseRootName(string(g.Root)); err != nil {
@@ -282,8 +282,8 @@ func explainAbsent(asks []guard.Grant, err error) error {
 	return err
 }
 
-// Bound is the command line's bound on configured roots. The zero Bound leaves them as they
-// are.
+// Bound is the command line's bound on roots that the configuration or an answer to a question
+// grants. The zero Bound leaves these roots as they are.
 type Bound struct {
 	Expires       time.Time    // zero: no end
 	Limits        guard.Limits // of each, 0 is no limit

@@ -160,8 +160,9 @@ func cleanJournal(ctx context.Context, path string, reg *guard.Registry, tree *v
 	return removed, nil
 }
 
-// readJournal returns the names that were made and not removed. If the last line is not
-// complete, the session was killed while it wrote the line, and the name was not made yet.
+// readJournal returns the temporary names that were made and not removed. It ignores an incomplete
+// last line: the session was killed while it wrote the line, before it made the name or after it
+// removed the name.
 func readJournal(f *os.File) []journalEntry {
 	open := map[uint64]journalEntry{}
 	s := bufio.NewScanner(f)

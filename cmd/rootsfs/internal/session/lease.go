@@ -21,7 +21,8 @@ import (
 
 // A machine can belong to a fleet. Then a session begins only under the machine's lease, and
 // pauses when the lease has run out or the fleet has locked the machine. It goes on with the
-// next lease. On a machine without a fleet all this is one stat at the start.
+// next lease. On a machine without a fleet, the session only finds at its start that the file of
+// the membership is missing.
 
 // machineLease is the machine's lease as the session read it last. A nil machineLease is that of
 // a machine without a fleet.

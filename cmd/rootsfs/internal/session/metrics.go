@@ -82,8 +82,7 @@ var (
 	}
 )
 
-// server sums up the connections of one subject, because metrics with the same labels must be
-// one.
+// server sums up the connections of one subject, because no two metrics may have the same labels.
 type server struct {
 	broker.Stats
 	sessions int64

@@ -22,9 +22,10 @@ type Network interface {
 	State() control.NetState
 	// Add permits more hosts, in the form of `run --net`, or none of them after an error. It
 	// returns the hosts that no rule named before. It permits only hosts that record accepts.
+	// Hosts that Add returns with an error are recorded and not permitted.
 	Add(hosts []string, record func(host string) error) ([]string, error)
-	// Remove removes rules (nil: all of them), or none if one does not exist. When it returns,
-	// connections that only these rules permitted carry no more data.
+	// Remove removes rules and secrets (nil: all of them), or nothing if a rule does not exist.
+	// When it returns, connections that only these permitted carry no more data.
 	Remove(hosts []string) (removed []string, ended int, err error)
 	// Pause ends every connection and refuses new ones until Resume. When it returns, no
 	// connection carries any more data.

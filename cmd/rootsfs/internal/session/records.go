@@ -75,7 +75,8 @@ func (r *records) Release(room int64) {
 	}
 }
 
-// logOrHold returns the log, or holds the record while there is none.
+// logOrHold returns the log. While there is none, it holds a record of the control socket and
+// returns nil, and it opens the log for any other record.
 func (r *records) logOrHold(rec guard.Record) (*audit.Log, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +222,7 @@ func (s *Session) openAudit() (*audit.Log, error) {
 }
 
 // auditBounds returns the bounds of all sessions' audit files, by the configuration and the ceiling
-// in force.
+// in force; 0: no bound. Without a configuration there are none.
 func (s *Session) auditBounds() (age time.Duration, total int64) {
 	conf, _ := s.conf.inForce()
 	if conf == nil {

@@ -154,6 +154,7 @@ func TestUnanchored(t *testing.T) {
 // The configuration keeps audit files for no shorter time than the ceiling demands, and deletes none
 // for their size then.
 //
+// cmd/rootsfs/ceilingways_test.go reads the next line.
 // ceiling: records.days by configuration
 func TestAuditBoundsKeepToTheCeiling(t *testing.T) {
 	const day = 24 * time.Hour

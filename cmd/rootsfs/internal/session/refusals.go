@@ -14,7 +14,7 @@ type refusals struct {
 	mu      sync.Mutex                   // guards the fields below
 	grants  map[guard.RootName]pastGrant // the last one of each name, whether it has ended or not
 	last    *control.Refusal             // nil: there was none
-	request guard.Request                // that of last
+	request guard.Request                // the request of the last refusal
 }
 
 // noteGrants remembers grants that were made at a moment.

@@ -18,8 +18,8 @@ import (
 
 // confState is the configuration in force.
 type confState struct {
-	// changing serialises reloads and switches of profiles. It is a channel, because it is held
-	// across calls of views.
+	// changing serialises reloads and switches of profiles. It is held during calls of views, which may
+	// take long. So it is a channel: a call that waits for it can end with its context.
 	changing chan struct{}
 
 	mu      sync.Mutex // guards the fields below
@@ -95,7 +95,8 @@ func rootNames(roots []config.Root) []string {
 }
 
 // apply switches the session to another state of the file (nil: the same), or another profile
-// (nil: the same). If it returns an error, it has changed nothing.
+// (nil: the same). If it returns an error, it has changed no root and no setting. An error after the
+// first change is only logged.
 func (s *Session) apply(ctx context.Context, next *config.Config, profile *string) (config.Changes, error) {
 	select {
 	case s.conf.changing <- struct{}{}:
