@@ -157,7 +157,7 @@ var changes = map[string]func(s *setup) error{
 
 func second[T any](_ T, err error) error { return err }
 
-const arrives = "1 call that changes the source is still in it and may still arrive"
+const arrives = "1 call that changes the source has not returned and may still arrive"
 
 // After a change of its root, an operation that was answered early changes nothing. The change
 // names the call that had begun before and has not returned.
@@ -246,8 +246,8 @@ func TestDrainedOperationsChange(t *testing.T) {
 	}
 }
 
-// An operation that a change has given up waiting for changes nothing afterwards. This does not
-// concern a change of a root inside the operation's root, or of another server.
+// An operation that a change has given up waiting for changes nothing afterwards. Two changes are
+// exceptions, and let it go on: a grant inside its root, and the suspension of a server.
 func TestOperationsWaitedForInVainChangeNothing(t *testing.T) {
 	others := map[string]bool{"grant inside": true, "suspend": true}
 	for name, change := range changes {

@@ -105,7 +105,9 @@ func (n Notes) RefusedLink(target string) {
 	n.l.notes.target = target
 }
 
-// Created records the file that the operation has made.
+// Created records the file that the operation has made, so that Lease.MayChange permits changes of
+// its attributes. With the right to write these are permitted for any file, and Created does
+// nothing.
 func (n Notes) Created(id rules.Identity) {
 	if n.l.Narrowest()&Write == 0 {
 		n.l.root.created.Add(id)
@@ -185,7 +187,8 @@ func (n Notes) NewName(dirRel, name string) {
 	})
 }
 
-// repository stores, for the record, that the operation has made a repository in r.
+// repository stores, for the record, that the operation has made a repository at top, if r is the
+// operation's root.
 func (n Notes) repository(r *root, top string) {
 	if r == n.l.root {
 		n.ensure().repo.Store(&top)

@@ -99,8 +99,8 @@ type Config struct {
 	Opener  Opener
 	Auditor Auditor // nil: nothing is recorded
 	Rules   rules.RootRules
-	// Observe is called for every event, after the change, without a lock
-	// held; it must not block.
+	// Observe is called for every event, after the change; it must not block. Of the locks of
+	// this package, only those that the package comment lists may be held during the call.
 	Observe func(Event)
 	// History remembers the directories that programs could write; nil: only this registry's
 	// live roots count.

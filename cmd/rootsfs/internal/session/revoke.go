@@ -46,7 +46,8 @@ func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a cont
 // once, they would wait for each other until their deadlines had passed.
 const maxTogether = 64
 
-// revokeAll ends every root, those that are granted meanwhile included.
+// revokeAll cuts every socket and the network, and ends every root, including roots that are
+// granted meanwhile.
 func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
 	all := append([]control.Ended{}, s.cutSockets(nil)...) // in JSON an empty list, not null
 	all = append(all, s.cutNetwork()...)

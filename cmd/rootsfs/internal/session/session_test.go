@@ -84,7 +84,7 @@ func TestStartLeavesNothing(t *testing.T) {
 		"without a root": func(o *Options, work string) { o.Roots[0].Dir = names.Foreign(filepath.Join(work, "none")) },
 		"without a mountpoint": func(o *Options, _ string) {
 			logger, point := o.Logger, o.Mount.Point
-			o.Logger = func(name string) (*slog.Logger, error) { // when the mountpoint was checked
+			o.Logger = func(name string) (*slog.Logger, error) { // called after the mountpoint was checked
 				if err := os.Remove(point); err != nil {
 					t.Error(err)
 				}
