@@ -22,7 +22,8 @@ import (
 // shell look for names that do not exist. The subject "" stands for all callers without a
 // name: the users of a mount that is not for one subject.
 
-// SetAbuse puts bounds in force. Counting begins anew; suspended subjects stay suspended.
+// SetAbuse puts bounds in force. If they differ from the earlier ones, counting begins anew.
+// Suspended subjects stay suspended.
 func (g *Registry) SetAbuse(a ledger.Abuse) { g.offenders.SetBounds(a) }
 
 // countRefusal counts a refusal. It is called in the middle of operations.

@@ -120,7 +120,7 @@ type Rule struct {
 	Fixed bool
 }
 
-// negated reports whether the rule overrides earlier ones of its list ("!").
+// negated reports whether the rule takes back earlier ones of its list ("!").
 func (r *Rule) negated() bool { return strings.HasPrefix(r.Text, "!") }
 
 // Builtin reports whether the rule is one of the built-in ones.

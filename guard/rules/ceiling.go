@@ -40,7 +40,7 @@ func (c *Ceiling) closest(path string) *CeilingPlace {
 }
 
 // bounds returns every place whose bound a root at resolved has to keep: the closest one above,
-// and those that the root would reach. It returns an error if no place allows the root.
+// and those that the root would reach. It returns an error if the root lies in no place.
 func (c *Ceiling) bounds(resolved string) ([]*CeilingPlace, error) {
 	if c.Places == nil {
 		return nil, nil

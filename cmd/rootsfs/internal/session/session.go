@@ -322,8 +322,8 @@ func (s *Session) open(ctx context.Context) (err error) {
 // sessions need begins then.
 const shortRun = 250 * time.Millisecond
 
-// watch watches the places of the roots and the configuration until ctx ends. Short runs end
-// before it begins.
+// watch watches the places of the roots, the ceiling and the configuration until ctx ends. Short
+// runs end before it begins.
 func (s *Session) watch(ctx context.Context) {
 	select {
 	case <-ctx.Done():

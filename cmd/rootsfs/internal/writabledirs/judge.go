@@ -72,7 +72,7 @@ func NewJudge(dirs ...string) *Judge {
 }
 
 // Holder returns the directory that programs can write and that is or contains path; "" if there is
-// none. path has no links.
+// none, "/" if the list of such directories cannot be read. path has no links.
 func (j *Judge) Holder(path string) string {
 	for _, dir := range j.dirs {
 		if names.Under(path, dir) {
