@@ -23,7 +23,8 @@ func (w *wall) now() time.Time {
 	return time.Now().Add(time.Duration(w.offset.Load()))
 }
 
-// newSetup returns a registry with that clock, and a root that ends after a duration by it.
+// newSetup returns a registry with the clock w, and the root r, which ends after the duration in by
+// that clock; 0: with the session. look is the interval at which timers check the clock.
 func (w *wall) newSetup(t *testing.T, look time.Duration, l guard.Limits, in time.Duration) *setup {
 	t.Helper()
 	s := newSetup(t, nil)

@@ -75,7 +75,7 @@ const (
 	EventRepository EventKind = "repository"
 	// EventAbuse: a subject was refused too often.
 	EventAbuse EventKind = "abuse"
-	// EventSuspended: a subject was suspended for that. EventPaused: the gate refuses everything
+	// EventSuspended: a subject was suspended for its refusals. EventPaused: the gate refuses all
 	// (pause.go). EventResumed: one of these has ended.
 	EventSuspended EventKind = "suspended"
 	EventPaused    EventKind = "paused"

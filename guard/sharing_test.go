@@ -145,7 +145,7 @@ func shutChannel(s *setup, root guard.RootName) <-chan struct{} {
 }
 
 // R006, R070: a root of one subject inside a root of another, or its revocation, does not
-// affect the other. Inside a root of everybody it affects only that subject.
+// affect the other subject. Inside a root for everybody it affects only its own subject.
 func TestNestedRootsOfSubjects(t *testing.T) {
 	s := newSetup(t, nil)
 	grantTo(t, s, "outer", "/dir", "", guard.ReadWrite)

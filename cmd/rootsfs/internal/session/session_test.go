@@ -121,8 +121,8 @@ func TestStartLeavesNothing(t *testing.T) {
 	}
 }
 
-// R149: while thousands of roots are added, the session and the mount answer calls. R148: the
-// addition is one transaction.
+// R149: while thousands of roots are added, the registry answers calls. R148: the addition is one
+// transaction.
 func TestManyRootsDoNotBlock_R149(t *testing.T) {
 	const many = 10_000
 	s, work := start(t, "first")
