@@ -53,7 +53,7 @@ type Hold struct {
 	nestingGen  uint64
 	crossed     []*root // outermost first
 	verdict     pattern.Verdict
-	contentPath string // the path below the root if each operation judges it anew, else ""; see judgeHeld
+	contentPath string // the path below the root if each operation judges it anew, else ""; see Judge.held
 }
 
 // Stale reports whether nested roots or patterns changed since the hold was

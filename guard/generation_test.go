@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// In these schedules, events between two steps of an admission, or of a change of the source,
-// run inside a step's hook.
+// In these tests, an event between two steps of an admission, or of a change of the source, is run
+// by the hook of a step (AtStep).
 
 // during runs f at the first step of this name.
 func during(t *testing.T, step string, f func()) {

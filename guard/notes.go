@@ -91,7 +91,8 @@ func (n *notes) addResolved(rec *Record) {
 	rec.Detail = strings.Join(details, "; ")
 }
 
-// Remark adds to the detail of the operation's record. It holds no host path.
+// Remark sets a text that is added to the detail of the operation's record. It must hold no host
+// path.
 func (n Notes) Remark(text string) {
 	n.ensure().mu.Lock()
 	defer n.l.notes.mu.Unlock()

@@ -85,7 +85,8 @@ const (
 	EventUnrecorded EventKind = "unrecorded"
 )
 
-// Event describes a change to observers. Record is set for refusals.
+// Event describes a change to observers. Record is set for EventRefusal, which reports refused and
+// failed operations.
 type Event struct {
 	Time   time.Time
 	Kind   EventKind
@@ -105,7 +106,8 @@ type Config struct {
 	// History remembers the directories that programs could write; nil: only this registry's
 	// live roots count.
 	History rules.History
-	// Deadline bounds the waiting of one ending (default EndDeadline).
+	// Deadline bounds how long the end of a root, or another change of it, waits (default
+	// EndDeadline).
 	Deadline time.Duration
 }
 

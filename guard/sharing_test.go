@@ -70,8 +70,8 @@ func TestOneDirectoryForTwoSubjects(t *testing.T) {
 	wantKind(t, s.tryAs(t, "editor", "one", names.OpRead), 0)
 }
 
-// R162: besides a grant for everybody, a subject may have its own for the same directory. Its
-// own bounds it under either name, and after its revocation the subject has no access.
+// R162: besides a grant for everybody, a subject may have its own for the same directory. Its own
+// grant bounds the subject under either name. After the own grant is revoked, it has no access.
 func TestOwnGrantBesideEverybodys(t *testing.T) {
 	s := newSetup(t, nil)
 	v := &view{}

@@ -222,8 +222,8 @@ func (s *Session) cutSockets(which []string) []control.Ended {
 	return out
 }
 
-// revokeNamed revokes the named roots and cuts the named sockets. If one of the names is
-// neither, it does nothing.
+// revokeNamed revokes the named roots and cuts the named sockets. If a name is that of no root and
+// no socket, it returns an error and does nothing.
 func (s *Session) revokeNamed(ctx context.Context, which []string) ([]control.Ended, error) {
 	var roots []guard.RootName
 	var sockets []string
