@@ -77,7 +77,7 @@ func (l List) String() string {
 // liftable reports whether Allow lifts the rules of the list.
 func (l List) liftable() bool { return l == BuiltinHide || l == BuiltinProtect || l == Ignore }
 
-// Condition is what must hold, besides the match, so that a built-in rule applies.
+// Condition restricts a built-in rule. The rule applies only if the condition holds, too.
 type Condition uint8
 
 // The conditions.
