@@ -17,12 +17,18 @@ import (
 // is taken back, as when rights are taken away, so that the kernel does not answer from its
 // caches. Stores in mappings that it has not synced are refused, too.
 //
-// Three refusals are not counted: of requests beyond a speed limit, of a subject that is
-// suspended already, and of the look-up of a hidden name, because git status and every
-// shell look for names that do not exist. The subject "" stands for all callers without a
-// name: the users of a mount that is not for one subject.
+// These refusals are not counted:
+//   - those of the owner's own operations, and of network connections
+//   - those that pass by themselves: by a speed limit, or during a pause
+//   - those of a subject that is suspended already
+//   - those of the look-up of a hidden name, because git status and every shell look for names
+//     that do not exist
+//
+// The subject "" stands for all callers without a name: the users of a mount that is not for one
+// subject.
 
-// SetAbuse puts bounds in force. Counting begins anew; suspended subjects stay suspended.
+// SetAbuse puts bounds in force. If they differ from the earlier ones, counting begins anew.
+// Suspended subjects stay suspended.
 func (g *Registry) SetAbuse(a ledger.Abuse) { g.offenders.SetBounds(a) }
 
 // countRefusal counts a refusal. It is called in the middle of operations.

@@ -13,8 +13,9 @@ import (
 
 // SetCeilings puts other ceilings in force (rules.RootRules.Ceilings). When it returns, what
 // they forbid has ended: a live root that they do not allow, or that has lived longer than they
-// allow, is revoked, and one that they allow fewer rights has lost the others. Nothing is given
-// back when a ceiling is lifted. ended has the reason for each root that was revoked.
+// allow, is revoked, and a live root with more rights than they allow has lost the excess rights.
+// Nothing is given back when a ceiling is lifted. ended has the reason for each root that was
+// revoked.
 func (g *Registry) SetCeilings(ctx context.Context, list []rules.Ceiling) (ended map[RootName]error, err error) {
 	g.mu.Lock()
 	g.rules.Ceilings = slices.Clone(list)

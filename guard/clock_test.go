@@ -23,7 +23,8 @@ func (w *wall) now() time.Time {
 	return time.Now().Add(time.Duration(w.offset.Load()))
 }
 
-// newSetup returns a registry with that clock, and a root that ends after a duration by it.
+// newSetup returns a registry with the clock w and with the root r. By that clock, the root ends when
+// the duration in has passed; 0: it has no end. Timers check the clock at the interval look.
 func (w *wall) newSetup(t *testing.T, look time.Duration, l guard.Limits, in time.Duration) *setup {
 	t.Helper()
 	s := newSetup(t, nil)

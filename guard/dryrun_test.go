@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// A dry run has the same answer as the operation that follows it, for every kind of operation,
-// every right and every rule: the same refusal by the same rule, with the same missing rights.
+// A dry run has the same answer as the operation that follows it, for random operations, rights,
+// rules and limits: the same refusal by the same rule.
 // It leaves no record, event, charge or use. R110.
 func TestDryRunAgrees(t *testing.T) {
 	const roots, each = 250, 40

@@ -53,7 +53,7 @@ type Hold struct {
 	nestingGen  uint64
 	crossed     []*root // outermost first
 	verdict     pattern.Verdict
-	contentPath string // the path below the root if each operation judges it anew, else ""; see judgeHeld
+	contentPath string // the path below the root if each operation judges it anew, else ""; see Judge.held
 }
 
 // Stale reports whether nested roots or patterns changed since the hold was
@@ -113,8 +113,8 @@ type crossing struct {
 
 // Admit is the gate. It does, in this order:
 //  1. checks that the request names a caller
-//  2. checks that the root is live, counts the operation in its generation, and checks that
-//     neither the registry is paused nor the caller suspended
+//  2. checks that the root is live and granted to the caller, counts the operation in the
+//     root's generation, and checks that neither the registry is paused nor the caller suspended
 //  3. checks the rights that the operation takes
 //  4. judges an open file by the patterns (a path is judged as it is resolved, see Lease.Judge)
 //  5. waits for the speed limit, until ctx or the root ends
@@ -193,7 +193,8 @@ func (l *Lease) checkRequest(now time.Time) error {
 	return l.Judge().held()
 }
 
-// findRoot finds the root, checks its subject and takes the in-flight reference.
+// findRoot finds the root, checks its subject, counts the operation in the root's generation, and
+// enters the nested roots that the held files lie in.
 func (l *Lease) findRoot(now time.Time) error {
 	req := &l.req
 	var r *root

@@ -122,9 +122,9 @@ func (r *root) settle(ctx context.Context) error {
 	case 0:
 		return nil
 	case 1:
-		return fmt.Errorf("root %s: 1 call that changes the source is still in it and may still arrive", r.name)
+		return fmt.Errorf("root %s: 1 call that changes the source has not returned and may still arrive", r.name)
 	}
-	return fmt.Errorf("root %s: %d calls that change the source are still in it and may still arrive", r.name, left)
+	return fmt.Errorf("root %s: %d calls that change the source have not returned and may still arrive", r.name, left)
 }
 
 // await polls until done reports true or ctx ends.
@@ -184,8 +184,8 @@ func (r *root) mayChange(g *generation, answered bool) error {
 	return r.endedError()
 }
 
-// Detach returns a lease for a part of the operation that may outlive it. It keeps the
-// root's descriptor open, but the ending of the root waits for its calls of Change only.
+// Detach returns a lease for a part of the operation that may outlive the operation. The new lease
+// keeps the root's descriptor open, but the ending of the root waits only for its calls of Change.
 // The returned function must be called when the part has ended; Done must not be called
 // on the lease.
 func (l *Lease) Detach() (*Lease, func()) {

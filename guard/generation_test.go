@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// In these schedules, events between two steps of an admission, or of a change of the source,
-// run inside a step's hook.
+// In these tests, an event between two steps of an admission, or of a change of the source, is run
+// by the hook of a step (AtStep).
 
 // during runs f at the first step of this name.
 func during(t *testing.T, step string, f func()) {
@@ -157,7 +157,7 @@ var changes = map[string]func(s *setup) error{
 
 func second[T any](_ T, err error) error { return err }
 
-const arrives = "1 call that changes the source is still in it and may still arrive"
+const arrives = "1 call that changes the source has not returned and may still arrive"
 
 // After a change of its root, an operation that was answered early changes nothing. The change
 // names the call that had begun before and has not returned.
@@ -246,8 +246,8 @@ func TestDrainedOperationsChange(t *testing.T) {
 	}
 }
 
-// An operation that a change has given up waiting for changes nothing afterwards. This does not
-// concern a change of a root inside the operation's root, or of another server.
+// An operation that a change has given up waiting for changes nothing afterwards. Two changes are
+// exceptions, and let it go on: a grant inside its root, and the suspension of a server.
 func TestOperationsWaitedForInVainChangeNothing(t *testing.T) {
 	others := map[string]bool{"grant inside": true, "suspend": true}
 	for name, change := range changes {

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A grant is for the directory that was opened and shown, even if its path leads elsewhere by
-// then. It never has more than was asked for (R089, R104).
+// A proposal is no root until it is granted. It is granted once, not after it was closed, and never
+// with more than was asked for (R089, R104).
 func TestGrantProposed(t *testing.T) {
 	dir := t.TempDir()
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})

@@ -49,7 +49,7 @@ func (j Judge) Spells(name string) bool {
 	return naming == rules.ShortNames || naming == rules.FoldedNames && pattern.Suspicious(name)
 }
 
-// anyRules reports whether the rules of the root match, or those of a root nested in it.
+// anyRules reports whether matches is true for the rules of the root, or of a root nested in it.
 func (j Judge) anyRules(matches func(*rules.RuleSet) bool) bool {
 	if r := j.l.policy.Rules(); r != nil && matches(r) {
 		return true

@@ -125,7 +125,7 @@ func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// lockAll takes all of some locks.
+// lockAll acquires all the locks, or none of them.
 func lockAll(ctx context.Context, l *Lease, locks []*moveLock) (unlock func(), err error) {
 	for i, m := range locks {
 		if m.sem.TryAcquire(exclusive) {

@@ -17,8 +17,8 @@ import (
 //
 // Several roots can have the same directory, if each is for a different subject. A nested root
 // concerns only callers of its own subject. The root of a single subject counts as nested in a
-// root for everybody at the same directory. The subject enters its own root with every
-// operation through the other one, so its own grant bounds it there, too.
+// root for everybody at the same directory. With every operation through the root for everybody,
+// the subject also enters its own root, so that its own grant bounds the operation, too.
 
 // nesting lists what lies inside a root: other roots, and tombstones. They are recognised by
 // identity, so that a second path to one leads to the same judgement. A directory has its own

@@ -91,7 +91,8 @@ func (n *notes) addResolved(rec *Record) {
 	rec.Detail = strings.Join(details, "; ")
 }
 
-// Remark adds to the detail of the operation's record. It holds no host path.
+// Remark sets a text that is added to the detail of the operation's record. It must hold no host
+// path.
 func (n Notes) Remark(text string) {
 	n.ensure().mu.Lock()
 	defer n.l.notes.mu.Unlock()
@@ -105,7 +106,9 @@ func (n Notes) RefusedLink(target string) {
 	n.l.notes.target = target
 }
 
-// Created records the file that the operation has made.
+// Created records the file that the operation has made, so that Lease.MayChange permits changes of
+// its attributes. With the right to write these are permitted for any file, and Created does
+// nothing.
 func (n Notes) Created(id rules.Identity) {
 	if n.l.Narrowest()&Write == 0 {
 		n.l.root.created.Add(id)
@@ -185,7 +188,8 @@ func (n Notes) NewName(dirRel, name string) {
 	})
 }
 
-// repository stores, for the record, that the operation has made a repository in r.
+// repository stores, for the record, that the operation has made a repository at top, if r is the
+// operation's root.
 func (n Notes) repository(r *root, top string) {
 	if r == n.l.root {
 		n.ensure().repo.Store(&top)

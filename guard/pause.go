@@ -79,8 +79,8 @@ func (e *machineLease) hasPassed(now time.Time) bool {
 }
 
 // pausedAt returns the refusal of an operation at the time now, nil if the registry is not
-// paused. If the lease is over and nobody has paused the registry, it begins to; not so for a
-// dry run.
+// paused. If the lease is over and nobody has paused the registry, pausedAt refuses, and pauses
+// the registry in the background. A dry run does not pause it.
 func (g *Registry) pausedAt(now time.Time, dry bool) *Error {
 	if list := g.pauses.inForce.Load(); list != nil {
 		return (*list)[0].refusal()

@@ -82,7 +82,8 @@ type Record struct {
 }
 
 // Auditor takes records. An error means that the record was not taken, and the operation fails.
-// Record is called concurrently, and never with a lock of this package held.
+// Record is called concurrently. Of the locks of this package, only those that the package comment
+// lists may be held during the call.
 type Auditor interface {
 	Record(Record) error
 }

@@ -60,9 +60,8 @@ func TestReserveConnection(t *testing.T) {
 	}
 }
 
-// The facts of a record that programs read are fields. These are the directory and the origin
-// of a root, at its grant, its refused grant, its changes and its end, and the rule that
-// refused, with the place where it is written.
+// The records of a root's grant, refused grant, change and end have its directory and its origin as
+// fields, which programs read.
 func TestRecordsHaveFacts(t *testing.T) {
 	log := &scarce{}
 	g := newSetup(t, func(c *guard.Config) { c.Auditor = log })

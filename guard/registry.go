@@ -75,7 +75,7 @@ const (
 	EventRepository EventKind = "repository"
 	// EventAbuse: a subject was refused too often.
 	EventAbuse EventKind = "abuse"
-	// EventSuspended: a subject was suspended for that. EventPaused: the gate refuses everything
+	// EventSuspended: a subject was suspended for its refusals. EventPaused: the gate refuses all
 	// (pause.go). EventResumed: one of these has ended.
 	EventSuspended EventKind = "suspended"
 	EventPaused    EventKind = "paused"
@@ -85,7 +85,8 @@ const (
 	EventUnrecorded EventKind = "unrecorded"
 )
 
-// Event describes a change to observers. Record is set for refusals.
+// Event describes a change to observers. Record is set for EventRefusal, which reports refused and
+// failed operations.
 type Event struct {
 	Time   time.Time
 	Kind   EventKind
@@ -99,13 +100,14 @@ type Config struct {
 	Opener  Opener
 	Auditor Auditor // nil: nothing is recorded
 	Rules   rules.RootRules
-	// Observe is called for every event, after the change, without a lock
-	// held; it must not block.
+	// Observe is called for every event, after the change; it must not block. Of the locks of
+	// this package, only those that the package comment lists may be held during the call.
 	Observe func(Event)
 	// History remembers the directories that programs could write; nil: only this registry's
 	// live roots count.
 	History rules.History
-	// Deadline bounds the waiting of one ending (default EndDeadline).
+	// Deadline bounds how long the end of a root, or another change of it, waits (default
+	// EndDeadline).
 	Deadline time.Duration
 }
 

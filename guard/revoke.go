@@ -80,10 +80,10 @@ func (g *Registry) endAll(ctx context.Context, roots []*root, to State) ([]Ended
 	return out, errors.Join(errs...)
 }
 
-// Recheck ends a root if its path does not lead to the approved directory any more. The
-// grant stays listed as unavailable until it is approved again. Recheck may block if the
-// source hangs. If this process lacks descriptors or memory for the check, the root stays as
-// it is, and is checked again a little later.
+// Recheck ends a root if its path does not lead to the approved directory any more, or the
+// directory cannot be read (Source.Check). The grant stays listed as unavailable until it is
+// approved again. Recheck may block if the source hangs. If this process lacks descriptors or
+// memory for the check, the root stays as it is, and is checked again a little later.
 func (g *Registry) Recheck(ctx context.Context, name RootName) error {
 	r := g.snap.Load().byName[name]
 	if r == nil {

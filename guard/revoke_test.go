@@ -288,8 +288,9 @@ func TestUnavailable(t *testing.T) {
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
 }
 
-// With concurrent admissions, revocations, grants, changes and expiries, no admission succeeds
-// after a revocation has returned, and in the end nothing is counted twice.
+// With concurrent admissions, grants, changes and revocations, no admission succeeds after a
+// revocation has returned. In the end each grant and each ending has one record, and every source
+// is closed.
 func TestConcurrentChanges(t *testing.T) {
 	s := newSetup(t, nil)
 	v := &view{}
@@ -343,7 +344,7 @@ func TestConcurrentChanges(t *testing.T) {
 	testkit.Until(t, "the sources are closed when the last operation has ended", func() bool { return s.open.isClosed() == 200 })
 }
 
-// Expiries can be set while the same roots, or others, are revoked.
+// A root with an expiry can be granted while another goroutine revokes all roots.
 func TestRevokeWhileExpiryIsArmed(t *testing.T) {
 	s := newSetup(t, nil)
 	for range 100 {

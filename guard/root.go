@@ -94,7 +94,7 @@ type root struct {
 	grant        Grant
 	src          Source
 	location     string // see nesting.go; "": not known
-	requestedDir string // the path it was asked for, where links lead from there to grant.Resolved
+	requestedDir string // the path that the grant was asked for; "": it is grant.Resolved
 	policy       atomic.Pointer[Policy]
 	state        atomic.Uint32
 

@@ -70,8 +70,8 @@ func TestOneDirectoryForTwoSubjects(t *testing.T) {
 	wantKind(t, s.tryAs(t, "editor", "one", names.OpRead), 0)
 }
 
-// R162: besides a grant for everybody, a subject may have its own for the same directory. Its
-// own bounds it under either name, and after its revocation the subject has no access.
+// R162: besides a grant for everybody, a subject may have its own for the same directory. Its own
+// grant bounds the subject under either name. After the own grant is revoked, it has no access.
 func TestOwnGrantBesideEverybodys(t *testing.T) {
 	s := newSetup(t, nil)
 	v := &view{}
@@ -145,7 +145,7 @@ func shutChannel(s *setup, root guard.RootName) <-chan struct{} {
 }
 
 // R006, R070: a root of one subject inside a root of another, or its revocation, does not
-// affect the other. Inside a root of everybody it affects only that subject.
+// affect the other subject. Inside a root for everybody it affects only its own subject.
 func TestNestedRootsOfSubjects(t *testing.T) {
 	s := newSetup(t, nil)
 	grantTo(t, s, "outer", "/dir", "", guard.ReadWrite)

@@ -151,8 +151,8 @@ func (r *root) status() Status {
 	return s
 }
 
-// RulesOf returns the rules in force in a root, in the order in which they are judged, or nil
-// if there is no such root.
+// RulesOf returns the rules in force in a root, in the order in which they are judged; nil if
+// there is no such root, or it has no rules.
 func (g *Registry) RulesOf(name RootName) []*pattern.Rule {
 	r := g.snap.Load().byName[name]
 	if r == nil || r.policy.Load().Rules() == nil {

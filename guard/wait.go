@@ -18,15 +18,16 @@ const MaxRunning = 256
 
 type insideKey struct{}
 
-// InsideOperation returns a context for operations that are part of a running one: they take no
-// place of their own, so that many such pairs cannot wait for each other.
+// InsideOperation returns a context for operations that are part of a running one. With it, Run
+// goes on without a place if none is free, so that such operations cannot wait for each other.
 func InsideOperation(ctx context.Context) context.Context {
 	return context.WithValue(ctx, insideKey{}, true)
 }
 
-// Run takes one of the root's MaxRunning places. It waits no longer for one than an operation
-// may take. stop, which is never nil, gives the place back. It has to be called when the
-// system calls have ended, not when the operation is answered, and from any goroutine.
+// Run takes one of the root's MaxRunning places. It waits for a place at most as long as the
+// operation may take (Timeout). stop, which is never nil, gives the place back. The caller must
+// call it, from any goroutine, when the system calls have ended, not when the operation is
+// answered.
 func (l *Lease) Run(ctx context.Context) (stop func(), err error) {
 	select {
 	case <-l.root.places:

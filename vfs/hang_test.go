@@ -144,7 +144,7 @@ func TestOperationEndsAtTheCallThatHangs(t *testing.T) {
 			h.put("d/a", "")
 			h.put("d/b", "")
 			held, answer := h.hang(c.request, func() error { return c.op(h) })
-			if _, err := h.reg.Revoke(bg, "code"); err == nil || !strings.Contains(err.Error(), "1 call that changes the source is still in it and may still arrive") {
+			if _, err := h.reg.Revoke(bg, "code"); err == nil || !strings.Contains(err.Error(), "1 call that changes the source has not returned and may still arrive") {
 				t.Errorf("the revocation returned %v", err)
 			}
 			h.wantKind(<-answer, names.Revoked)

@@ -25,9 +25,10 @@
 //
 // The time in the name is that of Open, in UTC. It is later than in the name of every earlier
 // file of the session. The first line of each file is a header. It has op "session", the
-// format's number, the file's own name, the way paths are written, the first sequence number
-// that was not pruned ("kept_from") and the anchor as Open found it. When a file has reached
-// Options.MaxBytes, the next record begins the next file.
+// format's number, the file's own name, the way paths are written and the first sequence number
+// that was not pruned ("kept_from"). The header of the file that Open begins also has the anchor
+// as Open found it. When a file has reached Options.MaxBytes, the next record begins the next
+// file.
 //
 // # Chain
 //

@@ -212,7 +212,7 @@ func (e *encoder) item(it *item) []byte {
 }
 
 // header returns the first line of a file: its name, the first line that was not pruned, and
-// the anchor as Open found it, nil if there was none.
+// the anchor a as Open found it. a is nil if there was none, and for a continuation.
 func (e *encoder) header(t time.Time, file string, keptFrom uint64, a *anchor) []byte {
 	e.begin(t)
 	e.word("op", opSession)

@@ -133,8 +133,8 @@ func listNames(dir, session string) ([]logEntry, error) {
 	return slices.CompactFunc(list, func(a, b logEntry) bool { return a.logName == b.logName }), err
 }
 
-// listAll lists files as listNames does, and those that have compressed copies after
-// their copies.
+// listAll lists the files that listNames lists, and also each file that has a compressed copy,
+// right after the copy.
 func listAll(dir, session string) ([]logEntry, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -183,8 +183,8 @@ func nextStart(now time.Time, list []logEntry) string {
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // Open begins a new file of the session and continues the session's chain, from the last
-// line on disk. If the last line comes before the anchored one, or has its number but is a
-// different line, the chain continues from the anchor instead. Verify then reports the
+// line on disk. If the last line comes before the anchored line, or has the same number but is
+// another line, the chain continues from the anchored line instead. Verify then reports the
 // damage ever after. Damage never keeps a session from starting.
 //
 // Open returns when the new file has its header. It does not wait for the header's anchor:

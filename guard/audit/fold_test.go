@@ -20,8 +20,8 @@ func ofOp(list []Entry, op string) (out []Entry) {
 	return out
 }
 
-// R022: equal operations of a program are written once, with their number. This holds for
-// refusals and for look-ups, and the sums are right.
+// R022: equal operations of a program share few records, which have their numbers and the sum of
+// their bytes. This holds for allowed, refused and failed operations.
 func TestSameIsFolded(t *testing.T) {
 	const n = 5000
 	for _, verdict := range []guard.Verdict{guard.Allowed, guard.Refused, guard.Failed} {

@@ -151,15 +151,15 @@ func TestLaterFormatIsUnknown(t *testing.T) {
 	}
 }
 
-// facts has something in every field.
+// facts has something in every field except the two of a pause, Cause and Reason.
 var facts = guard.Facts{
 	Dir: "/home/ann/medical", Origin: "command line", Effect: "hide", Rule: "diagnosis*", RuleFrom: "ann/.gitignore", RuleLine: 7,
 	Point: "/mnt/ann", Level: "namespaces", Host: "medical.test", Port: 443, ServerName: "insurance.test", NoRule: true, Program: "/usr/bin/ann",
 	Secret: "ANN_TOKEN", Method: "GET", URLPath: "/medical", Status: 418, SecretRule: "GET /medical",
 }
 
-// Every fact of a record has its own field in the line. Fields that may contain a path or a
-// host are present only if paths are written in full.
+// Each of these facts of a record has its own field in the line. Fields that may contain a path
+// or a host are present only if paths are written in full.
 func TestFactsAreWritten(t *testing.T) {
 	r := refusal(t, "x")
 	r.Facts = facts

@@ -39,8 +39,9 @@ const (
 
 	// maxFolds bounds the folds in memory. If more begin within a second, they end early.
 	maxFolds = 1024
-	// maxSums bounds the subjects that have sums of their own, and maxBudgets those that have
-	// budgets of their own. All further subjects share one.
+	// maxSums bounds the sums, of which a subject has one for refusals and one for failures.
+	// maxBudgets bounds the subjects that have budgets of their own. All further subjects share
+	// sums and a budget.
 	maxSums    = 32
 	maxBudgets = 256
 	// maxSumOps is how many operations a sum names.
@@ -352,8 +353,9 @@ func (l *Log) sweepLocked(now time.Time) {
 	}
 }
 
-// sweep ends groups whose time is over, or all. The count of a group is queued, and the
-// group goes on for another span; if there is no room, it goes on counting.
+// sweep handles the groups whose time is over, or all. It drops a group that has counted nothing
+// since the writer took its item. Otherwise it queues the group's count, and the group goes on for
+// another span. If there is no room for the count, the group goes on for retryDelay.
 func sweep[K comparable](l *Log, groups map[K]*group, span time.Duration, now time.Time, all bool) {
 	for key, g := range groups {
 		switch {

@@ -190,6 +190,9 @@ func TestPruneAtStart(t *testing.T) {
 
 // A deletion uses the bounds of that moment, and not those of the session's start.
 //
+// The next line names the key of a ceiling that this test tries to pass, and the way;
+// cmd/rootsfs/ceilingways_test.go reads it.
+//
 // ceiling: records.days by change
 func TestPruneUsesCurrentBounds(t *testing.T) {
 	d := newSessionsDir(t)

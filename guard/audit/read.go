@@ -67,8 +67,8 @@ func (e *DamageError) orNil() error {
 // ends Read and is returned. Entry.Line is valid until fn returns.
 //
 // Read does not verify anything. It holds one file of each session open, and one line of
-// each in memory. It skips a file whose successor was begun more than a minute before
-// f.Since.
+// each in memory. It does not read a file of which f.Session or f.After excludes every record, or
+// whose successor was begun more than a minute before f.Since (Filter.skips).
 func Read(files []string, f Filter, fn func(Entry) error) error {
 	if err := f.check(); err != nil {
 		return err

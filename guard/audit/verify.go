@@ -122,8 +122,8 @@ func (v *verifier) expectLine(seq uint64, hash string) {
 	v.expect[seq] = hash
 }
 
-// readHeaders reads the first line of each file. It has the anchor that Open found, and the number of
-// the first line that was not pruned.
+// readHeaders reads the header of each file. A header has the number of the first line that was not
+// pruned, and the header of the file that Open begins also has the anchor that Open found.
 func (v *verifier) readHeaders(files []string) error {
 	for _, path := range files {
 		line, err := firstLine(path)

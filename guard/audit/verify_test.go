@@ -171,8 +171,8 @@ func TestVerifyDetects(t *testing.T) {
 	}
 }
 
-// A removed end of the records is still detected after the session was opened again, although
-// Open then writes a new anchor.
+// Records that were removed, rewritten or damaged are still detected after the session was opened
+// again, although Open then writes a new anchor.
 func TestVerifyAfterRestart(t *testing.T) {
 	for name, tamper := range map[string]func(x *tamperable){
 		"cut the end":          func(x *tamperable) { i := len(x.files) - 1; l := x.lines(i); x.put(i, l[:len(l)-1]) },

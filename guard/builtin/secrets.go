@@ -23,7 +23,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// The rules are in force in every root that does not turn them off, and each can be
+// The rules are in force in every directory root that does not turn them off, and each can be
 // lifted by an Allow.
 
 // secrets are hidden, at any depth: a program that may read a project should not get

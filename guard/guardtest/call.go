@@ -16,7 +16,7 @@ type Call struct {
 
 func call(text string, do func(Front) error) Call { return Call{Text: text, do: do} }
 
-// needing returns the call with one more condition: only front ends for which can holds get it.
+// needing returns the call with one more condition: only front ends for which can is true get it.
 func (c Call) needing(can func(Can) bool) Call {
 	c.needs = append(slices.Clip(c.needs), can)
 	return c

@@ -12,7 +12,7 @@ import (
 )
 
 // limitCases are about the other bounds of a grant, apart from rights and patterns: quotas,
-// speed, its subject, earlier refusals of the subject, and idleness.
+// speed, its subject, earlier refusals of the subject, pauses, and idleness.
 func limitCases() []Case {
 	var all []Case
 	for _, group := range [][]Case{quotaCases(), speedCases(), subjectCases(), suspendedCases(), pausedCases(), idleCases()} {

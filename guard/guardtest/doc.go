@@ -11,6 +11,6 @@
 //	go test ./vfs -run 'TestConformance/plain/read$'
 //
 // The package does not test races (integration/race does) or speed. Cases that need a
-// device or a mount (Case.Root) run only as root. A case that cannot be set up fails; it is
-// not skipped.
+// device or a mount (Case.Root) run only as root. A case whose setup fails is a failure, unless
+// the reason is that the front end cannot carry the policy of a grant.
 package guardtest

@@ -28,8 +28,8 @@ type Case struct {
 	Whose  Whose        // whom "code" is for
 	// Subject: only a front end that speaks for a subject takes the case.
 	Subject bool
-	// More grants further roots, "" for the directory of the tree itself:
-	// name -> path below it.
+	// More has further roots, by name: the path of each below the tree, "" for the tree itself.
+	// They are writable, except one named "ro".
 	More map[string]string
 	// Overlaps: the case grants a root that overlaps "code" later. A staged root refuses that.
 	Overlaps bool
@@ -142,8 +142,8 @@ type Suite struct {
 	AtLeast int
 }
 
-// Run puts every case to one front end; each has roots of its own, granted and
-// revoked while the front end serves.
+// Run puts every case that fits the front end to it. Each case has roots of its own, which are
+// granted and revoked while the front end serves.
 func Run(t *testing.T, s Suite) {
 	rec := &Recorder{}
 	var fitting, entered, ran int

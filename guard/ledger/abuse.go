@@ -121,8 +121,8 @@ func (o *Offenders) Suspend(s rules.Subject, why string) bool {
 	return true
 }
 
-// Suspension returns the suspension that holds for a subject: its own, or that of all its
-// sessions.
+// Suspension returns the suspension that holds for a subject: its own or, if the subject is a
+// session, that of the subject whose session it is.
 func (o *Offenders) Suspension(s rules.Subject) (of Suspension, ok bool) {
 	if !o.hasSuspended.Load() {
 		return Suspension{}, false

@@ -40,7 +40,8 @@ func (l *Lifetime) LastUse() time.Time { return timeOf(&l.lastUse) }
 
 // Left returns the time until the grant ends if nothing uses it; ok is false if it never ends
 // by itself. idle is how long the grant may be unused (0: for ever). busy says that it is in use
-// now. If the wall clock was set back to before the last use, Left sets the last use to now.
+// now. With an idle time, if the wall clock was set back to before the last use or the last SetEnd,
+// Left sets the time of that to now.
 func (l *Lifetime) Left(now Instant, idle time.Duration, busy bool) (left time.Duration, ok bool) {
 	if n := l.end.Load(); n != 0 {
 		left, ok = time.Duration(min(n-now.Wall, l.endOwn.Load()-now.Own)), true

@@ -146,7 +146,8 @@ func (q *Quotas) ofLocked(s rules.Subject) *Account {
 	return a
 }
 
-// Of returns a subject's Account, or nil if no subject has one.
+// Of returns a subject's Account, which its sessions share, and makes it if necessary. It returns
+// nil for the subject "", and while no quotas are set.
 func (q *Quotas) Of(s rules.Subject) *Account {
 	if s == "" || !q.bounded.Load() {
 		return nil

@@ -3,10 +3,10 @@
 //
 // # Promises
 //
-// A Path holds only clean elements (no empty element, no ".", no "..", no NUL, no
-// slash inside an element), because a Path can be made only by its constructors. An
-// Error always has an errno for the kernel and a files/* code for a peer. The package
-// uses the standard library only and compiles on every platform.
+// Below its root, a Path holds only clean elements (no empty element, no ".", no "..", no NUL,
+// no slash inside an element), because only the constructors of Path can set these elements. An
+// Error always has an errno for the kernel and a files/* code for a peer. The package uses the
+// standard library only and compiles on every platform.
 //
 // Text that a server, a file or the host chose is a Foreign. Packages fmt and log/slog print it
 // escaped. It is printed in one way for each medium: Escape for a terminal, ShellWord for a

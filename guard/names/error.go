@@ -141,9 +141,9 @@ func (k Kind) About() About {
 	return AboutName
 }
 
-// Error is the error of every guarded operation. Its operation and path are set in one place
-// (package guard, when a lease ends) or, before there is a lease, by the parsers of this
-// package. Its text holds root-relative paths only.
+// Error is the error of every guarded operation. Package guard sets the operation and the path in
+// one place, when the lease of the operation ends. The text then holds root-relative paths only.
+// Errors about a grant or another change of the registry may name host paths.
 type Error struct {
 	Op   Op
 	Path Path

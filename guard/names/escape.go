@@ -28,7 +28,7 @@ func QuoteShort[S ~string](s S) string {
 	return Quote(beginning(string(s), maxQuoted)) + "…"
 }
 
-// Brief returns a text of at most maxBrief bytes. If it has to cut the text, it adds "…".
+// Brief returns a text, or the first maxBrief bytes of a longer one with "…" after them.
 func Brief(text string) string {
 	if len(text) <= maxBrief {
 		return text

@@ -66,7 +66,7 @@ const (
 	OpApply
 	OpDiscard
 	OpUndo
-	// Events of a subject that is refused too often: in audit records only.
+	// Events of a subject that is refused too often: in audit records, and OpResume in errors.
 	OpAbuse
 	OpSuspend
 	OpResume

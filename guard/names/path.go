@@ -62,8 +62,8 @@ func ParseRootName(s string) (RootName, error) {
 	return RootName(s), nil
 }
 
-// Path is a location inside a root. The zero Path is none. Only ParsePath, NewPath and Join
-// make a Path, so each of its elements is clean.
+// Path is a location inside a root. The zero Path is none. Only ParsePath, NewPath and Join set
+// the elements below the root, so each of these is clean. Only ParsePath checks the root's name.
 type Path struct {
 	Root RootName
 	rel  string

@@ -22,8 +22,8 @@ const maxForms = 256
 // directory thousands of levels deep has a path of megabytes.
 const maxWork = 1 << 27
 
-// Check reports what is wrong with the glob. The error's text is to follow the glob, as in
-// "GLOB is not a pattern".
+// Check reports what is wrong with the glob. The error's text is the end of a sentence that begins
+// with the glob, as in "GLOB is not a pattern".
 func (g Glob) Check() error {
 	if !doublestar.ValidatePattern(string(g)) {
 		return errors.New("is not a pattern")

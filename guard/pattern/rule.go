@@ -8,7 +8,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// Effect is the effect of a rule on the names it matches, the strictest last.
+// Effect is the effect of a rule on the names that it matches. A greater value is stricter.
 type Effect uint8
 
 // The effects.
@@ -74,10 +74,10 @@ func (l List) String() string {
 	return l.Effect().String()
 }
 
-// liftable reports whether Allow takes the list back.
+// liftable reports whether Allow lifts the rules of the list.
 func (l List) liftable() bool { return l == BuiltinHide || l == BuiltinProtect || l == Ignore }
 
-// Condition restricts a built-in rule: it must hold, besides the match.
+// Condition restricts a built-in rule. The rule applies only if the condition holds, too.
 type Condition uint8
 
 // The conditions.
@@ -120,7 +120,7 @@ type Rule struct {
 	Fixed bool
 }
 
-// negated reports whether the rule overrides earlier ones of its list ("!").
+// negated reports whether the rule takes back earlier ones of its list ("!").
 func (r *Rule) negated() bool { return strings.HasPrefix(r.Text, "!") }
 
 // Builtin reports whether the rule is one of the built-in ones.

@@ -13,7 +13,8 @@ type Options struct {
 	Fold bool
 }
 
-// Set is a compiled list of rules.
+// Set judges names by a list of rules. Sets with equal rules share a program; each has its own
+// cache of the states of directories.
 type Set struct {
 	program *program
 	states  cache
@@ -78,7 +79,7 @@ func New(rules []Rule, o Options) (*Set, error) {
 // newProgram compiles rules, each by means of compile.
 func newProgram(rules []Rule, fold bool, compile func(*Rule, bool) (*compiled, error)) (*program, error) {
 	p := &program{fold: fold, floating: floating{literals: map[string][]int32{}}}
-	p.root, p.plain = &State{set: p}, &State{set: p}
+	p.root, p.plain = &State{program: p}, &State{program: p}
 	for i := range rules {
 		r := rules[i]
 		c, err := compile(&r, fold)
@@ -97,11 +98,11 @@ func newProgram(rules []Rule, fold bool, compile func(*Rule, bool) (*compiled, e
 }
 
 // addFloating adds a rule whose first element is e, and which may begin in any directory.
-func (s *program) addFloating(rule int32, e *elem) {
+func (p *program) addFloating(rule int32, e *elem) {
 	head, tail := e.head, e.tail
 	switch e.kind {
 	case literal:
-		s.literals[e.text] = append(s.literals[e.text], rule)
+		p.literals[e.text] = append(p.literals[e.text], rule)
 		return
 	case suffix:
 		tail = e.text
@@ -112,11 +113,11 @@ func (s *program) addFloating(rule int32, e *elem) {
 	switch {
 	case tail != "":
 		b := tail[len(tail)-1]
-		s.suffixes[b] = append(s.suffixes[b], rule)
+		p.suffixes[b] = append(p.suffixes[b], rule)
 	case head != "":
-		s.prefixes[head[0]] = append(s.prefixes[head[0]], rule)
+		p.prefixes[head[0]] = append(p.prefixes[head[0]], rule)
 	default:
-		s.globs = append(s.globs, rule)
+		p.globs = append(p.globs, rule)
 	}
 }
 
@@ -131,8 +132,8 @@ func (s *Set) Rules() []*Rule {
 }
 
 // name returns a name in the form that is compared with patterns.
-func (s *program) name(n string) string {
-	if s.fold {
+func (p *program) name(n string) string {
+	if p.fold {
 		return Fold(n)
 	}
 	return n

@@ -42,7 +42,7 @@ func keyOf(rules []Rule, fold bool) uint64 {
 	return h.Sum64()
 }
 
-// program compiles rules, unless some Set has the same ones.
+// program compiles rules. If some Set has the same rules, it returns the program of that Set.
 func (s *sharedRules) program(rules []Rule, fold bool) (*program, error) {
 	key := keyOf(rules, fold)
 	if p := s.find(key, rules, fold); p != nil {

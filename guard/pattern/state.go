@@ -7,7 +7,7 @@ import (
 
 // State is the result of the rules for one directory.
 type State struct {
-	set       *program
+	program   *program
 	items     []item        // half matched patterns
 	inherited []matchedRule // rules that matched the directory or one above, and apply in it
 	// barrier is the verdict that closes the directory, if there is one.
@@ -74,19 +74,19 @@ func (st *State) Enter(dir, name string) *State {
 		return st
 	}
 	var room [8]int32
-	rules, items := st.match(st.set.name(name), room[:0])
+	rules, items := st.match(st.program.name(name), room[:0])
 	if len(rules) == 0 && len(items) == 0 && len(st.inherited) == 0 && !st.except {
-		return st.set.plain
+		return st.program.plain
 	}
-	next := &State{set: st.set, except: st.except, items: items}
+	next := &State{program: st.program, except: st.except, items: items}
 	chain := st.chain(dir, rules, Dir)
 	if v := st.weigh(chain, noFacts{}, ""); v.Effect == Hide || v.Effect == Deny {
 		next.barrier, next.items = v, nil
 		return next
 	}
-	next.inherited = slices.DeleteFunc(chain, func(h matchedRule) bool { return st.set.rules[h.rule].NameOnly })
+	next.inherited = slices.DeleteFunc(chain, func(h matchedRule) bool { return st.program.rules[h.rule].NameOnly })
 	for _, r := range rules {
-		if c := st.set.rules[r]; c.List == Except {
+		if c := st.program.rules[r]; c.List == Except {
 			next.except = !c.negated()
 		}
 	}
@@ -100,7 +100,7 @@ func (st *State) Judge(dir, name string, t Type, facts Facts) Verdict {
 		return st.barrier
 	}
 	var room [8]int32
-	rules, _ := st.match(st.set.name(name), room[:0])
+	rules, _ := st.match(st.program.name(name), room[:0])
 	if len(rules) == 0 && len(st.inherited) == 0 {
 		return Verdict{}
 	}
@@ -121,34 +121,34 @@ func (st *State) Silent(name string) bool {
 		return false
 	}
 	var room [8]int32
-	rules, _ := st.match(st.set.name(name), room[:0])
+	rules, _ := st.match(st.program.name(name), room[:0])
 	return len(rules) == 0
 }
 
 // match compares a name with the patterns of the directory. rules are the matching rules, in
 // order, appended to room. items are the patterns that more names have to complete.
 func (st *State) match(name string, room []int32) (rules []int32, items []item) {
-	s := st.set
+	p := st.program
 	rules = room
-	for _, r := range s.literals[name] {
-		rules, items = s.addItem(item{rule: r}, rules, items)
+	for _, r := range p.literals[name] {
+		rules, items = p.addItem(item{rule: r}, rules, items)
 	}
 	if name != "" {
-		for _, list := range [...][]int32{s.suffixes[name[len(name)-1]], s.prefixes[name[0]], s.globs} {
+		for _, list := range [...][]int32{p.suffixes[name[len(name)-1]], p.prefixes[name[0]], p.globs} {
 			for _, r := range list {
-				if s.rules[r].elems[0].match(name) {
-					rules, items = s.addItem(item{rule: r}, rules, items)
+				if p.rules[r].elems[0].match(name) {
+					rules, items = p.addItem(item{rule: r}, rules, items)
 				}
 			}
 		}
 	}
 	for _, it := range st.items {
-		e := &s.rules[it.rule].elems[it.pos]
+		e := &p.rules[it.rule].elems[it.pos]
 		if e.sticky {
 			items = add(items, it)
 		}
 		if e.match(name) {
-			rules, items = s.addItem(it, rules, items)
+			rules, items = p.addItem(it, rules, items)
 		}
 	}
 	if len(rules) > 1 {
@@ -160,8 +160,8 @@ func (st *State) match(name string, room []int32) (rules []int32, items []item) 
 
 // addItem adds a rule that has matched all its elements to rules, and one that has more
 // elements to items.
-func (s *program) addItem(it item, rules []int32, items []item) ([]int32, []item) {
-	if int(it.pos) == len(s.rules[it.rule].elems)-1 {
+func (p *program) addItem(it item, rules []int32, items []item) ([]int32, []item) {
+	if int(it.pos) == len(p.rules[it.rule].elems)-1 {
 		return append(rules, it.rule), items
 	}
 	return rules, add(items, item{it.rule, it.pos + 1})
@@ -175,7 +175,7 @@ func add(items []item, it item) []item {
 }
 
 func (st *State) dirOnly(rules []int32) bool {
-	return slices.ContainsFunc(rules, func(r int32) bool { return st.set.rules[r].dirOnly })
+	return slices.ContainsFunc(rules, func(r int32) bool { return st.program.rules[r].dirOnly })
 }
 
 // chain returns the rules that apply to an entry: those of the directory, then those that match
@@ -186,12 +186,12 @@ func (st *State) chain(dir string, rules []int32, t Type) []matchedRule {
 	}
 	out := slices.Clone(st.inherited)
 	for _, r := range rules {
-		c := st.set.rules[r]
+		c := st.program.rules[r]
 		if c.dirOnly && t != Dir || c.List == Except {
 			continue
 		}
 		if c.Condition == Always {
-			out = slices.DeleteFunc(out, func(h matchedRule) bool { return st.set.rules[h.rule].List == c.List })
+			out = slices.DeleteFunc(out, func(h matchedRule) bool { return st.program.rules[h.rule].List == c.List })
 		}
 		out = append(out, matchedRule{r, c.startDepth(dir)})
 	}
@@ -218,10 +218,10 @@ func (st *State) ProtectingRule(dir, name string, facts Facts) *Rule {
 	if st.barrier.Effect != None {
 		return nil
 	}
-	s, key := st.set, st.set.name(name)
+	p, key := st.program, st.program.name(name)
 	path := join(dir, name)
 	protectingRule := func(it item) *Rule {
-		c := s.rules[it.rule]
+		c := p.rules[it.rule]
 		e := &c.elems[it.pos]
 		if c.List.Effect() != Protect || c.negated() || int(it.pos) == len(c.elems)-1 || e.kind != literal || e.text != key {
 			return nil
@@ -232,7 +232,7 @@ func (st *State) ProtectingRule(dir, name string, facts Facts) *Rule {
 		}
 		return c.Rule
 	}
-	for _, r := range s.literals[key] {
+	for _, r := range p.literals[key] {
 		if rule := protectingRule(item{rule: r}); rule != nil {
 			return rule
 		}
@@ -257,7 +257,7 @@ func (st *State) weigh(chain []matchedRule, facts Facts, path string) Verdict {
 	var by [listCount]*Rule
 	for i := len(chain) - 1; i >= 0; i-- {
 		h := chain[i]
-		c := st.set.rules[h.rule]
+		c := st.program.rules[h.rule]
 		// Any other rule of the list overrides a rule that only keeps a name in its place
 		// (Fixed).
 		undecided := by[c.List] == nil || by[c.List].Fixed && !c.Fixed

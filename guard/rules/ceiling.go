@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Ceiling bounds the roots on this machine, with any approver. A registry can have several
+// Ceiling bounds the roots on this machine, with every approver. A registry can have several
 // ceilings; a root then stays within each of them. The zero Ceiling allows every root.
 type Ceiling struct {
 	// Places are the directories that may be roots; nil: there is no bound.
@@ -40,7 +40,7 @@ func (c *Ceiling) closest(path string) *CeilingPlace {
 }
 
 // bounds returns every place whose bound a root at resolved has to keep: the closest one above,
-// and those that the root would reach. It returns an error if no place allows the root.
+// and those that the root would reach. It returns an error if the root lies in no place.
 func (c *Ceiling) bounds(resolved string) ([]*CeilingPlace, error) {
 	if c.Places == nil {
 		return nil, nil

@@ -75,6 +75,9 @@ func TestCeilingWithin(t *testing.T) {
 
 // Several ceilings all apply, and none widens another.
 //
+// The next lines name the keys of a ceiling that this test tries to pass, and the ways;
+// cmd/rootsfs/ceilingways_test.go reads them.
+//
 // ceiling: root.path by other file
 // ceiling: root.mode by other file
 // ceiling: grants.longest by other file

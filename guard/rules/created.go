@@ -39,7 +39,7 @@ func (m *CreatedFiles) addLocked(id Identity) {
 	m.young[id] = struct{}{}
 }
 
-// Has reports whether id was made. Asking counts as a use, which keeps id remembered.
+// Has reports whether a file is remembered. A call counts as a use, which keeps the file remembered.
 func (m *CreatedFiles) Has(id Identity) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,7 +9,7 @@
 // # Promises
 //
 // An operation without a row in the table of rights is refused. An operation without a row in
-// the table of accesses counts as one that changes its name.
+// the table of accesses counts as one that changes the named file (ToChange).
 //
 // Rules ask about a root's files through Tree. If the answer cannot be found out, the rule
 // applies.

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// Refusal is the cause of an error by which a pattern refused an operation. Its text has only
-// facts that a server may know; Rule is for the owner.
+// Refusal is the cause of the error if a pattern refused an operation. Its text has only facts that
+// a server may know; Rule is for the owner.
 type Refusal struct {
 	Effect     pattern.Effect
 	Rule       *pattern.Rule

@@ -43,7 +43,7 @@ type repo struct {
 	bare bool
 }
 
-// has reports whether the root's users made the file at a path.
+// has reports whether the file at a path is remembered as a part of a repository that is not bare.
 func (r *repos) has(rel string, id Identity) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

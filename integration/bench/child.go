@@ -17,7 +17,9 @@ const (
 	childLoopback = "child-loopback" // SOURCE MOUNTPOINT
 	childOverlay  = "child-overlay"  // PEER SOURCE MOUNTPOINT
 	childNodes    = "child-nodes"    // MOUNTPOINT
-	childHold     = "child-hold"     // DIR INODES HANDLES; see also childFiles, childProxy, childNetwork, childRepository, childPrograms and childTests
+	childHold     = "child-hold"     // DIR INODES HANDLES
+	// See also childFiles, childProxy, childNetwork, childSecret, childRepository, childPrograms
+	// and childTests.
 )
 
 // child runs a child mode and reports whether args name one.

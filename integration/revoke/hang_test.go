@@ -112,7 +112,7 @@ func TestHangingSourceDoesNotHangRevoke(t *testing.T) {
 					return err
 				})
 				// A call that changes the source continues, and the revocation names it.
-				const left = "6 calls that change the source are still in it and may still arrive"
+				const left = "6 calls that change the source have not returned and may still arrive"
 				if op.cmd == "write" && (err == nil || !strings.Contains(err.Error(), left)) {
 					t.Errorf("revoke: %v, want: %s", err, left)
 				} else if op.cmd != "write" && err != nil {

@@ -25,7 +25,7 @@ func TestRefusedWriteOnAHangingSource(t *testing.T) {
 		arrived    []string // before the revocation
 	}{
 		"getattr f": {"r: revoked", "before", 0, nil},
-		"write":     {"1 call that changes the source is still in it and may still arrive", "late", 1, []string{"write"}},
+		"write":     {"1 call that changes the source has not returned and may still arrive", "late", 1, []string{"write"}},
 	} {
 		t.Run(request, func(t *testing.T) {
 			t.Parallel()

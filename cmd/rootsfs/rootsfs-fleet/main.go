@@ -1,7 +1,8 @@
-// Command rootsfs-fleet does the work of the commands `rootsfs fleet ...`: the server that the
-// machines of a fleet meet at, and their side of it. rootsfs executes it.
+// Command rootsfs-fleet does the work of the commands `rootsfs fleet ...`: it is the server that
+// the machines of a fleet connect to, and the client on each machine. The program rootsfs executes
+// it.
 //
-// It is a program of its own because it links that server, which is larger than rootsfs.
+// It is a program of its own because it links the server, which is larger than rootsfs.
 package main
 
 import (

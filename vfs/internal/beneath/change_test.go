@@ -177,7 +177,7 @@ func (s *hangScene) end(early bool) error {
 // early (true), or the revocation waits for it in vain.
 var bothWays = map[string]bool{"answered early": true, "waited for in vain": false}
 
-const stillInIt = "1 call that changes the source is still in it and may still arrive"
+const stillInIt = "1 call that changes the source has not returned and may still arrive"
 
 // The error of a revocation names a call that is changing the source at that time. No other call
 // that changes the source begins after the revocation, neither of the same function nor of the next.

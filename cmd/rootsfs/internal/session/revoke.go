@@ -46,7 +46,8 @@ func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a cont
 // once, they would wait for each other until their deadlines had passed.
 const maxTogether = 64
 
-// revokeAll ends every root, those that are granted meanwhile included.
+// revokeAll cuts every socket and the network, and ends every root, including roots that are
+// granted meanwhile.
 func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
 	all := append([]control.Ended{}, s.cutSockets(nil)...) // in JSON an empty list, not null
 	all = append(all, s.cutNetwork()...)
@@ -221,8 +222,8 @@ func (s *Session) cutSockets(which []string) []control.Ended {
 	return out
 }
 
-// revokeNamed revokes the named roots and cuts the named sockets. If one of the names is
-// neither, it does nothing.
+// revokeNamed revokes the named roots and cuts the named sockets. If a name is that of no root and
+// no socket, it returns an error and does nothing.
 func (s *Session) revokeNamed(ctx context.Context, which []string) ([]control.Ended, error) {
 	var roots []guard.RootName
 	var sockets []string

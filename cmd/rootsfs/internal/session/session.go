@@ -128,7 +128,7 @@ type Session struct {
 	broker   *broker.Broker
 	consent  *consent.Questions
 	shared   atomic.Int64                     // MCP clients served over the control socket
-	clients  atomic.Uint64                    // number of clients and servers so far that became sessions of a subject
+	clients  atomic.Uint64                    // the number of the last session of a subject
 	watching *watch.Hub                       // of all servers and MCP clients
 	server   atomic.Pointer[control.Confined] // nil: the session runs none
 	paths    *hostwatch.Watcher               // of the roots and the configuration
@@ -220,8 +220,9 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	return s, nil
 }
 
-// prepare makes all checks that are possible before anything is created, and then creates the
-// session's directory and log. The audit log follows when the session serves.
+// prepare checks the mount options, and creates the session's directory and its program log.
+// Then it checks the machine's lease and whether an audit log can be created. Start creates
+// the audit log after the mount.
 func (s *Session) prepare() (err error) {
 	if !s.opt.Unmounted {
 		if err := s.opt.checkMount(); err != nil {
@@ -321,8 +322,8 @@ func (s *Session) open(ctx context.Context) (err error) {
 // sessions need begins then.
 const shortRun = 250 * time.Millisecond
 
-// watch watches the places of the roots and the configuration until ctx ends. Short runs end
-// before it begins.
+// watch watches the places of the roots, the ceiling and the configuration until ctx ends. Short
+// runs end before it begins.
 func (s *Session) watch(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -84,7 +84,7 @@ func TestStartLeavesNothing(t *testing.T) {
 		"without a root": func(o *Options, work string) { o.Roots[0].Dir = names.Foreign(filepath.Join(work, "none")) },
 		"without a mountpoint": func(o *Options, _ string) {
 			logger, point := o.Logger, o.Mount.Point
-			o.Logger = func(name string) (*slog.Logger, error) { // when the mountpoint was checked
+			o.Logger = func(name string) (*slog.Logger, error) { // called after the mountpoint was checked
 				if err := os.Remove(point); err != nil {
 					t.Error(err)
 				}
@@ -121,8 +121,8 @@ func TestStartLeavesNothing(t *testing.T) {
 	}
 }
 
-// R149: while thousands of roots are added, the session and the mount answer calls. R148: the
-// addition is one transaction.
+// R149: while thousands of roots are added, the registry answers calls. R148: the addition is one
+// transaction.
 func TestManyRootsDoNotBlock_R149(t *testing.T) {
 	const many = 10_000
 	s, work := start(t, "first")

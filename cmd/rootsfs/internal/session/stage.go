@@ -45,8 +45,8 @@ func (s *Session) setStageOutput(c *config.Config) {
 	s.tree.SetStageOutput(o)
 }
 
-// closeStages writes the changes of staged roots to the disk, and closes the stores so that the
-// owner's commands can open them.
+// closeStages waits until the stores of the staged roots, which have ended, are closed, so that the
+// owner's commands can open them. It waits no longer than guard.EndDeadline.
 func (s *Session) closeStages() {
 	ctx, cancel := context.WithTimeout(context.Background(), guard.EndDeadline)
 	defer cancel()

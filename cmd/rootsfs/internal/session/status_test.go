@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// A session reports for all its mounts how well the sources are watched, including the
-// directories that a program keeps locked.
+// The figures about the watching of several mounts are added up, including the directories that a
+// program keeps locked. A root that is not watched is named once.
 func TestStatusAddsWhatMountsWatch(t *testing.T) {
 	var st control.Status
 	addWatching(&st, mount.SourceStatus{Watched: 5, Refused: 1, Stuck: 2, Loose: []guard.RootName{"a", "b"}})

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// After ten thousand events, at once or in ten seconds, a subscriber that does not read has the
-// last ones and the number of missing ones, and holds no more.
+// After ten thousand events, a subscriber that has not read gets the last events.Backlog events
+// and the number of the missing ones.
 func TestEventsAreBounded(t *testing.T) {
 	all := &Sessions{}
 	s := all.Subscribe()
@@ -40,7 +40,7 @@ func TestNext(t *testing.T) {
 	all := &Sessions{}
 	s := all.Subscribe()
 	defer s.Close()
-	start := time.Now() // not after the first, or a pause of the test would count as its pause
+	start := time.Now() // taken before the first update: a delay of the test cannot make the time too short
 	all.Next(t.Context(), s)
 	(&follower{all: all}).apply(control.Update{Events: make([]control.Event, 1)})
 	if _, ok := all.Next(t.Context(), s); !ok || time.Since(start) < interval {

@@ -341,8 +341,8 @@ func stateOf(st control.Status) Session {
 	return out
 }
 
-// recallLocked passes on refusals from before the session was followed. The caller holds
-// all.mu. A refusal that is also in the stream is passed on twice.
+// recallLocked passes on refusals and failures from before the session was followed. The caller
+// holds all.mu. A refusal that the stream brings later is passed on a second time.
 func (f *follower) recallLocked(recent []control.Operation) {
 	for i := len(recent) - 1; i >= 0; i-- { // the newest is the first
 		op := &recent[i]

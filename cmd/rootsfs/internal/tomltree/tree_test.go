@@ -29,8 +29,8 @@ n = 1
 "o p" = 0x1_0
 `
 
-// Every node has its line and the path that a person would write. The document between its
-// offsets is the text after "=".
+// Every node has its line and the path that a person would write. The document between the
+// offsets of a value is the text after "=", and that between the offsets of an item is the item.
 func TestPlaces(t *testing.T) {
 	top, err := Parse([]byte(tables), limits)
 	if err != nil {
@@ -101,7 +101,7 @@ var many = func() string {
 	return b.String()
 }()
 
-// A number that does not fit is refused by the function that asks for it.
+// Value, not Parse, refuses a number that does not fit into an int64.
 func TestValue(t *testing.T) {
 	top, err := Parse([]byte("a = 99999999999999999999\nb = 1\nc = []"), limits)
 	if err != nil {

@@ -11,7 +11,7 @@
 //     the key that makes a root writable, do not work within settle after their target has come
 //     to the front, has changed, or was scrolled to. A key that comes too soon starts the time
 //     again. So a key that was typed ahead, or is held down, answers nothing.
-//   - When the user leaves it, no session ends.
+//   - Leaving the console ends no session.
 //
 // # Not promised
 //
@@ -38,8 +38,8 @@ import (
 // changed, or was acted upon.
 const settle = 700 * time.Millisecond
 
-// stalled is how long the model gets no message, not even the tick of each second, if the
-// process could not run. Keys that come then were typed at an older screen.
+// stalled is the time without any message, even the tick of each second, after which the
+// process counts as having been stopped. Keys that come then were typed at an older screen.
 const stalled = 3 * time.Second
 
 const (
@@ -49,7 +49,8 @@ const (
 	findTimeout = 20 * time.Second
 )
 
-// view is a part of the console: its sessions, questions or records.
+// view is a part of the console: its sessions, its questions, its records, or the stage of one
+// root.
 type view int
 
 const (
@@ -108,7 +109,7 @@ type model struct {
 	finding       bool
 	stage         stageView
 	message       string
-	isError       bool // message is one
+	isError       bool // message is an error
 }
 
 // framesPerSecond is how often the screen may change. bubbletea wakes up that often, even if
@@ -234,7 +235,8 @@ func (m *model) countSpeeds() {
 	m.speeds = next
 }
 
-// keepFront notes which question is in front now, and requests previews of its items.
+// keepFront keeps the question in front there while it is unchanged. Otherwise it brings the
+// question at frontIndex to the front.
 func (m *model) keepFront() tea.Cmd {
 	m.frontIndex = max(0, min(m.frontIndex, len(m.questions)-1))
 	for i := range m.questions { // keep the question in front there
@@ -299,7 +301,7 @@ type rootKey struct {
 
 func (r *rootRow) key() rootKey { return rootKey{r.session, r.root.Name.Raw(), r.root.Epoch} }
 
-// choose moves the mark to a row, at a key of the user.
+// choose moves the mark to a row, and begins the settle time of the keys that grant.
 func (m *model) choose(rows []rootRow, row int) {
 	m.row, m.chosen, m.moved, m.since = max(0, min(row, len(rows)-1)), rootKey{}, time.Time{}, m.now
 	m.scroll.follow = true

@@ -13,7 +13,7 @@ type scroll struct {
 	room   int  // how many lines fit on the screen
 	lines  int  // how many lines there are
 	follow bool // the line at stays on the screen until the user scrolls
-	at     int  // the chosen root, or the first line of the question in front
+	at     int  // the line of the chosen root or change, or the first line of the question in front
 	// end is the line after the question in front. text has the lines of the question without
 	// the first, which counts down. shownLines has those of them that have been on the screen. They
 	// are compared by their texts, because a preview that arrives moves lines.
@@ -32,11 +32,11 @@ func (s *scroll) turn(by int) {
 // skipped.
 func (s *scroll) page() int { return max(1, s.room-2) }
 
-// begin scrolls to the top, for another view.
+// begin scrolls to the top, and forgets which lines have been on the screen.
 func (s *scroll) begin() { *s = scroll{follow: true} }
 
-// show returns the lines that are on the screen, and notes them. Their last one says how many
-// lines are below.
+// show returns the room lines that are on the screen. If more lines are below, the last line
+// says how many. With ask, show notes which lines of the question in front are on the screen.
 func (s *scroll) show(p *page, room int, ask bool) []string {
 	s.room, s.lines = room, len(p.lines)
 	if s.follow {

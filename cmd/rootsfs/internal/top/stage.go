@@ -79,7 +79,7 @@ func (m *model) loadStage(act func(ctx context.Context, c *control.Client) (stri
 	})
 }
 
-// setStage notes the changes of the stage that is shown, and looks at the chosen one.
+// setStage notes the changes of the stage that is shown, and asks for the diff of the chosen one.
 func (m *model) setStage(msg stageMsg) tea.Cmd {
 	st := &m.stage
 	if msg.store != st.store {

@@ -90,7 +90,7 @@ func (p *page) addInput(what, text string) {
 	p.add(warn, "%s", line)
 }
 
-// note adds a text in as many lines as it takes, up to most, if there is room.
+// note adds a text in no more than most lines, and on a screen of fewer than 12 lines in one.
 func (m *model) note(p *page, style lipgloss.Style, text string, most int) {
 	if m.height < 12 {
 		p.add(style, "%s", text)

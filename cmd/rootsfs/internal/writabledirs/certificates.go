@@ -11,9 +11,9 @@ import (
 )
 
 // CertificateFiles refuses certificate authorities that programs can write: the files that
-// SSL_CERT_FILE and SSL_CERT_DIR name for crypto/x509. It makes crypto/x509 read them at once,
-// because a root that is granted later may hold them. That takes some time: the caller waits
-// before a program starts.
+// SSL_CERT_FILE and SSL_CERT_DIR name for crypto/x509. It makes crypto/x509 read them now, in the
+// background, because a root that is granted later may hold them. wait returns when they have
+// been read: the caller must call it before a program starts.
 func (j *Judge) CertificateFiles() (wait func(), err error) {
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 		if err := j.File(file); err != nil {
@@ -38,7 +38,7 @@ func (j *Judge) CertificateFiles() (wait func(), err error) {
 func (j *Judge) certificateDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // crypto/x509 does without it, too
+		return nil // crypto/x509 ignores such a directory, too
 	}
 	if err := j.File(dir); err != nil {
 		return err
@@ -82,7 +82,8 @@ func (k *knownDirs) file(path string) error {
 }
 
 // entry returns the path of an entry with the links to its directory resolved, and its FileInfo. The
-// FileInfo is nil if others than the owner can change the entry, or if path is not absolute and clean.
+// FileInfo is nil if there is no entry, if others than the owner can change it, or if path is not
+// absolute and clean.
 func (k *knownDirs) entry(path string) (at string, info fs.FileInfo) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
 		return "", nil
@@ -98,7 +99,8 @@ func (k *knownDirs) entry(path string) (at string, info fs.FileInfo) {
 	return "", nil
 }
 
-// resolve returns a directory without links, "" for one that is not the owner's alone.
+// resolve returns the path of a directory without links; "" if confined programs or other users can
+// write the directory, or it does not exist.
 func (k *knownDirs) resolve(dir string) string {
 	real, isKnown := k.resolved[dir]
 	if isKnown {

@@ -72,7 +72,7 @@ func NewJudge(dirs ...string) *Judge {
 }
 
 // Holder returns the directory that programs can write and that is or contains path; "" if there is
-// none. path has no links.
+// none, "/" if the list of such directories cannot be read. path has no links.
 func (j *Judge) Holder(path string) string {
 	for _, dir := range j.dirs {
 		if names.Under(path, dir) {
@@ -94,7 +94,7 @@ func (j *Judge) resolvedFile(path string) error {
 }
 
 // File refuses a file or directory that programs can write, or whose path passes a link that
-// they, or other users, can change. Its end need not exist.
+// they, or other users, can change. The end of path need not exist.
 func (j *Judge) File(path string) error {
 	resolved, links, err := j.opener.Trace(path)
 	if err != nil {
