@@ -38,7 +38,7 @@ type lab struct {
 	self           string // this program
 	fuseMissing    string // why there is no FUSE; empty if there is
 	rootsfs        string
-	rootsfsMissing string // why there is none; empty if there is
+	rootsfsMissing string // why there is no rootsfs; empty if there is
 	bindfs         string
 	bindfsMissing  string
 	bindfsVersion  string
@@ -130,8 +130,8 @@ func (l *lab) close() error {
 	return errors.Join(err, l.sweep(), os.RemoveAll(l.path("home")), l.lock.Close())
 }
 
-// findPrograms looks for the peers' programs. rootsfs is built from the module
-// this program belongs to unless a path is given.
+// findPrograms looks for the peers' programs. Unless a path is given, rootsfs is built from the
+// module of the current directory.
 func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {

@@ -54,7 +54,7 @@ func missingProgram(p phase) string {
 	return ""
 }
 
-// A fixture has sizes.Programs times these numbers.
+// A fixture has sizes.Programs times these numbers. The last two are not multiplied.
 const (
 	npmFiles   = 50  // one package
 	goPackages = 2   // of one file

@@ -132,7 +132,8 @@ func (l *lab) timePhase(j *job, w workload, m *startedPeer, count bool) (s sampl
 	return s, err
 }
 
-// repeat times passes until minTimed has been measured: one, if the phase is cold.
+// repeat times passes until minTimed has been measured, at most maxPasses. It times only one if
+// the phase is cold or cannot be repeated.
 func repeat(j *job, w workload) (passes int, err error) {
 	j.clock = clock{}
 	for passes < maxPasses {

@@ -52,8 +52,8 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
-// lab is a place of its own with two sessions: "work", a mount, and "agent", a
-// confined server that speaks files/*.
+// lab is a home directory of its own, with directories to grant. startSessions begins its two
+// sessions: "work", a mount, and "agent", a confined server that speaks files/*.
 type lab struct {
 	t    *testing.T
 	work string
@@ -169,7 +169,7 @@ func (l *lab) try(args ...string) (string, error) {
 	return string(out), err
 }
 
-// ask makes the server ask for consent.
+// ask makes the server agent ask for consent.
 func (l *lab) ask(message, mode string, paths ...string) {
 	l.t.Helper()
 	l.next++
@@ -188,7 +188,7 @@ func (l *lab) ask(message, mode string, paths ...string) {
 	}
 }
 
-// awaitAnswer waits for the answer to the server's last request.
+// awaitAnswer waits for the answer to the last request of the server agent.
 func (l *lab) awaitAnswer() string {
 	l.t.Helper()
 	found := ""

@@ -120,8 +120,8 @@ func TestWalksNameTheirFiles(t *testing.T) {
 	}
 }
 
-// isIn reports whether files declare a name. prefix is the type of a method, or a package, whose files
-// are looked at instead, or both.
+// isIn reports whether files declare a name. prefix is "", the type of a method, a package, or both,
+// each followed by a dot. With a package, the files of the package count too.
 func (d documents) isIn(files []string, prefix, name string) bool {
 	if prefix == "" {
 		return anyDeclares(files, "", name) || anyDeclares(files, `\w+`, name)

@@ -259,8 +259,8 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// isLibrary reports whether packages of other directories may import a package, and not only
-// tests do.
+// isLibrary reports whether packages of other top-level directories may import a package for more
+// than tests.
 func isLibrary(name string) bool {
 	return !strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "integration/") && !strings.Contains(name, "/internal/") && name != "guard/guardtest"
 }

@@ -56,7 +56,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/console/access.go os.Open":             {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/network/owner.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/poller/poller.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
-	// Started again.
+	// rootsfs starts its own program again.
 	"cmd/rootsfs/internal/cleanup/cleaner.go exec.Cmd":  {itself, "cmd/rootsfs/internal/cleanup/cleanup_test.go TestAwaitsTheEnd"},
 	"cmd/rootsfs/internal/cli/mount_daemon.go exec.Cmd": {itself, "script mount"},
 	"mount/sandbox/start.go exec.Cmd":                   {itself, "script run"},
@@ -137,8 +137,8 @@ func identName(x *ast.Ident, ok bool) string {
 }
 
 // Every program and file that is run or read for the owner has a row, with the reason why
-// no confined program controls it, and a test. The files of mount and below have their
-// rows in TestFileCalls.
+// no confined program controls it, and a test. Outside of cmd, only programs have rows here:
+// TestFileCalls checks which packages open files.
 func TestOwnerFiles(t *testing.T) {
 	used := map[string]bool{}
 	for _, dir := range []string{"cmd", "mount", "broker", "vfs", "guard"} {

@@ -303,8 +303,8 @@ func tsErrors(t *testing.T, p *program) {
 }
 
 // server-filesystem uses the client's roots as its directories, and follows changes (R002,
-// R012, R118). After the last revocation it keeps its directories: it opens files itself, and
-// takes roots as advice.
+// R012, R118). One root stays to the end: the server opens files itself, takes roots as advice,
+// and keeps its directories if there are no roots.
 func TestServerFilesystem_Roots(t *testing.T) {
 	h := newHost(t, nil)
 	first := h.root("one", guard.ReadOnly, "a.txt=one")

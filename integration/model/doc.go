@@ -1,10 +1,10 @@
-// Command model has Spin search models of the order of a revocation for faults, and
-// shows that Spin finds the faults of models that are wrong.
+// Command model looks for faults in models of revocation, of staged roots and of the leases of a
+// fleet, with the model checker Spin. It also shows that Spin finds the faults of wrong models.
 //
 //	go run ./integration/model [-only REGEXP] [-jobs N] [-limit DURATION]
 //
 // `make model` runs it. It fails unless each configuration holds and was searched
-// exhaustively, and each mutation, which is the order with one step changed, has a
+// exhaustively, and each mutation, which is a model with one step changed, has a
 // counterexample. The searches of mutations are breadth first: their counterexamples
 // are the shortest, in Spin's steps. `make test` runs the smallest ones.
 //
