@@ -2,6 +2,6 @@
 // one side is a host on the Go SDK or the MCP Inspector, on the other are published
 // servers and a script.
 //
-// Its only code outside tests is Serve, which replaces `rootsfs run` without confinement, for
-// the tests and for the benchmark. Only tests import it.
+// Its only code outside tests is Serve, which runs a server behind the proxy as `rootsfs run` does,
+// but without confinement. Only tests and the benchmark import the package.
 package proxy
