@@ -125,7 +125,7 @@ func stamp(b []byte, first int64, generation int) {
 	}
 }
 
-// checkStamps is the reverse of stamp.
+// checkStamps returns an error unless every block of b has the stamp that stamp makes.
 func checkStamps(b []byte, first int64, generation int) error {
 	for i := 0; i+block <= len(b); i += block {
 		want := uint64(generation)<<40 | uint64(first+int64(i/block))

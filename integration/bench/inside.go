@@ -35,7 +35,7 @@ type programResult struct {
 }
 
 // runPrograms runs the programs that come from in, and writes a line for each. Its first line
-// is the FUSE connection that shows dir.
+// is the number of the FUSE connection that shows dir.
 func runPrograms(dir string, in io.Reader, out io.Writer) error {
 	var shown unix.Stat_t
 	if err := unix.Stat(dir, &shown); err != nil {

@@ -145,7 +145,7 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 		if _, err := exec.LookPath(fuseOverlay); err != nil {
 			l.fuseOverlayMissing = err.Error()
 		}
-		l.bindfsVersion = firstLines(ctx, l.bindfs, "--version") + ", " + firstLines(ctx, l.bindfs, "--fuse-version")
+		l.bindfsVersion = outputLine(ctx, l.bindfs, "--version") + ", " + outputLine(ctx, l.bindfs, "--fuse-version")
 	}
 	if l.passthrough, err = exec.LookPath("passthrough_hp"); err != nil {
 		l.passthroughMissing = err.Error()
@@ -178,8 +178,8 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 	return os.Remove(linked)
 }
 
-// firstLines returns the output of a command, on one line; an empty string if it fails.
-func firstLines(ctx context.Context, argv ...string) string {
+// outputLine returns the output of a command as one line; an empty string if the command fails.
+func outputLine(ctx context.Context, argv ...string) string {
 	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
 	if err != nil {
 		return ""

@@ -89,8 +89,8 @@ type networkLab struct {
 	tries  int // starts of a repetition
 }
 
-// networkLabFor returns the lab for rows of a name; nil: the rows are not wanted, or cannot be
-// measured, which the report then says.
+// networkLabFor returns the lab for rows of a name. n is nil if the rows are not wanted, or if they
+// cannot be measured; in the second case the report lists them as skipped.
 func (l *lab) networkLabFor(name string, r *report, wanted *regexp.Regexp) (n *networkLab, done func(), err error) {
 	if !wanted.MatchString(name) {
 		return nil, nil, nil

@@ -48,7 +48,7 @@ type peer struct {
 // rootName is the name the source has in a rootsfs mount.
 const rootName = "src"
 
-// peers returns the table of peers, absent ones with the reason.
+// peers returns the table of peers, and for those that cannot run the reason.
 func (l *lab) peers() []peer {
 	ps := []peer{{name: native}}
 	for _, level := range []string{"strict", "audit", "max"} {

@@ -15,7 +15,7 @@ import (
 // repositoryName is the name for -only.
 const repositoryName = "repository"
 
-// childRepository DIR works in the repository DIR and prints repositoryWork; see workIn.
+// childRepository DIR works in the repository DIR and prints repositoryWork; see workInRepository.
 const childRepository = "child-repository"
 
 // Rules as an owner writes them for a repository. Each hides or protects names at every depth,

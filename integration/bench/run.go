@@ -14,8 +14,8 @@ const (
 	minTimed = 50 * time.Millisecond
 	// maxPasses bounds a run whose passes take no time at all.
 	maxPasses = 1000
-	// runLimit ends a run whose peer hangs. The slowest honest one, a tar through
-	// an untuned bindfs, takes about ten seconds.
+	// runLimit ends a run whose peer hangs. The slowest run that does not hang, a tar
+	// through an untuned bindfs, takes about ten seconds.
 	runLimit = 3 * time.Minute
 )
 

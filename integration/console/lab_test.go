@@ -55,10 +55,10 @@ func need(t *testing.T, programs ...string) {
 // lab is a home directory of its own, with directories to grant. startSessions begins its two
 // sessions: "work", a mount, and "agent", a confined server that speaks files/*.
 type lab struct {
-	t    *testing.T
-	work string
-	env  []string
-	next int // id of the server's next request
+	t      *testing.T
+	work   string
+	env    []string
+	lastID int // id of the server's last request
 }
 
 func newLab(t *testing.T) *lab {
@@ -172,8 +172,8 @@ func (l *lab) try(args ...string) (string, error) {
 // ask makes the server agent ask for consent.
 func (l *lab) ask(message, mode string, paths ...string) {
 	l.t.Helper()
-	l.next++
-	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": l.next, "method": "files/consent",
+	l.lastID++
+	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": l.lastID, "method": "files/consent",
 		"params": map[string]any{"message": message, "mode": mode, "requestedPaths": paths}})
 	if err != nil {
 		l.t.Fatal(err)
@@ -195,7 +195,7 @@ func (l *lab) awaitAnswer() string {
 	testkit.Until(l.t, "the server hears", func() bool {
 		data, _ := os.ReadFile(l.work + "/box/heard") // not there before the first answer
 		for line := range strings.Lines(string(data)) {
-			if strings.Contains(line, fmt.Sprintf(`"id":%d,`, l.next)) {
+			if strings.Contains(line, fmt.Sprintf(`"id":%d,`, l.lastID)) {
 				found = line
 			}
 		}

@@ -126,7 +126,7 @@ func permits(list []string, name string) bool {
 	})
 }
 
-// The layering of ARCHITECTURE.md.
+// Each package imports only what the layering of ARCHITECTURE.md permits.
 func TestLayers(t *testing.T) {
 	std := map[string]bool{}
 	for _, p := range list(t, "std") {

@@ -23,9 +23,9 @@ const (
 	ofRoots      = "within a descriptor, of a root or a kept HOME, that is never left"
 )
 
-// ownerFiles are these calls, by file and function, each with the reason and the tests that
-// prove it: "script NAME" is cmd/rootsfs/testdata/script/NAME.txtar, others are "FILE
-// TestName".
+// ownerFiles are the calls that run a program or open a file, by file and function, each with the
+// reason and a test that shows it: "script NAME" is cmd/rootsfs/testdata/script/NAME.txtar, others
+// are "FILE TestName".
 var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/secret/source.go exec.CommandContext": {judged, "script trust"},
 	"cmd/rootsfs/internal/secret/source.go os.OpenFile":         {judged, "script trustfile"},

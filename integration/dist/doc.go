@@ -3,8 +3,8 @@
 //	go run ./integration/dist -out DIRECTORY
 //	go run ./integration/dist -install DESTDIR -prefix PREFIX
 //
-// One description, dist.toml, names the files, their places in each kind of package, and
-// the packages' descriptions of rootsfs.
+// One file, dist.toml, lists the files of a release and their places in each kind of package, and
+// has the texts that describe rootsfs in the packages.
 //
 // # Promises
 //

@@ -150,7 +150,7 @@ func allowAll(_ context.Context, q *broker.Question) (broker.Answer, error) {
 // program, as the author of a server would write it: R001, R026, R027, R028, R029, R030, R031,
 // R032, R033, R034, R035, R036, R037, R038, R039, R040, R041, R042, R043, R044, R045, R046,
 // R047, R048.
-func TestTypeScriptServer_Seed(t *testing.T) {
+func TestTypeScriptServer_SEP1708(t *testing.T) {
 	h := newHost(t, func(c *broker.Config) { c.Asker = broker.AskerFunc(allowAll) })
 	dir := filepath.Join(t.TempDir(), "frontend")
 	writeFile(t, filepath.Join(dir, "src/main.py"), "print(1)\n")
