@@ -62,7 +62,7 @@ type filesRow struct {
 	Limit  float64         `json:"-"`
 	Ours   []float64       `json:"perSecond"`
 	Theirs []float64       `json:"theirsPerSecond,omitempty"`
-	P99    []time.Duration `json:"p99"` // of Ours
+	P99    []time.Duration `json:"p99"` // of calls to the broker
 	Broken string          `json:"broken,omitempty"`
 }
 
