@@ -23,6 +23,8 @@ import (
 //	DIR/mnt/*     mountpoints, one per run of a peer
 //	DIR/home      configuration and session directories of rootsfs
 //	DIR/tracing   tracefs, while a run lasts
+//
+// rootsfs as it was built, and the directories of the other rows, are beside these.
 type lab struct {
 	dir   string
 	lock  *os.File

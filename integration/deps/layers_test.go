@@ -215,7 +215,8 @@ var noPromises = map[string]string{
 }
 
 // Every package has a comment. A library package's has headings for what its importers may
-// rely on, and for what they must not. The directories are those of ARCHITECTURE.md.
+// rely on, and for what they must not. The module has the top-level directories of ARCHITECTURE.md
+// and no others.
 func TestShape(t *testing.T) {
 	libraries := 0
 	for _, p := range list(t, "./...") {

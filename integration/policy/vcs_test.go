@@ -170,7 +170,7 @@ func (p *planting) checkRefusal(t *testing.T) {
 }
 
 // Every rule about version control, or its tool, has a row in plantings.
-func TestEveryToolIsPlanted(t *testing.T) {
+func TestEveryToolHasAPlanting(t *testing.T) {
 	tools := map[string]bool{}
 	rules := map[string]bool{}
 	for _, p := range plantings {
