@@ -190,9 +190,9 @@ func namesDir(i int) string  { return "d" + strconv.Itoa(i/namesPerDir) }
 func namesFile(i int) string { return namesDir(i) + "/f" + strconv.Itoa(i%namesPerDir) }
 func heldFile(i int) string  { return "held/h" + strconv.Itoa(i) }
 
-// prepareNames makes sure that the first count names exist, and writes the first held of the
-// files to hold open. It returns an error if the missing names would take more than half of the
-// file system's free inodes.
+// prepareNames makes sure that the first count names exist, and writes as many files to hold open
+// as held says. It returns an error if the missing names would take more than half of the file
+// system's free inodes.
 func (l *lab) prepareNames(ctx context.Context, count, held int) error {
 	dir := l.path("names")
 	var st unix.Statfs_t

@@ -10,7 +10,7 @@ import (
 const (
 	audit  = "rootsfs-audit"
 	maxLvl = "rootsfs-max"
-	// audit served by plain readers of /dev/fuse, where the default is io_uring
+	// audit served by plain readers of /dev/fuse; the default is io_uring
 	auditPlain = "audit-plain"
 	tuned      = "bindfs-tuned"
 	// audit with a staged root, and other file systems that keep changes apart from the source

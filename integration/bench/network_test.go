@@ -8,7 +8,7 @@ import (
 )
 
 // The client moves bytes directly, in rootsfs run, and through every other peer that works here.
-// Goals against peers that are missing are not judged.
+// Goals against peers that are missing are reported as not measured.
 func TestNetworkRows(t *testing.T) {
 	l := newLab(t)
 	if err := l.findPrograms(t.Context(), "", "bindfs"); err != nil {

@@ -19,7 +19,7 @@ const (
 	runLimit = 3 * time.Minute
 )
 
-// clock is a stopwatch that passes stop around their checks.
+// clock is a stopwatch. Passes stop it while they make their checks.
 type clock struct {
 	total   time.Duration
 	started time.Time // zero while stopped

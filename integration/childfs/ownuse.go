@@ -71,7 +71,7 @@ func observe(h *fuse.InHeader) {
 	callers := "a call that keeps a processor"
 	switch nr, err := callOf(pid); {
 	case err != nil && h.NodeId == fuse.FUSE_ROOT_ID:
-		return // the process is not dumpable, so its stacks cannot be read; it may be one of allowed
+		return // the process is not dumpable, so the call is unknown; one of allowed may have made the request
 	case err == nil && !keepsProcessor(nr):
 		callers = callersOf(h)
 	}

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// need skips the test where a program is missing, but not in CI.
+// need skips the test where a program or FUSE is missing. In CI it fails the test instead.
 func need(t *testing.T, programs ...string) {
 	t.Helper()
 	missing := func(format string, args ...any) {

@@ -17,9 +17,9 @@
 // names pass, and the kernel reports no fault of its own. If a kernel is not available, the output
 // says why, and the exit code is 1.
 //
-// Kernels come from the mirrors that this machine's own apt sources name, from the releases that
-// table.go lists. apt verifies them with the distribution's keys; nothing is installed. A mirror
-// of another distribution is named with -mirror.
+// Kernels come from the releases that table.go lists, on the mirrors that this machine's own apt
+// sources name. apt verifies them with the distribution's keys; nothing is installed. A mirror of
+// another distribution is named with -mirror.
 //
 // Each step has a time limit, and a machine that is stopped reports what it did until then.
 //

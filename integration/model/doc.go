@@ -95,19 +95,19 @@
 // back becomes a step in a model, and the model without that step becomes a mutation. These parts
 // of the code have models:
 //
-//	guard: generation.go                                gate.pml
-//	guard: gate.go, wait.go; vfs/internal/gate          tree.pml: Op, Part
-//	guard: revoke.go, change.go                         mount.pml, tree.pml, answers.pml: Owner
-//	vfs/watch                                           tree.pml: Watch
-//	guard: stamp.go                                     answers.pml: stamp, recheck
-//	broker/internal/jsonline: writer.go                 answers.pml: Writer
-//	mount: revoke.go                                    mount.pml: invalidate, content
-//	mount: request.go                                   mount.pml: ENTER, land, drainFlights
-//	mount: mount.go, node.go                            mount.pml: view, node, Forget
-//	vfs/internal/apply: place.go, exchange.go, recover.go   stage.pml: Apply
-//	vfs/internal/beneath: tracked.go, copyup.go         stage.pml: SWAP
-//	vfs/internal/beneath: union*.go, apply.go           stage.pml: NAMES
-//	vfs/internal/beneath: frozen.go                     stage.pml: FREEZE
-//	guard: pause.go; session: lease.go                  lease.pml
-//	fleet: promise.go, restored.go                      orders.pml
+//	guard: generation.go                                   gate.pml
+//	guard: gate.go, wait.go; vfs/internal/gate             tree.pml: Op, Part
+//	guard: revoke.go, change.go                            mount.pml, tree.pml, answers.pml: Owner
+//	vfs/watch                                              tree.pml: Watch
+//	guard: stamp.go                                        answers.pml: stamp, recheck
+//	broker/internal/jsonline: writer.go                    answers.pml: Writer
+//	mount: revoke.go                                       mount.pml: invalidate, content
+//	mount: request.go                                      mount.pml: ENTER, land, drainFlights
+//	mount: mount.go, node.go                               mount.pml: view, node, Forget
+//	vfs/internal/apply: place.go, exchange.go, recover.go  stage.pml: Apply
+//	vfs/internal/beneath: tracked.go, copyup.go            stage.pml: SWAP
+//	vfs/internal/beneath: union*.go, apply.go              stage.pml: NAMES
+//	vfs/internal/beneath: frozen.go                        stage.pml: FREEZE
+//	guard: pause.go; session: lease.go                     lease.pml
+//	fleet: promise.go, restored.go                         orders.pml
 package main
