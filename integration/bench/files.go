@@ -62,7 +62,7 @@ type filesRow struct {
 	Limit  float64         `json:"-"`
 	Ours   []float64       `json:"perSecond"`
 	Theirs []float64       `json:"theirsPerSecond,omitempty"`
-	P99    []time.Duration `json:"p99"`
+	P99    []time.Duration `json:"p99"` // of calls to the broker
 	Broken string          `json:"broken,omitempty"`
 }
 
@@ -98,8 +98,8 @@ func chooseFiles(wanted *regexp.Regexp) (rows []*filesRow, memory bool) {
 	return rows, wanted.MatchString(filesName + " memory")
 }
 
-// filesRows measures the chosen rows. It returns an error only if no row can run; a
-// missing server-filesystem is named in the report.
+// filesRows measures the chosen rows. A peer's failed call is reported in its row, and a
+// missing server-filesystem among the skipped rows.
 func (l *lab) filesRows(ctx context.Context, r *report, wanted *regexp.Regexp, span time.Duration, requests int) (err error) {
 	rows, memory := chooseFiles(wanted)
 	if len(rows) == 0 && !memory {

@@ -14,8 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Every row's call works through a broker, and is checked: a wrong length breaks
-// it.
+// Every row's call works through a broker. An answer of the wrong length is an error.
 func TestBrokeredPeer(t *testing.T) {
 	l := newLab(t)
 	dir := l.path("files")

@@ -45,7 +45,7 @@ type loadResult struct {
 	P99       time.Duration `json:"p99"`
 }
 
-// run makes the calls. The first error ends it.
+// run makes the calls. The first error ends the load.
 func (l load) run(ctx context.Context, call func(context.Context) error) (loadResult, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -133,8 +133,8 @@ type filesPeer interface {
 	close() error
 }
 
-// brokeredPeer is a server on package broker/client that asks this process, on package
-// broker.
+// brokeredPeer is a server that uses package broker/client. Its broker, of package broker, is in
+// this process.
 type brokeredPeer struct {
 	session *broker.Session
 	child   *exec.Cmd

@@ -82,8 +82,9 @@ func (l *lab) fixtures() []fixture {
 	}
 }
 
-// prepareSource makes the fixtures that are missing. Each is made under another
-// name and renamed when it is complete, so half of one is never measured.
+// prepareSource makes the fixtures that are missing, and empties the scratch directory. Each
+// fixture is made under another name and renamed when it is complete, so half of one is never
+// measured.
 func (l *lab) prepareSource(ctx context.Context) error {
 	for _, f := range l.fixtures() {
 		path := l.path("src", f.name)
@@ -105,7 +106,7 @@ func (l *lab) prepareSource(ctx context.Context) error {
 	return l.emptyScratch()
 }
 
-// emptyScratch makes the directory that workloads write in, empty.
+// emptyScratch replaces the directory that workloads write in by an empty one.
 func (l *lab) emptyScratch() error {
 	dir := l.path("src", scratch)
 	if err := os.RemoveAll(dir); err != nil {
@@ -124,7 +125,7 @@ func stamp(b []byte, first int64, generation int) {
 	}
 }
 
-// checkStamps is the reverse of stamp.
+// checkStamps returns an error unless every block of b has the stamp that stamp makes.
 func checkStamps(b []byte, first int64, generation int) error {
 	for i := 0; i+block <= len(b); i += block {
 		want := uint64(generation)<<40 | uint64(first+int64(i/block))
@@ -189,8 +190,9 @@ func namesDir(i int) string  { return "d" + strconv.Itoa(i/namesPerDir) }
 func namesFile(i int) string { return namesDir(i) + "/f" + strconv.Itoa(i%namesPerDir) }
 func heldFile(i int) string  { return "held/h" + strconv.Itoa(i) }
 
-// prepareNames makes sure that the first count names and held files exist. It
-// refuses to use up the file system's inodes.
+// prepareNames makes sure that the first count names exist, and writes as many files to hold open
+// as held says. It returns an error if the missing names would take more than half of the file
+// system's free inodes.
 func (l *lab) prepareNames(ctx context.Context, count, held int) error {
 	dir := l.path("names")
 	var st unix.Statfs_t

@@ -131,7 +131,7 @@ func (l *lab) rootMemory(ctx context.Context) (rows []*footprint, err error) {
 // heapInUse returns the bytes in use on the heap of this process.
 func heapInUse() int64 {
 	debug.FreeOSMemory()
-	runtime.GC() // garbage that the first one only finalized
+	runtime.GC() // frees what the first collection only finalized
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)

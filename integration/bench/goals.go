@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// The peers that goals depend on.
+// Names of peers. inGoals says which of them goals depend on.
 const (
 	audit  = "rootsfs-audit"
 	maxLvl = "rootsfs-max"
-	// audit served by plain readers of /dev/fuse, where the default is io_uring
+	// audit served by plain readers of /dev/fuse; the default is io_uring
 	auditPlain = "audit-plain"
 	tuned      = "bindfs-tuned"
-	// audit with a root that keeps its changes apart, and others that do
+	// audit with a staged root, and other file systems that keep changes apart from the source
 	staged, overlay, fuseOverlay = "rootsfs-stage", "overlayfs", "fuse-overlayfs"
 	// audit without any pattern, and with fifty and the built-in ones
 	noPatterns, manyPatterns = "patterns-0", "patterns-50"
 )
 
-// goals has the project's goals: limits of the slowdown against native. They are for -size full.
+// goals has the limits of the slowdown against native. They are for -size full.
 var goals = []struct {
 	workload, peer string
 	limit          float64

@@ -35,7 +35,7 @@ type programResult struct {
 }
 
 // runPrograms runs the programs that come from in, and writes a line for each. Its first line
-// is the FUSE connection that shows dir.
+// is the number of the FUSE connection that shows dir.
 func runPrograms(dir string, in io.Reader, out io.Writer) error {
 	var shown unix.Stat_t
 	if err := unix.Stat(dir, &shown); err != nil {
@@ -66,7 +66,7 @@ func runPrograms(dir string, in io.Reader, out io.Writer) error {
 }
 
 // program runs a program to its end, inside the peer if the peer is a sandbox. It returns the
-// program's standard output.
+// program's standard output, from a sandbox only the first tailSize bytes.
 func (j *job) program(name string, args ...string) (string, error) {
 	if j.inside == nil {
 		return output(j.command(name, args...))

@@ -23,6 +23,8 @@ import (
 //	DIR/mnt/*     mountpoints, one per run of a peer
 //	DIR/home      configuration and session directories of rootsfs
 //	DIR/tracing   tracefs, while a run lasts
+//
+// rootsfs as it was built, and the directories of the other rows, are beside these.
 type lab struct {
 	dir   string
 	lock  *os.File
@@ -38,7 +40,7 @@ type lab struct {
 	self           string // this program
 	fuseMissing    string // why there is no FUSE; empty if there is
 	rootsfs        string
-	rootsfsMissing string // why there is none; empty if there is
+	rootsfsMissing string // why there is no rootsfs; empty if there is
 	bindfs         string
 	bindfsMissing  string
 	bindfsVersion  string
@@ -130,8 +132,8 @@ func (l *lab) close() error {
 	return errors.Join(err, l.sweep(), os.RemoveAll(l.path("home")), l.lock.Close())
 }
 
-// findPrograms looks for the peers' programs. rootsfs is built from the module
-// this program belongs to unless a path is given.
+// findPrograms looks for the peers' programs. Unless a path is given, rootsfs is built from the
+// module of the current directory.
 func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
@@ -142,7 +144,7 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 	if l.bindfs, err = exec.LookPath(bindfs); err != nil {
 		l.bindfsMissing = err.Error()
 	} else {
-		l.bindfsVersion = firstLines(ctx, l.bindfs, "--version") + ", " + firstLines(ctx, l.bindfs, "--fuse-version")
+		l.bindfsVersion = outputLine(ctx, l.bindfs, "--version") + ", " + outputLine(ctx, l.bindfs, "--fuse-version")
 	}
 	if _, err := exec.LookPath(fuseOverlay); err != nil {
 		l.fuseOverlayMissing = err.Error()
@@ -178,8 +180,8 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 	return os.Remove(linked)
 }
 
-// firstLines returns the output of a command, on one line; an empty string if it fails.
-func firstLines(ctx context.Context, argv ...string) string {
+// outputLine returns the output of a command as one line; an empty string if the command fails.
+func outputLine(ctx context.Context, argv ...string) string {
 	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
 	if err != nil {
 		return ""

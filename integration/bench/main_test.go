@@ -211,8 +211,8 @@ func TestLabIsOwnedByOne(t *testing.T) {
 	}
 }
 
-// TestRows runs every workload on native and on the loopback and counts the results. Cold
-// phases are left out: a test does not drop the machine's caches.
+// TestRows runs workloads on native and on the loopback, in the soak all of them, and counts the
+// results. Cold phases are left out: a test does not drop the machine's caches.
 func TestRows(t *testing.T) {
 	l := newLab(t)
 	p := loopback(t, l)

@@ -29,7 +29,7 @@ const (
 	// lookers is how many look up at once: enough to keep two CPUs busy.
 	lookers = 4
 	// A daemon has settled when its size moved by less than 1 % in settleSpan
-	// (lab.settle); after settleSpans of them it is taken as it is.
+	// (lab.settle); after settleSpans such spans, the size is taken as it is.
 	settleSpan  = 3 * time.Second
 	settleSpans = 7
 )
@@ -114,7 +114,8 @@ func lookUp(ctx context.Context, dir string, files int) error {
 	return err
 }
 
-// settledRSS waits until a process's resident size stands still.
+// settledRSS waits until a process's resident size stands still, at most settleSpans spans, and
+// returns the size.
 func settledRSS(ctx context.Context, pid int, span time.Duration) (int64, error) {
 	now, err := rss(pid)
 	for range settleSpans {

@@ -62,7 +62,7 @@ type networkReport struct {
 	Plain  []float64 `json:"startSeconds"`
 	Gated  []float64 `json:"startWithNetSeconds"`
 	Held   int       `json:"held"`          // connections
-	Each   []float64 `json:"bytesEach"`     // of them, resident memory of rootsfs
+	Each   []float64 `json:"bytesEach"`     // resident memory of rootsfs for each connection
 	Revoke []float64 `json:"revokeSeconds"` // of the command, process start included
 	Broken string    `json:"broken,omitempty"`
 }
@@ -89,8 +89,8 @@ type networkLab struct {
 	tries  int // starts of a repetition
 }
 
-// networkLabFor returns the lab for rows of a name; nil: the rows are not wanted, or cannot be
-// measured, which the report then says.
+// networkLabFor returns the lab for rows of a name. n is nil if the rows are not wanted, or if they
+// cannot be measured; in the second case the report lists them as skipped.
 func (l *lab) networkLabFor(name string, r *report, wanted *regexp.Regexp) (n *networkLab, done func(), err error) {
 	if !wanted.MatchString(name) {
 		return nil, nil, nil
@@ -142,7 +142,8 @@ func (l *lab) networkRows(ctx context.Context, r *report, wanted *regexp.Regexp)
 	return nil
 }
 
-// newNetworkLab starts the server.
+// newNetworkLab copies this program into the lab and starts the server. done closes the server
+// and removes the directory of the sessions.
 func (l *lab) newNetworkLab() (n *networkLab, done func(), err error) {
 	n = &networkLab{lab: l, dir: l.path("network"), bytes: 256 << 20, firsts: 300, held: netHeld, tries: startTries}
 	if l.size.Name != "full" {
@@ -360,7 +361,8 @@ func (n *networkLab) measureStarts(ctx context.Context, r *networkReport) error 
 	return nil
 }
 
-// measureMany measures the memory of many connections, and the time of their end.
+// measureMany measures the memory of many connections, and how long revoke --net takes to end
+// them.
 func (n *networkLab) measureMany(ctx context.Context, r *networkReport) error {
 	const session = "bench-many"
 	local := "127.0.0.1:" + n.port

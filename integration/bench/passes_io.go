@@ -146,7 +146,7 @@ func verifyStamped(path string, size int64, generation int) (err error) {
 	return nil
 }
 
-// want is the check of every count.
+// want returns an error if a count is not the expected one.
 func want(what string, got, want int64) error {
 	if got != want {
 		return fmt.Errorf("%s: %d, want %d", what, got, want)

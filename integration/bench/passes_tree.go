@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// census counts the files below dir, with an lstat of each.
+// census counts the files, their bytes, and the directories of the tree dir, with an lstat of
+// each.
 func census(dir string) (files, dirs, size int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || strings.HasPrefix(d.Name(), ".wh.") { // fuse-overlayfs marks directories by files

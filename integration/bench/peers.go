@@ -48,7 +48,7 @@ type peer struct {
 // rootName is the name the source has in a rootsfs mount.
 const rootName = "src"
 
-// peers returns the table of peers, absent ones with the reason.
+// peers returns the table of peers, and for those that cannot run the reason.
 func (l *lab) peers() []peer {
 	ps := []peer{{name: native}}
 	for _, level := range []string{"strict", "audit", "max"} {
@@ -110,7 +110,7 @@ func patternPeer(p peer) peer {
 
 // patternFlags are fifty patterns of all the shapes people write, on top of the
 // built-in ones. None matches a name of the fixtures, since every peer has to see
-// the same files; so each of them is judged to its end for every name.
+// the same files; so every pattern is tried for every name.
 func patternFlags() []string {
 	var flags []string
 	for i := range 10 {

@@ -109,7 +109,8 @@ func (p *process) line(ctx context.Context) (string, error) {
 	}
 }
 
-// cpu returns the CPU time that the peer's process has used; 0 for the native peer.
+// cpu returns the CPU time that the peer's process has used; 0 for the native peer, or if the time
+// is not known.
 func (m *startedPeer) cpu() time.Duration {
 	if m.process == nil {
 		return 0

@@ -54,9 +54,9 @@ func missingProgram(p phase) string {
 	return ""
 }
 
-// A fixture has sizes.Programs times these numbers.
+// A fixture has sizes.Programs times these numbers. The last two are not multiplied.
 const (
-	npmFiles   = 50  // one package
+	npmFiles   = 50  // in sizes.Programs packages
 	goPackages = 2   // of one file
 	cFiles     = 3   // with an object each
 	sqlRows    = 50  // each inserted by a transaction of its own

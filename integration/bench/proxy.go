@@ -43,7 +43,8 @@ const (
 // from one second to the next (measured), so only neighbours in time can be compared.
 const proxyTurns = 10
 
-// proxyRow is one case; the samples are one per turn, each with its neighbour.
+// proxyRow is one case. The samples are one per turn: those with the same index are neighbours in
+// time.
 type proxyRow struct {
 	Name    string          `json:"name"`
 	With    []float64       `json:"perSecond"`
@@ -135,7 +136,8 @@ func (l *lab) proxyRow(ctx context.Context, row *proxyRow, r *report, with, plai
 	return nil
 }
 
-// turn measures both peers, one after the other. The other one begins the next turn.
+// turn measures both peers, one after the other. The peer that is first in one turn is second in
+// the next.
 func (r *proxyRow) turn(ctx context.Context, work load, n int, with, plain filesPeer) error {
 	for i := range 2 {
 		peer, perSecond, medians := with, &r.With, &r.Medians

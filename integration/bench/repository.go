@@ -15,7 +15,7 @@ import (
 // repositoryName is the name for -only.
 const repositoryName = "repository"
 
-// childRepository DIR works in the repository DIR and prints repositoryWork; see workIn.
+// childRepository DIR works in the repository DIR and prints repositoryWork; see workInRepository.
 const childRepository = "child-repository"
 
 // Rules as an owner writes them for a repository. Each hides or protects names at every depth,
@@ -28,7 +28,7 @@ var (
 		"*.sudoers", "crontab"}
 )
 
-// Names of the fixture and of files that appear later, below four directories.
+// Names of files in the fixture, of the directory of files that appear later, and of a hook.
 const (
 	deepDir       = "d0/a/b/c"
 	hiddenFile    = deepDir + "/.env"
@@ -75,8 +75,8 @@ func makeRepository(ctx context.Context, dir string, dirs int) error {
 	return errors.Join(err, commitAll(ctx, dir))
 }
 
-// repositoryRows measures the repository's rows, inside and outside in turns. A rule that does
-// not hold breaks the row.
+// repositoryRows measures the repository's rows, natively and in rootsfs run in turns. A rule that
+// does not hold breaks the rows.
 func (l *lab) repositoryRows(ctx context.Context, r *report) error {
 	if missing := l.fuseMissing + l.rootsfsMissing; missing != "" {
 		r.Skipped = append(r.Skipped, repositoryName+": "+missing)
@@ -145,8 +145,8 @@ func (l *lab) repositoryRound(ctx context.Context, r *repositoryReport, env []st
 	return nil
 }
 
-// workIn makes a child work in the repository. In a run the child gets a line when names that
-// the rules cover have appeared, and then checks that each rule holds.
+// workIn has a child work in the repository. Then it makes files that the rules cover, and closes
+// the child's standard input. A child in rootsfs run then checks that each rule holds.
 func (l *lab) workIn(ctx context.Context, argv, env []string) (w repositoryWork, err error) {
 	dir := l.repositoryDir()
 	if argv[0] == l.rootsfs {

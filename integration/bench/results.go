@@ -38,7 +38,7 @@ type report struct {
 }
 
 type machine struct {
-	// Load is how many processes wanted a CPU before we began, over a minute.
+	// Load is how many processes wanted a CPU, on average over the minute before we began.
 	Load   float64 `json:"loadAverage"`
 	Kernel string  `json:"kernel"`
 	CPUs   int     `json:"cpus"`

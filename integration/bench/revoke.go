@@ -25,9 +25,9 @@ type holding struct {
 	maps   [][]byte
 }
 
-// hold is the child of the revocation rows. It looks up inodes names below dir, keeps
-// handles of them open and mapped, and prints "held". After a line on standard input it
-// tries everything again and prints how much still works.
+// hold is the child of the revocation rows. It opens and maps files below dir, as many as
+// handlesArg says, and looks up further names, up to inodesArg in all. Then it prints "held".
+// After a line on standard input it tries everything again and prints how much still works.
 func hold(dir, inodesArg, handlesArg string, in io.Reader, out io.Writer) error {
 	inodes, err := strconv.Atoi(inodesArg)
 	handles, err2 := strconv.Atoi(handlesArg)

@@ -66,7 +66,7 @@ func TestFalseRevocation(t *testing.T) {
 	}
 }
 
-// TestMemory: a daemon that knows more names is larger, and both are measured.
+// TestMemory: the bare tree and the peer are measured, before and after names are looked up.
 func TestMemory(t *testing.T) {
 	l := newLab(t)
 	p := loopback(t, l)

@@ -9,7 +9,7 @@ import (
 )
 
 // chooseWorkloads returns the workloads with those wanted phases that can be measured. The
-// report lists cold phases that cannot be.
+// report lists the wanted phases that cannot.
 func (r *report) chooseWorkloads(wanted *regexp.Regexp, mayDropCaches bool) []workload {
 	var chosen []workload
 	var needRoot []string

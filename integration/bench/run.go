@@ -14,12 +14,12 @@ const (
 	minTimed = 50 * time.Millisecond
 	// maxPasses bounds a run whose passes take no time at all.
 	maxPasses = 1000
-	// runLimit ends a run whose peer hangs. The slowest honest one, a tar through
-	// an untuned bindfs, takes about ten seconds.
+	// runLimit ends a run whose peer hangs. The slowest run that does not hang, a tar
+	// through an untuned bindfs, takes about ten seconds.
 	runLimit = 3 * time.Minute
 )
 
-// clock is a stopwatch that passes stop around their checks.
+// clock is a stopwatch. Passes stop it while they make their checks.
 type clock struct {
 	total   time.Duration
 	started time.Time // zero while stopped
@@ -132,7 +132,8 @@ func (l *lab) timePhase(j *job, w workload, m *startedPeer, count bool) (s sampl
 	return s, err
 }
 
-// repeat times passes until minTimed has been measured: one, if the phase is cold.
+// repeat times passes until minTimed has been measured, at most maxPasses. It times only one if
+// the phase is cold or cannot be repeated.
 func repeat(j *job, w workload) (passes int, err error) {
 	j.clock = clock{}
 	for passes < maxPasses {

@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/files"
 )
 
-// Every row's call works on both servers, and is checked: a short answer breaks it.
+// Every row's call works on both servers. An answer that is too short breaks the row.
 func TestServeRows(t *testing.T) {
 	if _, err := files.InstallPeers(t.Context()); err != nil {
 		t.Skip(err)

@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 )
 
-// Bounds, in bytes. Looking for an error in a longer answer would cost more than the server
-// itself. For a long answer the caller checks a least length that no error has.
+// Bounds, in bytes. Looking for an error in an answer of more than maxError would cost more than
+// the server itself. For such an answer the caller checks a least length that no error has.
 const (
 	maxAnswer = 64 << 20 // what a server may answer
 	maxError  = 64 << 10 // an answer that may be an error

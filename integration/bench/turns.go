@@ -18,7 +18,8 @@ const (
 	turnsEach = 50 // in a repetition
 )
 
-// turnFiles are made and removed in a turn: together twice as many as in a pass.
+// turnFiles returns how many files are made and removed in a turn. All turns of a repetition make
+// twice as many files as a pass.
 func (s sizes) turnFiles() int { return max(2*s.Creates/turnsEach, 1) }
 
 // turns has the results of making files in turns with and without patterns, both peers mounted

@@ -49,8 +49,8 @@ func (s sizes) workBytes() (total int64) {
 
 func (l *lab) workArchive() string { return fmt.Sprintf("work-%d.tar", l.size.WorkPacks) }
 
-// makeArchive writes the archive of the tree. No two files are equal, or git would keep one of
-// them.
+// makeArchive writes the archive of the tree. No two files are equal, because git would store
+// equal files once.
 func makeArchive(ctx context.Context, path string, packs int) (err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

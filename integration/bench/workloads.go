@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// phase is the state of the caches in which a pass is timed.
+// phase is the state of the caches in which a pass is timed, or a step of the work rows.
 type phase string
 
 const (
@@ -15,7 +15,7 @@ const (
 	plain phase = ""     // as it comes: workloads that write
 )
 
-// workload is a piece of work in one or two phases. Each phase is a row of the table.
+// workload is a piece of work in one or more phases. Each phase is a row of the table.
 type workload struct {
 	name   string
 	phases []phase // in the order they are run

@@ -71,7 +71,7 @@ func observe(h *fuse.InHeader) {
 	callers := "a call that keeps a processor"
 	switch nr, err := callOf(pid); {
 	case err != nil && h.NodeId == fuse.FUSE_ROOT_ID:
-		return // the process is not dumpable, so its stacks cannot be read; it may be one of allowed
+		return // the process is not dumpable, so the call is unknown; one of allowed may have made the request
 	case err == nil && !keepsProcessor(nr):
 		callers = callersOf(h)
 	}
@@ -126,7 +126,7 @@ func callOf(tid int) (int, error) {
 }
 
 // callersOf returns the functions that wait in a system call, without those that wait for
-// requests or for a process: one of them made the request. It returns "" if that is allowed.
+// requests or for a process: one of them made the request h. It returns "" if h is allowed.
 func callersOf(h *fuse.InHeader) string {
 	stacks := make([]byte, 4<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -162,7 +162,8 @@ func isWaiting(frames string) bool {
 	return false
 }
 
-// ownPlaces returns the places in a stack that are this module's, the innermost first.
+// ownPlaces returns the places in a stack that are this module's, at most three, the innermost
+// first.
 func ownPlaces(frames string) string {
 	var places []string
 	for line := range strings.Lines(frames) {

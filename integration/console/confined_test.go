@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// prober asks a console for everything a program could, without its secrets, and
-// says how each request ended.
+// prober sends a console the requests that a program can make without the console's secrets, and
+// prints how each request ended.
 const prober = `
 import sys, http.client
 port = int(sys.argv[1])

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// need skips the test where a program is missing, but not in CI.
+// need skips the test where a program or FUSE is missing. In CI it fails the test instead.
 func need(t *testing.T, programs ...string) {
 	t.Helper()
 	missing := func(format string, args ...any) {
@@ -52,13 +52,13 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
-// lab is a place of its own with two sessions: "work", a mount, and "agent", a
-// confined server that speaks files/*.
+// lab is a home directory of its own, with directories to grant. startSessions begins its two
+// sessions: "work", a mount, and "agent", a confined server that speaks files/*.
 type lab struct {
-	t    *testing.T
-	work string
-	env  []string
-	next int // id of the server's next request
+	t      *testing.T
+	work   string
+	env    []string
+	lastID int // id of the server's last request
 }
 
 func newLab(t *testing.T) *lab {
@@ -169,11 +169,11 @@ func (l *lab) try(args ...string) (string, error) {
 	return string(out), err
 }
 
-// ask makes the server ask for consent.
+// ask makes the server agent ask for consent.
 func (l *lab) ask(message, mode string, paths ...string) {
 	l.t.Helper()
-	l.next++
-	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": l.next, "method": "files/consent",
+	l.lastID++
+	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": l.lastID, "method": "files/consent",
 		"params": map[string]any{"message": message, "mode": mode, "requestedPaths": paths}})
 	if err != nil {
 		l.t.Fatal(err)
@@ -188,14 +188,14 @@ func (l *lab) ask(message, mode string, paths ...string) {
 	}
 }
 
-// awaitAnswer waits for the answer to the server's last request.
+// awaitAnswer waits for the answer to the last request of the server agent.
 func (l *lab) awaitAnswer() string {
 	l.t.Helper()
 	found := ""
 	testkit.Until(l.t, "the server hears", func() bool {
 		data, _ := os.ReadFile(l.work + "/box/heard") // not there before the first answer
 		for line := range strings.Lines(string(data)) {
-			if strings.Contains(line, fmt.Sprintf(`"id":%d,`, l.next)) {
+			if strings.Contains(line, fmt.Sprintf(`"id":%d,`, l.lastID)) {
 				found = line
 			}
 		}

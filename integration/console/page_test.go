@@ -40,7 +40,8 @@ func installModules(t *testing.T) string {
 	return dir
 }
 
-// checkVendored checks that the binary serves the same bytes of uPlot as npm.
+// checkVendored checks that web/vendor, which the binary serves, has the bytes of uPlot that npm
+// has installed in dir.
 func checkVendored(t *testing.T, dir string) {
 	t.Helper()
 	for ours, theirs := range map[string]string{"uPlot.js": "dist/uPlot.esm.js", "uPlot.css": "dist/uPlot.min.css", "uPlot.LICENSE": "LICENSE"} {

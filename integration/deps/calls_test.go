@@ -16,7 +16,7 @@ import (
 // confinedDirs are the directories whose packages reach files through vfs/internal/beneath only.
 var confinedDirs = []string{"guard", "vfs", "mount", "broker"}
 
-// exceptions are the files that may call the file system themselves, and why.
+// exceptions are the files and directories whose code may call the file system itself, and why.
 var exceptions = map[string]string{
 	"vfs/internal/beneath":      "it is the place for these calls",
 	"vfs/internal/draft":        "keeps its log in the state directory, which lies in no root",

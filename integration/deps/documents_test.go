@@ -120,8 +120,9 @@ func TestWalksNameTheirFiles(t *testing.T) {
 	}
 }
 
-// isIn reports whether files declare a name. prefix is the type of a method, or a package, whose files
-// are looked at instead, or both.
+// isIn reports whether a name is declared. prefix is "", the type of a method, a package, or both,
+// each followed by a dot. Without a package the name must be declared in files, with a package in the
+// files of the package.
 func (d documents) isIn(files []string, prefix, name string) bool {
 	if prefix == "" {
 		return anyDeclares(files, "", name) || anyDeclares(files, `\w+`, name)

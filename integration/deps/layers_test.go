@@ -126,7 +126,7 @@ func permits(list []string, name string) bool {
 	})
 }
 
-// The layering of ARCHITECTURE.md.
+// Each package imports only what the layering of ARCHITECTURE.md permits.
 func TestLayers(t *testing.T) {
 	std := map[string]bool{}
 	for _, p := range list(t, "std") {
@@ -215,7 +215,8 @@ var noPromises = map[string]string{
 }
 
 // Every package has a comment. A library package's has headings for what its importers may
-// rely on, and for what they must not. The directories are those of ARCHITECTURE.md.
+// rely on, and for what they must not. The module has the top-level directories of ARCHITECTURE.md
+// and no others.
 func TestShape(t *testing.T) {
 	libraries := 0
 	for _, p := range list(t, "./...") {
@@ -259,8 +260,8 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// isLibrary reports whether packages of other directories may import a package, and not only
-// tests do.
+// isLibrary reports whether packages of other top-level directories may import a package for more
+// than tests.
 func isLibrary(name string) bool {
 	return !strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "integration/") && !strings.Contains(name, "/internal/") && name != "guard/guardtest"
 }

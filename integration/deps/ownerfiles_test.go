@@ -23,9 +23,9 @@ const (
 	ofRoots      = "within a descriptor, of a root or a kept HOME, that is never left"
 )
 
-// ownerFiles are these calls, by file and function, each with the reason and the tests that
-// prove it: "script NAME" is cmd/rootsfs/testdata/script/NAME.txtar, others are "FILE
-// TestName".
+// ownerFiles are the calls that run a program or open a file, by file and function, each with the
+// reason and a test that shows it: "script NAME" is cmd/rootsfs/testdata/script/NAME.txtar, others
+// are "FILE TestName".
 var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/secret/source.go exec.CommandContext": {judged, "script trust"},
 	"cmd/rootsfs/internal/secret/source.go os.OpenFile":         {judged, "script trustfile"},
@@ -56,7 +56,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/console/access.go os.Open":             {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/network/owner.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/poller/poller.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
-	// Started again.
+	// rootsfs starts its own program again.
 	"cmd/rootsfs/internal/cleanup/cleaner.go exec.Cmd":  {itself, "cmd/rootsfs/internal/cleanup/cleanup_test.go TestAwaitsTheEnd"},
 	"cmd/rootsfs/internal/cli/mount_daemon.go exec.Cmd": {itself, "script mount"},
 	"mount/sandbox/start.go exec.Cmd":                   {itself, "script run"},
@@ -137,8 +137,8 @@ func identName(x *ast.Ident, ok bool) string {
 }
 
 // Every program and file that is run or read for the owner has a row, with the reason why
-// no confined program controls it, and a test. The files of mount and below have their
-// rows in TestFileCalls.
+// no confined program controls it, and a test. Outside of cmd, only programs have rows here:
+// TestFileCalls checks which packages open files.
 func TestOwnerFiles(t *testing.T) {
 	used := map[string]bool{}
 	for _, dir := range []string{"cmd", "mount", "broker", "vfs", "guard"} {

@@ -15,7 +15,8 @@ import (
 // A test whose own process serves a mount may reach it only by system calls for which Go's
 // runtime gives its processor away. A call that keeps a processor, or the lock of the address
 // space, while the kernel waits for this very process can stop it for good: only aborting the
-// connection ends it. Three kinds of code are known to do that, and hangingCalls finds each:
+// connection ends it. Three kinds of code are known to do that. hangingCalls looks for each, but
+// does not see that a program which is executed lies in the mount:
 //
 //   - opening a file, which asks for POLL inside of epoll_ctl, unless POLL was answered
 //     before (mount.New does that, unless Options.OpenNothing is set);
@@ -210,7 +211,7 @@ func TestOwnMounts(t *testing.T) {
 	}
 }
 
-// Each way in which a process can wait for itself is found.
+// hangingCalls finds each kind of call that it looks for.
 func TestHangsAreFound(t *testing.T) {
 	const code = `package x
 func f() {

@@ -11,7 +11,7 @@ import (
 )
 
 // command matches the beginning of a command that a text tells its reader to type, and commandEnd
-// its end.
+// its end. verb matches a verb of a format for package fmt.
 var (
 	command    = regexp.MustCompile(`(?:^|[^\w-])(?:rootsfs [a-z]+|chmod|mkdir|mv|rm|kill -\w+|umount|fusermount3 -|fuser -|(?:say|add|write|with) --[a-z-]+ )`)
 	commandEnd = regexp.MustCompile(`;|, | \(|\)|: |\n|&&|…| confines `)
@@ -86,7 +86,8 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// commandVerbs returns the arguments of a format that are in a command, counted from 1.
+// commandVerbs returns the arguments of a format that are in a command, counted from 1. Those that
+// are printed as numbers (%d and %o) are left out.
 func commandVerbs(format string) (args []int) {
 	next := 1
 	starts := command.FindAllStringIndex(format, -1)

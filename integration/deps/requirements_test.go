@@ -62,7 +62,8 @@ func TestRequirementsAreNamed(t *testing.T) {
 	}
 }
 
-// requirements reads the file: id, " | ", and the rest of the line.
+// requirements returns the requirements of a file, by id. Each line with one has the id, " | " and
+// the text.
 func requirements(t *testing.T, path string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(path)

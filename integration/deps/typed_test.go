@@ -213,7 +213,7 @@ func load(t *testing.T) []typedPackage {
 	return all
 }
 
-// printsItself reports whether a type of text is names.Foreign or names.Text.
+// printsItself reports whether values of a type of text escape themselves when they are printed.
 func printsItself(t types.Type) bool {
 	return t != nil && slices.Contains([]string{"names.Foreign", "names.Text", "names.RootName", "rules.Subject"}, strings.TrimPrefix(types.Unalias(t).String(), module+"/guard/"))
 }

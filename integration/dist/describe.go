@@ -70,9 +70,9 @@ type fileEntry struct {
 	Gzip   []string    `toml:"gzip"`
 }
 
-// readDescription reads dist.toml in dir, without the companion unless both is set. An unknown key
-// or kind is an error.
-func readDescription(dir string, both bool) (*description, error) {
+// readDescription reads dist.toml in dir, without the companion unless withCompanion is set. An
+// unknown key or kind is an error.
+func readDescription(dir string, withCompanion bool) (*description, error) {
 	name := filepath.Join(dir, "dist.toml")
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -82,7 +82,7 @@ func readDescription(dir string, both bool) (*description, error) {
 	if err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(d); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if !both {
+	if !withCompanion {
 		d.Companion = companion{}
 	}
 	if len(d.Arches) == 0 {

@@ -43,8 +43,8 @@ func command(t testing.TB, dir string, args ...string) string {
 	return string(out)
 }
 
-// builder is this package's program. The tests run it, because the race detector would
-// make compression take minutes.
+// builder is this package's program. The tests start it as a process, without the race detector,
+// which would make compression take minutes.
 var builder = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(scratch, "dist")
 	return program, testkit.Build(program, ".")

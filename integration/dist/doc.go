@@ -3,8 +3,8 @@
 //	go run ./integration/dist -out DIRECTORY
 //	go run ./integration/dist -install DESTDIR -prefix PREFIX
 //
-// One description, dist.toml, names the files, their places in each kind of package, and
-// the packages' descriptions of rootsfs.
+// One file, dist.toml, lists the files of a release and their places in each kind of package, and
+// has the texts that describe rootsfs in the packages.
 //
 // # Promises
 //
@@ -12,8 +12,8 @@
 //     built with the same Go release: times are the commit's, paths are cut away.
 //   - Programs are linked statically and need no other package to start.
 //   - Removing a package removes all that installing it made.
-//   - Nothing is downloaded when the npm package or the bundle is installed: the programs
-//     are in them.
+//   - The npm packages and the bundle contain the programs. No script downloads any when they
+//     are installed.
 //   - SHA256SUMS names every other file of the release.
 //
 // # Not promised

@@ -8,13 +8,13 @@ import (
 	"runtime"
 )
 
-// install builds rootsfs for this machine and puts it below prefix, in the tree dest. If both is set,
-// it installs the second package, too.
-func install(ctx context.Context, dir, dest, prefix string, both bool) error {
+// install builds rootsfs for this machine and puts it below prefix, in the tree dest. If
+// withCompanion is set, it installs the second package, too.
+func install(ctx context.Context, dir, dest, prefix string, withCompanion bool) error {
 	if !filepath.IsAbs(prefix) {
 		return fmt.Errorf("-prefix %s: the path must be absolute", prefix)
 	}
-	d, err := readDescription(dir, both)
+	d, err := readDescription(dir, withCompanion)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ func main() {
 	out := flag.String("out", "", "build a release into this empty or missing `directory`")
 	dest := flag.String("install", "", "install rootsfs below this `directory`, which stands for /")
 	prefix := flag.String("prefix", "/usr/local", "install below this `path`")
-	both := flag.Bool("companion", true, "with the second package, rootsfs-fleet")
+	withCompanion := flag.Bool("companion", true, "with the second package, rootsfs-fleet")
 	native := flag.Bool("native", false, "for tests: compile for this machine only, with scripts in place of the other programs")
 	flag.Parse()
 	var err error
@@ -29,9 +29,9 @@ func main() {
 	case (*out == "") == (*dest == ""):
 		err = errors.New("write -out DIRECTORY or -install DIRECTORY")
 	case *out != "":
-		err = makeRelease(ctx, "integration/dist", *out, *both, *native)
+		err = makeRelease(ctx, "integration/dist", *out, *withCompanion, *native)
 	default:
-		err = install(ctx, "integration/dist", *dest, *prefix, *both)
+		err = install(ctx, "integration/dist", *dest, *prefix, *withCompanion)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "dist: %v\n", err)
@@ -65,9 +65,10 @@ func (r *release) title(arch string) string {
 	return fmt.Sprintf("%s-%s-linux-%s", r.Name, r.version.semver(), arch)
 }
 
-// makeRelease builds every file of a release into out, of both packages or of rootsfs alone. If
-// native is set, only the programs for this machine are real. dir is integration/dist in a checkout.
-func makeRelease(ctx context.Context, dir, out string, both, native bool) error {
+// makeRelease builds every file of a release into out, of rootsfs and, if withCompanion is set, of
+// the second package. If native is set, only the programs for this machine are real. dir is
+// integration/dist in a checkout.
+func makeRelease(ctx context.Context, dir, out string, withCompanion, native bool) error {
 	if names, err := os.ReadDir(out); err == nil && len(names) > 0 {
 		return fmt.Errorf("%s is not empty: remove it first", out)
 	}
@@ -80,7 +81,7 @@ func makeRelease(ctx context.Context, dir, out string, both, native bool) error 
 	}
 	defer os.RemoveAll(temp)
 	r := &release{out: out}
-	if r.description, err = readDescription(dir, both); err != nil {
+	if r.description, err = readDescription(dir, withCompanion); err != nil {
 		return err
 	}
 	if r.version, err = readVersion(ctx, dir); err != nil {

@@ -48,7 +48,7 @@ type bomRelation struct {
 }
 
 // writeMaterials writes the modules that an architecture's program is made of, as the
-// program itself records them. Each has its sum of go.sum.
+// program itself records them. Each, except the standard library, has its sum of go.sum.
 func (r *release) writeMaterials(s *stage) error {
 	info, err := buildinfo.ReadFile(s.program(r.Name))
 	if err != nil {

@@ -31,7 +31,7 @@ type npmRegistry struct {
 	requests []string // the paths of requests
 }
 
-// newNPMRegistry returns the registry's address.
+// newNPMRegistry starts a registry with the release's packages and returns it with its address.
 func newNPMRegistry(t *testing.T) (*npmRegistry, string) {
 	t.Helper()
 	dir, _ := builtRelease(t)
@@ -119,7 +119,8 @@ func npmEnv(t *testing.T, registry string) []string {
 }
 
 // npx installs the packages from a registry, and the program in them answers an MCP
-// client. Only this platform's program is fetched, and nothing else.
+// client. npx fetches two packages only: the one that people name, and that of this platform's
+// program.
 func TestNPM(t *testing.T) {
 	registry, address := newNPMRegistry(t)
 	cmd := exec.Command("npx", "-y", "rootsfs", "serve", servedDir(t))

@@ -87,8 +87,8 @@ func (r *release) contents(kind string, s *stage, temp string) (files.Contents, 
 	return contents, nil
 }
 
-// content returns the content of a file of a package. In a text "@BINDIR@" stands for the
-// directory of the program.
+// content returns the content of a file of a package, compressed if f.gzip is set. In a systemd
+// unit, "@BINDIR@" stands for the directory of the program.
 func (f *file) content(bindir string) ([]byte, error) {
 	text, err := os.ReadFile(f.source)
 	if err != nil {

@@ -103,7 +103,8 @@ func (d *description) writePlaceholders(s *stage) error {
 // completions are the files that describeItself writes for shells.
 var completions = map[string]string{"bash": "rootsfs.bash", "zsh": "rootsfs.zsh", "fish": "rootsfs.fish"}
 
-// describeItself has a stage's program of a name write its manual and its completions.
+// describeItself has a stage's program with the given name write its manual and its completions
+// into the stage.
 func describeItself(ctx context.Context, s *stage, name string) error {
 	if _, err := run(ctx, s.program(name), "help", "--man", filepath.Join(s.built, "man")); err != nil {
 		return err

@@ -93,8 +93,8 @@ func TestKilledUpload(t *testing.T) {
 	t.Logf("%d of 20 killed before the answer, %d files replaced", killed, replaced)
 }
 
-// killAt runs a host until it has accepted a number of chunks, and a random moment longer. done
-// reports whether it answered the last chunk.
+// killAt runs a host, and kills it a random moment after it has accepted a number of chunks. done
+// reports whether the host answered the last chunk.
 func killAt(t *testing.T, j uploadJob, after int64) (done bool) {
 	t.Helper()
 	self, err := os.Executable()

@@ -24,7 +24,7 @@ import (
 // filesRevision is the last revision in which a server may send requests of its own.
 const filesRevision = "2025-11-25"
 
-// host is the side that executes: a registry with its broker.
+// host is the side that executes requests: a registry with its broker.
 type host struct {
 	t    testing.TB
 	reg  *guard.Registry

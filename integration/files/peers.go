@@ -93,7 +93,7 @@ func install(ctx context.Context, dir string, texts map[string][]byte) error {
 	return os.Rename(temp, dir)
 }
 
-// lock waits for other processes that install.
+// lock locks the file at path. It waits for other processes that install.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

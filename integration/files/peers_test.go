@@ -150,7 +150,7 @@ func allowAll(_ context.Context, q *broker.Question) (broker.Answer, error) {
 // program, as the author of a server would write it: R001, R026, R027, R028, R029, R030, R031,
 // R032, R033, R034, R035, R036, R037, R038, R039, R040, R041, R042, R043, R044, R045, R046,
 // R047, R048.
-func TestTypeScriptServer_Seed(t *testing.T) {
+func TestTypeScriptServer_SEP1708(t *testing.T) {
 	h := newHost(t, func(c *broker.Config) { c.Asker = broker.AskerFunc(allowAll) })
 	dir := filepath.Join(t.TempDir(), "frontend")
 	writeFile(t, filepath.Join(dir, "src/main.py"), "print(1)\n")
@@ -303,8 +303,8 @@ func tsErrors(t *testing.T, p *program) {
 }
 
 // server-filesystem uses the client's roots as its directories, and follows changes (R002,
-// R012, R118). After the last revocation it keeps its directories: it opens files itself, and
-// takes roots as advice.
+// R012, R118). One root stays to the end: the server opens files itself, takes roots as advice,
+// and keeps its directories if there are no roots.
 func TestServerFilesystem_Roots(t *testing.T) {
 	h := newHost(t, nil)
 	first := h.root("one", guard.ReadOnly, "a.txt=one")

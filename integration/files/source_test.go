@@ -23,8 +23,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// On a full disk a write is IO_ERROR and the old file stays. When there is room again, the same
-// write succeeds. R052, R074.
+// On a full disk a write fails with IO_ERROR and the old file stays. When there is room again, the
+// same write succeeds. R052, R074.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small file system")
@@ -64,8 +64,8 @@ func (f *stuckFile) Read(ctx context.Context, h fs.FileHandle, dest []byte, off 
 	return f.MemRegularFile.Read(ctx, h, dest, off)
 }
 
-// A request on a source that hangs, such as a dead server, is TIMEOUT after the limit. Other
-// files and requests are served meanwhile, and the source again when it is back. R053, R079.
+// A request on a file that hangs, as files of a dead server do, fails with TIMEOUT after the limit.
+// Other files and requests are served meanwhile, and the file again when it is back. R053, R079.
 func TestHangingSource(t *testing.T) {
 	stuck := &stuckFile{MemRegularFile: fs.MemRegularFile{Data: []byte("late"), Attr: fuse.Attr{Mode: 0o444}}, release: make(chan struct{})}
 	dir := t.TempDir()

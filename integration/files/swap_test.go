@@ -70,7 +70,7 @@ func TestSwapRace(t *testing.T) {
 	}
 	workers.Wait()
 	for i := 0; leaks.Load() == 0 && i < 1_000_000; i++ {
-		_, _ = os.Lstat(src) // the bare open has to lose once; the bound only ends a failed test
+		_, _ = os.Lstat(src) // wait until a bare open has got out; the bound only ends a failed test
 	}
 	stop.Store(true)
 	side.Wait()

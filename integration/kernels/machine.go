@@ -88,7 +88,8 @@ func probe(ctx context.Context, vmlinuz string) string {
 	return emulation
 }
 
-// boot runs a machine until it switches itself off and returns the results that it reported.
+// boot runs a machine until it switches itself off, or until l.limit has passed. It returns the
+// results that the machine reported.
 func (l *lab) boot(ctx context.Context, k kernel, vmlinuz, initrd string) (map[string]string, error) {
 	out := filepath.Join(l.out, k.name)
 	if err := os.RemoveAll(out); err != nil {

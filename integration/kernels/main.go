@@ -125,8 +125,8 @@ func choose(names []string) ([]kernel, error) {
 	return chosen, nil
 }
 
-// runAll runs the machines one after the other, prints the table after each, and returns the
-// exit code.
+// runAll runs the machines one after the other, and returns the exit code. It writes the table to
+// OUT/table.md after each machine, and prints the table at the end.
 func runAll(ctx context.Context, o *options, chosen []kernel) (int, error) {
 	if os.Geteuid() != 0 {
 		return 5, errors.New("root is needed, to build the disk image")

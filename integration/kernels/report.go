@@ -72,7 +72,7 @@ func (r *row) title() string {
 	return title + ")"
 }
 
-// short returns the first word of a result.
+// short returns the first word of a result, "-" if there is no result.
 func (r *row) short(name string) string {
 	verdict, ok := r.results[name]
 	if !ok {
@@ -90,7 +90,8 @@ func pair(root, user string) string {
 	return root + " / " + user
 }
 
-// level returns the strongest confinement level that worked when it was demanded.
+// level returns the strongest confinement level that worked when it was demanded, "none" if none
+// did. It returns "-" if run was not tried.
 func (r *row) level(who string) string {
 	if _, ok := r.results["run."+who+".strongest"]; !ok {
 		return "-"

@@ -6,7 +6,7 @@ import "regexp"
 type kernel struct {
 	name         string // as on the command line
 	distribution *distribution
-	suites       []string // of the distribution's archive
+	suites       []string // releases in the distribution's archive, which apt calls suites
 	// image matches the name of the kernel's package. The newest match whose modules are
 	// available is booted.
 	image *regexp.Regexp

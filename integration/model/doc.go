@@ -1,14 +1,14 @@
-// Command model has Spin search models of the order of a revocation for faults, and
-// shows that Spin finds the faults of models that are wrong.
+// Command model looks for faults in models of revocation, of staged roots and of the leases of a
+// fleet, with the model checker Spin. It also shows that Spin finds the faults of wrong models.
 //
 //	go run ./integration/model [-only REGEXP] [-jobs N] [-limit DURATION]
 //
 // `make model` runs it. It fails unless each configuration holds and was searched
-// exhaustively, and each mutation, which is the order with one step changed, has a
+// exhaustively, and each mutation, which is a model with one step changed, has a
 // counterexample. The searches of mutations are breadth first: their counterexamples
 // are the shortest, in Spin's steps. `make test` runs the smallest ones.
 //
-// gate.pml is the gate; the other models include it. mount.pml is the mount with
+// gate.pml is the gate; the next three models include it. mount.pml is the mount with
 // the kernel and programs; tree.pml is the operations on the source and their callers;
 // answers.pml is the answers of the broker and the tools that wait for their peers.
 // lease.pml is the lease of a machine of a fleet: what an agent and its keepers have to do, and
@@ -91,14 +91,23 @@
 //
 // # When the code changes
 //
-// Change the model first, or say why it stays the same. guard's generation.go is gate.pml. Its
-// gate.go, wait.go and vfs/internal/gate are Op and Part of tree.pml. Its revoke.go and change.go
-// are Owner of all. Its stamp.go is stamp and recheck of answers.pml, where
-// broker/internal/jsonline's writer.go is Writer, and vfs/watch is Watch. mount's revoke.go is
-// invalidate and content, request.go is ENTER, land and drainFlights, mount.go's view is view,
-// node.go is node and Forget. vfs/internal/apply's place.go, exchange.go and recover.go are Apply
-// of stage.pml, vfs/internal/beneath's stage.go is SWAP, its union*.go and apply.go are NAMES, and
-// its frozen.go is FREEZE. guard's pause.go and session's lease.go are lease.pml, and fleet's
-// promise.go and restored.go are orders.pml. A new way to publish, to wait or to take back
-// becomes a step in a model, and the model without that step becomes a mutation.
+// Change the model first, or say why it stays the same. A new way to publish, to wait or to take
+// back becomes a step in a model, and the model without that step becomes a mutation. These parts
+// of the code have models:
+//
+//	guard: generation.go                                   gate.pml
+//	guard: gate.go, wait.go; vfs/internal/gate             tree.pml: Op, Part
+//	guard: revoke.go, change.go                            mount.pml, tree.pml, answers.pml: Owner
+//	vfs/watch                                              tree.pml: Watch
+//	guard: stamp.go                                        answers.pml: stamp, recheck
+//	broker/internal/jsonline: writer.go                    answers.pml: Writer
+//	mount: revoke.go                                       mount.pml: invalidate, content
+//	mount: request.go                                      mount.pml: ENTER, land, drainFlights
+//	mount: mount.go, node.go                               mount.pml: view, node, Forget
+//	vfs/internal/apply: place.go, exchange.go, recover.go  stage.pml: Apply
+//	vfs/internal/beneath: tracked.go, copyup.go            stage.pml: SWAP
+//	vfs/internal/beneath: union*.go, apply.go              stage.pml: NAMES
+//	vfs/internal/beneath: frozen.go                        stage.pml: FREEZE
+//	guard: pause.go; session: lease.go                     lease.pml
+//	fleet: promise.go, restored.go                         orders.pml
 package main

@@ -54,7 +54,7 @@ func search(ctx context.Context, r run, shortest bool) (result, error) {
 	if _, err := command(ctx, dir, "spin", append(append([]string{"-a"}, flags...), r.file)...); err != nil {
 		return result{}, err
 	}
-	// The compiler takes longer than most searches of mutations.
+	// In a small run, optimizing would take longer than searching.
 	optimise := "-O2"
 	if r.small {
 		optimise = "-O0"

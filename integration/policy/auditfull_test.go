@@ -73,8 +73,8 @@ func newFullAudit(t *testing.T) *fullAudit {
 }
 
 // fill makes files until their records do not fit on the audit disk, and returns their number.
-// Names of 255 bytes make that quick. Then it makes directories with short names, whose records
-// are smaller, until these do not fit either.
+// Names of more than 240 bytes make that quick. Then fill makes directories with short names, whose
+// records are smaller, until these do not fit either.
 func (f *fullAudit) fill() (created int) {
 	f.Helper()
 	out, err := f.sh(`mkdir fill && cd fill && n=$(printf %0240d 0) && i=0 && while [ $i -lt 40000 ] && (: >$n$i) 2>/dev/null; do i=$((i+1)); done; echo $i

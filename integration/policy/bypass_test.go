@@ -18,9 +18,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
-// These bypasses of a pattern need more than one call, or calls that not every front end has.
-// The others are rows of guardtest, each tried with and without the rule on every front. R110,
-// R151.
+// The bypasses of a pattern in this file need more than one call, or calls that not every front end
+// has. All others are rows of guardtest, each tried with and without the rule on every front.
+// R110, R151.
 
 // A protected file gets no second name, whether a call takes it by path, descriptor or handle.
 func TestNoLinkToProtectedFile(t *testing.T) {

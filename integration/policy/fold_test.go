@@ -57,7 +57,7 @@ func TestPatternsHoldForEverySpelling(t *testing.T) {
 			return childfs.WriteFile(filepath.Join(mounted(root), name), []byte("k"), 0o644)
 		})
 	}
-	for _, name := range spellings { // each exchanges the file
+	for _, name := range spellings { // each write to the root "off" replaces the file
 		w.checkBypass("files/write of "+name, names.Permission, func(root string) error {
 			_, err := w.files.WriteFile(bg, "f"+root+"/"+name, []byte("k"), client.WriteOptions{})
 			return err

@@ -135,7 +135,7 @@ func at(rel string) (vfs.At, string) {
 	return vfs.At{Path: dir}, base
 }
 
-// treeCalls does an operation by the tree's system calls.
+// treeCalls does an operation with the tree's methods for system calls.
 func treeCalls(t *vfs.Tree) func(o *op) ([]string, error) {
 	return func(o *op) ([]string, error) {
 		dir, base := at(o.p)

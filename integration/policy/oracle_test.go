@@ -100,8 +100,7 @@ func systemCalls() map[string]func(dir, name string) error {
 	}
 }
 
-// mountCalls returns the systemCalls. Another process than the one that serves the mount makes
-// them.
+// mountCalls returns systemCalls, made by a child process, because this process serves the mount.
 func mountCalls() map[string]func(dir, name string) error {
 	all := map[string]func(dir, name string) error{}
 	for call := range systemCalls() {

@@ -135,7 +135,7 @@ func (w *world) pattern() string {
 	return s
 }
 
-// changePatterns changes the patterns.
+// changePatterns gives the root and the model new random patterns.
 func (w *world) changePatterns() {
 	some := func() (out []string) {
 		for range w.r.IntN(3) {

@@ -32,7 +32,8 @@ func TestQuotaOfMountAndBrokerTogether(t *testing.T) {
 	}
 }
 
-// writeNew makes a file and writes to it once. It returns which of these succeeded.
+// writeNew makes a file and writes to it once. It returns whether the file was made, and how many
+// bytes were written.
 var writeNew = childfs.In("writeNew", func(path string, data []byte) (created bool, n int, err error) {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o644)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // planting is one way to make a version control system run a program: the preparation of
 // the owner's repository, the files that a server writes there, and the owner's command
-// that runs the program. The program makes the file "ran" in the root.
+// that runs the program. The program makes a file outside of the root.
 type planting struct {
 	name    string
 	tool    string
@@ -170,7 +170,7 @@ func (p *planting) checkRefusal(t *testing.T) {
 }
 
 // Every rule about version control, or its tool, has a row in plantings.
-func TestEveryToolIsPlanted(t *testing.T) {
+func TestEveryToolHasAPlanting(t *testing.T) {
 	tools := map[string]bool{}
 	rules := map[string]bool{}
 	for _, p := range plantings {

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chownCalls are the ways to change an owner that follow no link in these cases.
+// chownCalls are the ways to change an owner. The cases over these calls give chown no link,
+// because chown would follow it.
 var chownCalls = []struct {
 	name string
 	run  func(a *Actor, p string, uid, gid int) error

@@ -194,8 +194,8 @@ func testNoEffects(s *scene) {
 	}
 }
 
-// failing lists calls that must fail: alice's for want of permission, root's because of
-// the objects' types.
+// failing lists calls that must fail: alice's for want of permission, root's because of the
+// objects that are there.
 func failing(a, root *Actor, k kind) []struct {
 	name string
 	err  func() error

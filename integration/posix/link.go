@@ -114,7 +114,7 @@ func linkPermission(s *scene) {
 	for i, c := range []struct {
 		mode uint32
 		who  cred
-		safe bool // the user could also copy the file
+		safe bool // the user is root, owns the file, or may both read and write it
 	}{
 		{0o644, alice, true}, {0, alice, true}, {0o644, self(), true},
 		{0o666, bob, true}, {0o644, bob, false}, {0o600, bob, false}, {0, bob, false},

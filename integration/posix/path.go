@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testPath gives every call on a path the errors that path resolution has.
+// testPath checks that every call on a path fails with the errors of path resolution.
 func testPath(s *scene) {
 	for _, c := range pathCalls {
 		if c.on.special && !s.run.opt.Full {

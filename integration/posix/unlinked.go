@@ -100,7 +100,7 @@ func testUnlinked(s *scene) {
 	})
 }
 
-// unlinkedWorks makes every call on a descriptor whose file has no name.
+// unlinkedWorks makes calls on a descriptor whose file has no name, and checks their results.
 func unlinkedWorks(s *scene, fd int, before unix.Stat_t) {
 	s.Helper()
 	a := s.root

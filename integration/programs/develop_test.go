@@ -152,7 +152,7 @@ func TestPythonVenv(t *testing.T) {
 }
 
 // make builds once, then finds nothing to do. It builds a target again if a file is
-// newer, whether that was touched in the mount or written on the source.
+// newer, whether the file was written in the mount or on the source.
 func TestMake(t *testing.T) {
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		need(t, "make", "gcc")

@@ -25,8 +25,8 @@ await host.connect(new StdioClientTransport({ command, args, env: process.env, s
 await ended;
 `
 
-// framer is a server that greets and then writes given text, and a ping. Until the ping
-// has its answer it reports the lines that it reads.
+// framer is a server that answers initialize, and then writes a given text and a ping. It reports
+// the lines that it reads from then on, and ends at the answer to the ping.
 const framer = `
 import { createInterface } from "node:readline";
 for await (const line of createInterface({ input: process.stdin })) {

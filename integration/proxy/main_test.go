@@ -116,7 +116,7 @@ func (p *proxyRunner) grant(name, mode, dir string) {
 }
 func (p *proxyRunner) revoke(name string) { p.t.Helper(); p.tell("revoke %s", name) }
 
-// goServer is a server on the Go SDK that asks for a file.
+// goServer is a server on the Go SDK, with tools that ask for a file, for consent and for the roots.
 func goServer() error {
 	b := client.New(nil)
 	s := mcp.NewServer(&mcp.Implementation{Name: "go-peer", Version: "1"}, nil)

@@ -87,9 +87,9 @@ func published(t testing.TB, name string, args ...string) []string {
 	return append([]string{"node", needPeers(t).Module("@modelcontextprotocol", "server-"+name, "dist", "index.js")}, args...)
 }
 
-// server-filesystem uses the session's roots as its directories and follows them, with a
-// host that has no roots (R012, R118). After the last revocation it keeps its
-// directories: roots are advice to it, which is why run confines.
+// server-filesystem uses the session's roots as its directories and follows their changes, with a
+// host that has no roots (R012, R118). One root stays to the end: without roots the server keeps
+// its directories. Roots are advice to it, which is why run confines.
 func TestServerFilesystem(t *testing.T) { everywhere(t, inServerFilesystem) }
 
 func inServerFilesystem(t *testing.T, newRunner newRunnerFunc) {

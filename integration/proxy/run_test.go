@@ -115,8 +115,8 @@ func (p *confinedRunner) revoke(name string) {
 	p.mustRun("revoke", "--session", p.name, name)
 }
 
-// R070: after a revocation during a tool call, the call fails with an error, the next read
-// fails, and the session continues.
+// R070: after a revocation during a tool call, the call can read its open file no more, the next
+// call cannot open the file, and the session and other roots go on.
 func TestRevokeDuringAToolCall(t *testing.T) {
 	dir := tree(t, "hello")
 	other := tree(t, "other")

@@ -34,7 +34,7 @@ type Config struct {
 type Root struct{ Name, Mode, Dir string }
 
 // Serve runs a server behind a proxy on this process's standard streams, until
-// the server has ended. Its standard error is the process's own.
+// the server has ended. The server's standard error is this process's own.
 func Serve(ctx context.Context, cfg Config) (err error) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	for _, r := range cfg.Roots {

@@ -12,7 +12,7 @@
 // rootsfs, and must see canaries: a race that is never lost proves nothing.
 //
 // By default the loops are short; ROOTSFS_SOAK=1 makes 1,000,000 swaps at each
-// cache level. Requirements shown here: R063, R064, R188, R189, R192.
+// cache level. Requirements shown here: R063, R064, R165, R188, R189, R192.
 //
 // Two things are no leak. A process that follows a link whose target is inside arrives
 // inside. And an owner may move a directory out of the root between the resolution of a

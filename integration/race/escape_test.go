@@ -31,7 +31,7 @@ var escapes = []struct {
 
 // Links that lead out are seen as links, but cannot be read or followed. Links that stay inside
 // work. R064, R188, R189.
-func TestLinksThatLeave(t *testing.T) {
+func TestLinksThatLeadOut(t *testing.T) {
 	for _, level := range []string{"strict", "audit", "max"} {
 		t.Run(level, func(t *testing.T) {
 			src, base := escapeTree(t)

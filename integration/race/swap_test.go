@@ -39,7 +39,8 @@ func (s *swapper) exchange(x, y string) func() bool {
 	}
 }
 
-// leave moves a directory out of the root, puts a link to it in its place, and moves it back.
+// leave moves a directory out of the root, puts a link to its new parent in its place for a
+// moment, and moves the directory back.
 func (s *swapper) leave() bool {
 	here, there := s.in("m/out"), filepath.Join(s.out, "park", "visitor")
 	if err := os.Rename(here, there); err != nil {

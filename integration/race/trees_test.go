@@ -21,14 +21,14 @@ const (
 	canaryTime = 987654321         // modification time of everything outside
 	canaryAttr = "user.canary"
 	plain      = "inside"
-	other      = "OTHER" // in the in-root file that links are made to point at
+	other      = "OTHER" // in the files of src/inner, at which links within the root point
 )
 
 // dirNames are the names in each exchanged directory. They are the same inside and outside,
 // so that every operation would hit something outside.
 var dirNames = []string{"f", "victim", "sub/f", "sub/victim"}
 
-// fillDir makes a directory of the inside.
+// fillDir makes a directory with the files dirNames, each with the content text.
 func fillDir(t testing.TB, dir, text string) {
 	t.Helper()
 	for _, name := range dirNames {

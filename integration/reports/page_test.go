@@ -13,7 +13,8 @@ import (
 
 var report = regexp.MustCompile(`^[\w.-]+/[\w.-]+#[1-9]\d*$`)
 
-// cases returns the names of all tests of the package, as README.md writes them. Each is false.
+// cases returns the names of all tests of the package, as README.md writes them, each with the
+// value false.
 func cases(t *testing.T) map[string]bool {
 	all := map[string]bool{"serve/link_loop": false, "serve/notifications": false, "serve/marked_line": false, "serve/codes": false, "serve/unicode_forms": false}
 	scripts, err := filepath.Glob("testdata/files/*.py")

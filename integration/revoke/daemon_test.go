@@ -18,7 +18,7 @@ type daemon struct {
 type daemonArg struct {
 	Source, Point string
 	Level         mount.Level
-	Stages        string // the root is staged, and its changes lie here
+	Stages        string // if set, the root is staged, and its changes lie in this directory
 }
 
 func (d *daemon) do(cmd string, arg json.RawMessage) (any, error) {

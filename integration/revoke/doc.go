@@ -1,8 +1,9 @@
 // Package revoke tries to break revocation, from outside, through real mounts.
 //
 // It holds nothing but tests. A process that holds files of a mount never serves the mount. The
-// test binary runs itself again in a mode of its own (see modes) and gets orders over pipes,
-// one JSON line each way. So a page fault of a holder cannot wait for the runtime it stops.
+// test binary runs itself again in a mode of its own (see newMode) and gets orders over pipes,
+// one JSON line each way. So a page fault of a holder stops only the holder's runtime, not the one
+// that serves the mount.
 //
 // A holder takes everything a process can hold and proves that each thing works: a probe
 // that fails before the revocation fails the test. It probes again after the root has

@@ -56,8 +56,9 @@ type config struct {
 	Roots     []Root
 }
 
-// Main is the TestMain of a package that uses the lab. modes are further
-// programs that the test binary can be, chosen by environment variable.
+// Main is the TestMain of a package that uses the lab. modes are further programs that the test
+// binary can be: if the environment variable with the name is set, Main calls the function with
+// its value instead of the tests.
 func Main(m *testing.M, modes map[string]func(arg string) error) {
 	if raw, ok := os.LookupEnv(daemonVar); ok {
 		exitWith(serve(raw, os.Stdin, os.Stdout))
@@ -144,7 +145,8 @@ func (m *Mount) Path(elem ...string) string {
 	return filepath.Join(append([]string{m.Point}, elem...)...)
 }
 
-// NeedFUSE skips the test where there is no FUSE, and fails it in CI.
+// NeedFUSE skips the test where there is no FUSE and for users other than root. In CI it fails the
+// test instead.
 func NeedFUSE(t testing.TB) {
 	t.Helper()
 	err := mountpoint.CheckFUSE()

@@ -8,9 +8,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// The process keeps its mounts whatever its goroutines do. Later tests read them in /proc/self,
-// which shows those of the first thread.
-func TestOwnMountsLeaveTheProcess(t *testing.T) {
+// OwnMounts changes the mount namespace of the calling thread only. Later tests read /proc/self,
+// which shows the namespace of the process's first thread.
+func TestOwnMountsKeepsProcessNamespace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has mounts of its own")
 	}
