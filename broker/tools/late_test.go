@@ -38,14 +38,14 @@ func (b *bench) dir(root guard.RootName) string {
 	return dir
 }
 
-// awaitOpened waits until a number of files or directories have been read.
+// awaitOpened waits until n files or directories have been opened to be read.
 func (b *bench) awaitOpened(n int) {
 	b.t.Helper()
 	have := 0
 	if !testkit.Eventually(func() bool {
 		have = 0
 		for _, rec := range b.recs.All() {
-			if rec.Op == names.OpOpen && rec.Verdict == guard.Allowed {
+			if (rec.Op == names.OpOpen || rec.Op == names.OpOpendir) && rec.Verdict == guard.Allowed {
 				have++
 			}
 		}
@@ -72,7 +72,7 @@ func TestNothingLateOverStdio(t *testing.T) {
 			"2026-07-28": {nil, read + noHandshakeMeta + `}`, calls},
 			"resource":   {begun, `"method":"resources/read","params":{"uri":"file://%s/f"}`, calls},
 			"edit":       {begun, `"method":"tools/call","params":{"name":"edit_file","arguments":{"path":"data/f","edits":[{"oldText":"` + secretLine + `","newText":"` + secretLine + `!"}]}}`, 1},
-			"completion": {begun, `"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"file:///{+path}"},"argument":{"name":"path","value":"%s/n"}}`, 0},
+			"completion": {begun, `"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"file:///{+path}"},"argument":{"name":"path","value":"%s/n"}}`, calls},
 		} {
 			t.Run(how+" "+name, func(t *testing.T) {
 				b := start(t, nil, nil)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -23,15 +24,33 @@ type Opener struct {
 	Session string
 }
 
+// openTries bounds the attempts to open a file that a program keeps replacing.
+const openTries = 16
+
+// errReplaced is the error of an attempt to open a file that was replaced meanwhile.
+var errReplaced = errors.New("the file was replaced while it was being opened; try again")
+
 // OpenRoot opens the directory that path leads to, or the directory of the single file.
 // Links in path are resolved here, once. The directory or file at their end is the one that
-// is approved, and Resolved is its path. The descriptor is opened first, and its path read
-// back from the kernel, so that both belong to the same directory.
+// is approved, and Resolved is its path. If an editor replaces the file meanwhile, OpenRoot
+// tries again.
 func (Opener) OpenRoot(path string) (guard.Source, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
+	for range openTries {
+		var s guard.Source
+		if s, err = openRoot(abs); !errors.Is(err, errReplaced) {
+			return s, err
+		}
+	}
+	return nil, err
+}
+
+// openRoot is one attempt of OpenRoot. It opens the descriptor first, and then asks the kernel for
+// its path, so that both belong to the same directory or file.
+func openRoot(abs string) (guard.Source, error) {
 	fd, links, err := openPath(abs)
 	if err != nil {
 		return nil, rootError(abs, err)
@@ -156,8 +175,8 @@ func (s *source) becomeFile(file Info) error {
 	}
 	// The file may be a mount point here; the grant decides whether that is allowed.
 	info, err := StatIn(Dir{fd: fd, across: true}, base)
-	if err == nil && info.ID() != file.ID() {
-		err = errors.New("the file was replaced while it was being opened; try again")
+	if err == nil && info.ID() != file.ID() || err == unix.ENOENT && strings.HasSuffix(base, Deleted) { //nolint:errorlint // bare errno
+		err = errReplaced
 	}
 	if err == nil {
 		err = readableFile(fd, base)
