@@ -207,8 +207,8 @@ type HomeFile = initproc.HomeFile
 // and up) use.
 const idBase = 65600
 
-// DefaultID is the uid and gid that a command of root runs as. No user and no file has
-// them.
+// DefaultID is the uid and gid that a command of root runs as by default. No user has them, and
+// no file outside a HOME that is kept for such commands.
 func DefaultID() (uid, gid uint32) { return idBase, idBase }
 
 // check fills the defaults in and refuses values that cannot work, naming the field.

@@ -303,7 +303,7 @@ func (l *Layout) addInterpreter(o *Spec, p string) error {
 	case l.inTops(p):
 		return invalid("Interpreters: %s would lie in a directory of the tree: make it a root instead", names.Quote(p))
 	case p == "/" || slices.ContainsFunc([]string{"/etc", "/proc", "/dev", "/sys"}, below):
-		return invalid("Interpreters: %s cannot be shown: it is a directory that every command gets one of its own of", names.Quote(p))
+		return invalid("Interpreters: %s cannot be shown: every command has its own /, /etc, /proc, /dev and /sys", names.Quote(p))
 	}
 	l.Binds = append(l.Binds, Bind{From: p, To: p})
 	return nil
