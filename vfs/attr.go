@@ -114,8 +114,9 @@ func onNode[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *Fi
 	return onNodeUnless(ctx, t, req, at, f, func(*guard.Lease) error { return nil }, g)
 }
 
-// onNodeUnless is onNode, but calls refuse first. If refuse returns an error, and the front end
-// knows the file (At.ID), the answer is that error, and the file is not opened.
+// onNodeUnless is onNode, but for an operation on a path it calls refuse first. The error of refuse
+// counts only if the front end knows the file (At.ID) and the root has no nested roots. Then the
+// file is not opened, and the answer is the refusal of the path, or else the error of refuse.
 func onNodeUnless[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *File,
 	refuse func(l *guard.Lease) error, g func(l *guard.Lease, n *node) (T, error),
 ) (T, error) {

@@ -31,8 +31,8 @@ type CopyOptions struct {
 // replaces a file as Replace does, unless that file is locked (Locked). With
 // Overwrite, a link in the last element of to is followed, too. A new file has the mode and the
 // holes of the old one, but not its attributes. If the source changes meanwhile, the copy can
-// be a mixture of both states; with an ETag, that is an error. An error's Path is that of the
-// two paths which the error is about.
+// be a mixture of both states; with an ETag, that is an error. An error's Path is the one of the
+// two paths that the error is about.
 //
 // Within one root the copy passes the gate once. Between two roots, and in a root with nested
 // roots, the reading and the writing pass the gate separately, each with its own rights.
@@ -137,8 +137,8 @@ func openSource(l *guard.Lease, q guard.Path, etag string) (source, error) {
 	return source{Source: wholefile.Source{FD: h.FD(), Info: info}, h: h, etag: etag, domain: domain}, err
 }
 
-// copyAcross copies between two roots: it opens the file in the one root as any reader would,
-// and replaces the file in the other root by the data that it reads through the gate.
+// copyAcross copies between two roots, or within a root that has nested roots. It opens the source
+// as any reader would, and replaces the target by the data that it reads through the gate.
 func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Path, cond IfMatch, how CopyOptions) (Info, error) {
 	f, info, err := t.openFollowed(ctx, c, old)
 	if err != nil {

@@ -45,7 +45,7 @@ func applyUmask(c guard.Caller, d beneath.Dir, mode uint32) uint32 {
 // maker makes a name in an open directory.
 type maker func(l *guard.Lease, d beneath.Dir, name string) (Info, error)
 
-// make runs one operation that makes a name.
+// createName runs one operation that makes a name.
 func (t *Tree) createName(ctx context.Context, c guard.Caller, op guard.Op, dir At, name string, f maker) (Info, error) {
 	p, err := t.child(op, dir, name)
 	if err != nil {
@@ -123,9 +123,9 @@ func (t *Tree) Mkdir(ctx context.Context, c guard.Caller, dir At, name string, m
 }
 
 // Mknod makes a regular file or a socket, and with full POSIX also FIFOs and devices. Without
-// full POSIX it refuses these: they would be hidden, and would work on the source. A socket
-// would not: the kernel finds the listener by the inode of the mount in which the socket was
-// bound.
+// full POSIX it refuses FIFOs and devices: they would be hidden, and would work on the source. A
+// socket does not work on the source: the kernel finds the listener by the inode of the mount in
+// which the socket was bound.
 func (t *Tree) Mknod(ctx context.Context, c guard.Caller, dir At, name string, mode, dev uint32) (Info, error) {
 	return t.createName(ctx, c, names.OpMknod, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
 		perm, kind := applyUmask(c, d, safeMode(l, mode&07777)), mode&unix.S_IFMT

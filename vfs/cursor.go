@@ -102,7 +102,7 @@ func (s *seal) open(cursor string) (elems []string, offs []int64, err error) {
 
 // mac authenticates a cursor's text together with its context.
 func (s *seal) mac(text []byte) []byte {
-	h := hmac.New(sha256.New, etagKey())
+	h := hmac.New(sha256.New, processKey())
 	var b [8]byte
 	number := func(n uint64) {
 		binary.LittleEndian.PutUint64(b[:], n)

@@ -92,7 +92,7 @@ func (d *Dir) Path() guard.Path { return d.f.Path() }
 // File returns the open directory as a file, for its attributes and its path.
 func (d *Dir) File() *File { return d.f }
 
-// Close ends the directory.
+// Close closes the directory.
 func (d *Dir) Close() { d.f.Close() }
 
 // ReadDirOptions describe one reading of a directory by a front end.

@@ -31,8 +31,8 @@ func (b *bed) readAll(d *vfs.Dir, at vfs.At) (list []vfs.Entry) {
 	}
 }
 
-// Each of ten thousand names comes once, and after Seek reading continues at the given
-// position.
+// Each of thousands of names (10,000 in make soak) comes once, and after Seek reading continues at
+// the given position.
 func TestReadDirOfMany(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		n := shortOrSoak(4_000, 10_000)

@@ -13,9 +13,10 @@
 // answered when its root or its context ends, or its time is up. No call that changes a source
 // begins after its root has ended or was narrowed (guard.Lease.Change).
 //
-// A hidden name is indistinguishable from a missing one by the kind of every answer, and no
-// count includes a hidden name: where names may be hidden, every directory has one link and 4096
-// bytes. The times of a directory are shown, so they reveal that hidden names in it have changed.
+// A name that a pattern hides is indistinguishable from a missing one: for such a name, every
+// operation returns the same error or result, whether it exists or not. No count includes a hidden
+// name: where names may be hidden, every directory has one link and 4096 bytes. The times of a
+// directory are shown, so they reveal that hidden names in it have changed.
 //
 // All methods may be called concurrently.
 //

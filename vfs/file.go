@@ -15,9 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// File is an open regular file. Every operation on it passes the gate with the
-// lifetime of the root it was opened under: when that root ends, the file is
-// dead for good.
+// File is an open regular file, or a reference to a file of any type (see Ref). Every operation
+// on it passes the gate with the lifetime of the root it was opened under: when that root ends,
+// the File is dead for good.
 type File struct {
 	t      *Tree
 	h      beneath.Handle
@@ -249,7 +249,7 @@ func onFileOnce[T any](ctx context.Context, f *File, req guard.Request, prepare 
 
 // retry runs try, which puts req to the gate with the hold of an open file. If nested
 // roots or patterns have changed since the hold was made, it calls judgePlaceAgain and
-// tries again.
+// tries again. After four tries the error is Conflict.
 func retry[T any](req *guard.Request, try func() (T, error), judgePlaceAgain func() error) (v T, err error) {
 	for range 4 {
 		if v, err = try(); !errors.Is(err, guard.ErrJudgeAgain) {

@@ -29,8 +29,8 @@ const (
 	// target climbs: long targets full of ".." in a deep tree would otherwise
 	// make one request cost minutes.
 	maxClimbs = 100_000
-	// maxExchanges bounds how often a walk is repeated because a link has appeared where the
-	// walk had found none. After that the operation fails.
+	// maxExchanges bounds how often an operation looks a name up again because a link or another
+	// file has appeared there meanwhile. After that the operation fails.
 	maxExchanges = 16
 )
 

@@ -274,8 +274,9 @@ func (f *File) Lseek(ctx context.Context, c guard.Caller, off int64, whence int)
 	})
 }
 
-// CopyTo copies n bytes to another open file of the same root (copy_file_range).
-// Across roots the error is EXDEV, upon which callers fall back to read and write.
+// CopyTo copies n bytes to another open file of the same root (copy_file_range). The error is
+// EXDEV, upon which callers fall back to read and write, if the files belong to different roots,
+// nested roots or lifetimes of a root, or if out was opened for appending.
 func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *File, offOut int64, n int64) (int64, error) {
 	req := guard.Request{Caller: c, Op: names.OpCopyFileRange, Need: guard.Write, Path2: out.at.Path, Bytes: n, Size: offOut + n}
 	across := &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.Invalid, Err: unix.EXDEV}

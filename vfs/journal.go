@@ -22,7 +22,7 @@ type Journal = wholefile.Journal
 func (t *Tree) SetJournal(j Journal) { t.preparer.SetJournal(j) }
 
 // CleanTemp removes an unfinished file that another daemon left, at a path that its Journal
-// names. The file must be regular, and its name begin with TempPrefix; else it stays, and the
+// names. The file must be regular, and its name must begin with TempPrefix; else it stays, and the
 // error is Invalid. It is no error if the path does not exist. CleanTemp needs no right,
 // because rootsfs made the file, so it also works in a root that has become read-only. The
 // removal is recorded.

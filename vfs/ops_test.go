@@ -46,7 +46,7 @@ func TestFile(t *testing.T) {
 		_, err = f.Lseek(bg, who, 0, unix.SEEK_END)
 		b.wantKind(err, names.Invalid)
 		f.Close()
-		f.Close() // a second release of the kernel does nothing
+		f.Close() // a second RELEASE request does nothing
 		_, err = f.ReadAt(bg, who, buf, 0)
 		b.wantErrno(err, unix.EBADF)
 		closes := b.rec.Of(names.OpClose)
@@ -255,8 +255,8 @@ func TestXattrs(t *testing.T) {
 	})
 }
 
-// An attribute that nobody may see is absent from a file that the front end knows, wherever the
-// file is now. The gate and the patterns still apply.
+// If the front end knows the file (At.ID), an attribute that nobody may see is reported as absent,
+// even if the file no longer lies at its path. The gate and the patterns still apply.
 func TestXattrsOfKnownFiles(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{Hide: guard.Texts("*.secret")}})
 	for _, name := range []string{"a", "dir/b", "a.secret"} {
@@ -308,7 +308,7 @@ func TestSetattr(t *testing.T) {
 	})
 }
 
-// Rename obeys its flags. A hidden name is neither moved nor replaced.
+// Rename obeys its flags, refuses unknown ones, and does not move a directory into itself.
 func TestRenameFlags(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("a", "A")

@@ -27,7 +27,7 @@ func TestStat(t *testing.T) {
 	})
 }
 
-// MkdirAll makes the missing directories of a path, all of them or none, and leaves one record.
+// MkdirAll makes the missing directories of a path. It leaves one record if it made any, else none.
 func TestMkdirAll(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		out := b.tree("d/", "f=", "l => d", "out => $OUT", "outdir => $OUT/dir", "dangling => no", "fifo|")

@@ -84,10 +84,10 @@ type chunk struct {
 // writing through this Tree, or a WriteRange is under way, Info.Writing is set. The etag of
 // that Info can be used to read further chunks, but no replacement accepts it.
 //
-// ReadChunk reads into memory that room returns, for at most as many bytes as the file has (but
-// at least 4096). If the file has grown meanwhile, room is called again, and the memory of the
-// first call is not used. An error of room ends the reading. After an error of ReadChunk the
-// memory may still be written to.
+// ReadChunk reads into memory that room returns. It asks room for length bytes, or, if that is
+// less, for the rest of the file (but at least 4096 bytes). If the file has grown meanwhile, room
+// is called again, and the memory of the first call is not used. An error of room ends the reading.
+// After an error of ReadChunk the memory may still be written to.
 func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off, length int64, ifMatch string, room func(n int64) ([]byte, error)) ([]byte, Info, error) {
 	if off < 0 || length < 0 {
 		return nil, Info{}, &guard.Error{Op: names.OpOpen, Path: p, Kind: names.Invalid}

@@ -122,8 +122,8 @@ type move struct {
 	oldInfo, newInfo Info
 }
 
-// rename judges a move and does it. Meanwhile nobody can create a name in a directory that is
-// moved.
+// rename judges a move and does it. Meanwhile, in a root with patterns, nobody can create a name in
+// a directory that is moved.
 func (t *Tree) rename(m *move) error {
 	release, err := m.lockMoves()
 	if err != nil {
@@ -173,7 +173,8 @@ func (m *move) from() string { return relIn(m.src, m.oldDir.Path, m.oldName) }
 func (m *move) to() string   { return relIn(m.dst, m.newDir.Path, m.newName) }
 
 // lockMoves acquires the lock of Lease.Moving if a directory is moved. Otherwise it acquires
-// that of Lease.Making, which several operations can hold at the same time.
+// that of Lease.Making, which several operations can hold at the same time. In a root without
+// patterns it acquires no lock.
 func (m *move) lockMoves() (unlock func(), err error) {
 	if !m.l.Judge().Patterned() {
 		return func() {}, nil

@@ -22,9 +22,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
 )
 
-// etagKey makes etags opaque: without it they would reveal inode numbers, and could be forged.
-// The key, and so every etag, ends with the daemon.
-var etagKey = sync.OnceValue(func() []byte {
+// processKey authenticates etags and the cursors of listings: without it they could be forged, and
+// etags would reveal inode numbers. The key, and so every etag and cursor, ends with the daemon.
+var processKey = sync.OnceValue(func() []byte {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails, see crypto/rand
 	return key
@@ -39,7 +39,7 @@ func ETag(info *Info) string {
 	if info.IsDir() {
 		size = 0
 	}
-	mac := hmac.New(sha256.New, etagKey())
+	mac := hmac.New(sha256.New, processKey())
 	var b [56]byte
 	for i, v := range []uint64{info.Dev, info.Ino, uint64(info.ID().Birth), uint64(size),
 		uint64(info.ModTime().UnixNano()), uint64(info.ChangeNanos()), uint64(info.Mode)} {

@@ -208,13 +208,13 @@ func (t *Tree) StageApply(ctx context.Context, root guard.RootName, a StageApply
 		return r, nil
 	}
 	run := applyRun{t: t, root: root, r: &r, partial: a.Partial, leftIn: map[string]*apply.Change{}}
-	err = run.all(ctx, todo, plan.same)
+	err = run.applyAll(ctx, todo, plan.same)
 	return r, err
 }
 
 // StageDiscard drops the changes at and below paths, or all without paths. Left has the changes
 // that cannot be dropped, because the stage has removed or moved a directory above them that is
-// not among paths.
+// not among paths, or because the file system refuses it.
 func (t *Tree) StageDiscard(ctx context.Context, root guard.RootName, paths []string) (StageResult, error) {
 	t.stageMu.Lock()
 	defer t.stageMu.Unlock()

@@ -21,16 +21,16 @@ type applyRun struct {
 	partial bool
 	done    []*apply.Change
 	reached int // changes that were applied, or left
-	// leftIn has, by the path of a directory, a change in it that was left. Such a directory
-	// stays, too.
+	// leftIn maps the path of a directory to a change in the directory that was left. A removal of
+	// the directory is then left, too.
 	leftIn map[string]*apply.Change
 	// isEnded says that a change was refused by the file system, and the rest is left.
 	isEnded bool
 }
 
-// all applies changes, each as an operation of its own, and drops them from the stage when they
-// are on the disk.
-func (a *applyRun) all(ctx context.Context, todo []*apply.Change, same []StageChange) error {
+// applyAll applies the changes todo, each as an operation of its own. When they are on the disk, it
+// drops them from the stage, together with the changes same, which are in the source already.
+func (a *applyRun) applyAll(ctx context.Context, todo []*apply.Change, same []StageChange) error {
 	var failed error
 	for rest := todo; len(rest) > 0 && failed == nil && !a.isEnded; {
 		batch := apply.Batch(rest)
@@ -46,7 +46,7 @@ func (a *applyRun) all(ctx context.Context, todo []*apply.Change, same []StageCh
 	}
 	apply.SortPaths(a.r.Done)
 	apply.SortPaths(a.r.Left)
-	gone := slices.Concat(same, a.r.Done)
+	toClear := slices.Concat(same, a.r.Done)
 	_, err := asStager(last, a.t, names.OpApply, a.root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
 		for i := len(a.done) - 1; i >= 0; i-- {
 			if a.done[i].IsNewDir() {
@@ -55,7 +55,7 @@ func (a *applyRun) all(ctx context.Context, todo []*apply.Change, same []StageCh
 				}
 			}
 		}
-		return struct{}{}, 0, e.Clear(last, l, gone)
+		return struct{}{}, 0, e.Clear(last, l, toClear)
 	})
 	if err = errors.Join(failed, err); err != nil || len(a.r.Dropped) == 0 {
 		return err

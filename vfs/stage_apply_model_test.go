@@ -153,8 +153,8 @@ func TestApplyIsKilledAndEdited(t *testing.T) {
 	}
 }
 
-// isKilledAt runs a command and kills it after n points. It reports whether the command got that
-// far.
+// isKilledAt runs a command and kills it after n steps, which are calls of beneath.AtStep and
+// apply.AtStep. It reports whether the command got that far.
 func (s *stageScene) isKilledAt(n int, command func() error) (isKilled bool) {
 	s.Helper()
 	kill := func() error {

@@ -28,7 +28,7 @@ const (
 	CheckpointStart   = draft.CauseStart // checkpoint 0: nothing is staged
 )
 
-// MaxCheckpoints is how many checkpoints a stage has.
+// MaxCheckpoints is how many checkpoints a stage has at most.
 const MaxCheckpoints = draft.MaxCheckpoints
 
 // maxCheckpointName bounds the name of a checkpoint, in bytes.

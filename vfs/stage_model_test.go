@@ -157,8 +157,8 @@ func (s *stageScene) stepKilled(op stageOp, a, b, text string) {
 	}
 }
 
-// killAt does an operation, and kills the process after n points, if there are so many. The view of
-// the next session is then as before the operation, or as after it.
+// killAt does an operation, and kills the process after n steps, which are calls of beneath.AtStep,
+// if there are so many. The view of the next session is then as before the operation, or as after it.
 func (s *stageScene) killAt(op stageOp, a, b, text string, n int) (err error, killed bool) {
 	s.Helper()
 	before := s.seen()

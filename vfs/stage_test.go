@@ -202,7 +202,7 @@ func TestCopyUpKeepsIdentity(t *testing.T) {
 	}
 }
 
-// The owner renames a file, or gives it another name, that programs have changed: the copy and
+// The owner renames a file that programs have changed, or gives it another name: the copy and
 // the owner's file are two files.
 func TestCopyAfterOwnersRename(t *testing.T) {
 	s := newStaged(t, "foo=owner's", "linked=both", "dir/x=1")

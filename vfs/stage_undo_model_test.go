@@ -116,8 +116,8 @@ func (s *undoScene) checkpoint(crash bool) {
 	s.remember(before)
 }
 
-// killCommand runs a command and kills it after n points, if there are so many; a new session then
-// begins. With n < 0 it does not kill the command.
+// killCommand runs a command and kills it after n steps, which are calls of beneath.AtStep, if there
+// are so many; a new session then begins. With n < 0 it does not kill the command.
 func (s *undoScene) killCommand(n int, command func() error) (killed bool) {
 	s.Helper()
 	beneath.AtStep = func(string) error {

@@ -125,8 +125,8 @@ func TestTrashKeeps(t *testing.T) {
 	}
 }
 
-// No front end shows the trash, whatever patterns the owner writes. A file cannot get its name, at
-// the top of the root or below, and an entry of the trash cannot be reached by its path.
+// No front end shows the trash, whatever patterns the owner writes. A file cannot get the name of
+// the trash, at the top of the root or below, and an entry of the trash cannot be reached by its path.
 func TestTrashIsHidden(t *testing.T) {
 	for name, p := range map[string]guard.Patterns{
 		"default": {}, "allowed": {Allow: guard.Texts(rules.TrashName, "/"+rules.TrashName+"/**", "*")}, "no defaults": {NoDefaults: true},

@@ -32,7 +32,8 @@ type Tree struct {
 	preparer wholefile.Preparer
 	trash    *trash.Store
 	shares   userShares
-	// stageMu is held while changes of a stage are applied or discarded.
+	// stageMu is held while changes of a stage are applied, discarded or undone, and while a
+	// checkpoint of it is made.
 	stageMu sync.Mutex
 	output  atomic.Pointer[StageOutput] // of stages; nil: nothing is build output
 
@@ -241,8 +242,8 @@ func parentAt(l *guard.Lease, dir At, name string, a rules.Access) (beneath.Dir,
 	return d, nil
 }
 
-// child makes the path of a name for the request, so that a bad name is refused
-// at the gate.
+// child returns the path of a name in dir, for a request. For a bad name it returns the error
+// of the operation, which then does not reach the gate.
 func (t *Tree) child(op guard.Op, dir At, name string) (guard.Path, error) {
 	p, err := dir.Path.Join(name)
 	if err != nil {

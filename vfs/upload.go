@@ -23,7 +23,7 @@ import (
 var ErrUploading = errors.New("another upload of this file is in progress")
 
 // Upload is a file that comes in pieces. Commit makes it appear complete, in one step. Until
-// then it has no name, if the file system has such files, so that a crash leaves nothing
+// then it has no name, if the file system has files without names, so that a crash leaves nothing
 // behind. An Upload ends by itself when its root ends. Its methods may be called concurrently.
 type Upload struct {
 	t    *Tree
@@ -301,8 +301,8 @@ func sameState(a, b *Info) bool {
 	return a.ID() == b.ID() && a.Size == b.Size && a.Mode == b.Mode && a.Mtime == b.Mtime && a.Ctime == b.Ctime
 }
 
-// Abort ends the upload and removes its file. A record says how many bytes had been written.
-// After Commit it does nothing.
+// Abort ends the upload and removes its file. A record has the size of the file, as Size returns
+// it. If the upload has ended already, Abort does nothing.
 func (u *Upload) Abort() {
 	if u.abort() {
 		u.t.reg.Closed(u.hold.Load(), u.who, u.path, 0, u.Size(), "an upload that was given up: nothing was changed", 0)

@@ -29,7 +29,8 @@ func (b *bed) holdReader() (release func()) {
 }
 
 // loseEvents fills the kernel's queue of a tree that does not read it, with events of the
-// directory "noise", which has to be watched. The kernel then reports no event of change.
+// directory "noise", which has to be watched. Then it calls change, and the kernel reports no
+// event of what change does.
 func (b *bed) loseEvents(change func()) {
 	b.Helper()
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")

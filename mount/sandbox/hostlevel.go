@@ -89,8 +89,9 @@ func (o *Options) pathDirToHost(dir string) string {
 	return o.toHost(dir)
 }
 
-// makeHostDirs makes the command's private directories. It lets the command's group, which has no
-// other members, through the directories that contain them and the tree.
+// makeHostDirs makes the command's private directories, except a HOME that is kept. If the caller
+// is root and the command is not, it lets the command's group, which has no other members, through
+// the directories that contain them and the tree.
 func (o *Options) makeHostDirs(private privateDirs) error {
 	if o.Private == "" {
 		return invalid("Private is empty: levels landlock and none need a directory for HOME and TMPDIR")

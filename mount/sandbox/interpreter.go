@@ -42,13 +42,16 @@ type Needed struct {
 // one with a slash must be absolute.
 //
 // isUntrusted reports whether someone other than the caller controls a place, an absolute
-// path whose directories are no links. It is called for every place on the way to a needed
-// file, and Needed.FoundVia has its answer. nil: every place is trusted.
+// path whose directories are no links. It is called for the places on the way to a needed
+// file, up to the first untrusted one, which becomes Needed.FoundVia. It is also called for
+// places that only decide which code runs, such as the directories in which a program's
+// libraries are looked for. nil: every place is trusted.
 //
-// It never returns a home directory or anything above one, nor a directory
-// that is known to hold more than one installation (~/.local): from there it returns single
-// files. It cannot find files whose names a program computes; the owner must make their
-// directory a root.
+// Interpreter does not take a home directory, anything above one, or a directory that is
+// known to hold more than one installation (~/.local) for an installation: from there it
+// returns single files. The exception is a virtual environment: its directory is returned,
+// wherever it is. Interpreter cannot find files whose names a program computes; the owner must
+// make their directory a root.
 //
 // The error is of kind NotExist if there is no such command, and has ErrNotExecutable in its
 // chain if the command cannot be executed.
@@ -95,7 +98,8 @@ type search struct {
 	links       map[string]string // the links among needed, with their targets
 }
 
-// untrustedPlace returns the untrusted place of a path that was found through via.
+// untrustedPlace returns the untrusted place of a path that was found through via. addScript and
+// addELF call it only so that isUntrusted is asked about a path: the caller may note its answers.
 func (s *search) untrustedPlace(path, via string) string {
 	if via != "" || s.isUntrusted == nil {
 		return via
@@ -364,8 +368,9 @@ func (s *search) addInstallation(path, via string) {
 var markers = []string{"lib/node_modules", "include/node", "lib/python3*", "conda-meta", "pkg/tool", "lib/modules", "lib/ruby", "lib/perl5", "lib/rustlib"}
 
 // installation returns the directory that holds PREFIX/bin/program and its libraries, if it holds
-// nothing else, and the file that marks it as an installation. Otherwise it returns the program
-// itself and no marker.
+// nothing else, and the file that marks it as an installation. For a program of a Node package
+// outside such a directory it returns the package's directory and its package.json, or the
+// directory node_modules and no marker. Otherwise it returns the program itself and no marker.
 func installation(path string) (dir, marker string) {
 	dir = filepath.Dir(path)
 	for range 4 { // PREFIX/lib/node_modules/npm/bin/npx-cli.js is four below

@@ -97,7 +97,8 @@ func setAction(sig unix.Signal, action sigaction) (old sigaction) {
 }
 
 // backgroundPoll is the time, in milliseconds, between two checks whether this process is in
-// the foreground. A shell sends a signal only to jobs that were stopped.
+// the foreground. It has to poll, because a shell that brings a job to the foreground sends a
+// signal only to a job that was stopped.
 const backgroundPoll = 200
 
 // inBackground reports whether a file is the terminal of this process's session and another job
@@ -107,7 +108,8 @@ func inBackground(fd int) bool {
 	return err == nil && group != unix.Getpgrp()
 }
 
-// setRaw sets the caller's terminal to raw mode, unless it belongs to another job.
+// setRaw sets the caller's terminal to raw mode, unless the terminal belongs to another job, or
+// setCooked has ended the relay.
 func (r *relay) setRaw() error {
 	r.modeMu.Lock()
 	defer r.modeMu.Unlock()
@@ -137,8 +139,8 @@ func (r *relay) setCooked(ended bool) {
 	r.isRaw = false
 }
 
-// flush waits until the terminal has shown the command's output, which the kernel passes on
-// with a delay.
+// flush waits until the command's terminal has had no output for some 20 ms, but at most some
+// 200 ms: the kernel passes the output on with a delay.
 func (r *relay) flush() {
 	for quiet, looks := 0, 0; quiet < 10 && looks < 100; looks++ {
 		fds := []unix.PollFd{{Fd: int32(r.master.Fd()), Events: unix.POLLIN}}

@@ -112,7 +112,7 @@ func TestHomeHasNoSetID(t *testing.T) {
 	})
 }
 
-// The private file system is bounded in bytes and in files.
+// The private file system is bounded in bytes.
 func TestTmpSize(t *testing.T) {
 	o := Options{Level: Namespaces, TmpSize: MinTmpSize}
 	out, _ := output(t, o, `dd if=/dev/zero of=/tmp/big bs=1M count=64 2>/dev/null; stat -c %s /tmp/big`)

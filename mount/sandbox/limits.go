@@ -183,7 +183,7 @@ func (g *memGroup) kills() (n int) {
 	return n
 }
 
-// remove removes the group when its processes are gone.
+// remove removes the group. It waits up to releaseLimit for the group's processes to be gone.
 func (g *memGroup) remove() {
 	if g == nil {
 		return
@@ -201,13 +201,14 @@ func removeGroup(dir string) {
 	for end := time.Now().Add(releaseLimit); ; time.Sleep(initproc.Nap) {
 		err := os.Remove(dir)
 		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
-			return // a group that is left is empty
+			return // ForgetOldMemory removes a group that is left
 		}
 	}
 }
 
 // ForgetMemory removes the control group that Options.Group named, for a caller of
-// Start that was killed. It is called by a process of the same group.
+// Start that was killed. The process that calls it must be in the control group that the killed
+// process was in.
 func ForgetMemory(group string) {
 	for _, p := range groupParents(ownProc) {
 		removeGroup(filepath.Join(p.dir, group))

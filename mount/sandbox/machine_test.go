@@ -38,7 +38,7 @@ for protocol in 4, 12, 15:
 `
 
 // A command lists the network interfaces of its own namespace, and cannot change them, nor
-// open another protocol of netlink. The host's network has no interfaces for it.
+// open another protocol of netlink. In the host's network it cannot list the interfaces.
 func TestInterfaces(t *testing.T) {
 	const refused = "Address family not supported by protocol"
 	want := strings.Join([]string{"['lo']", "interface", "refused", "refused", "refused", "refused", "Protocol not supported", "Protocol not supported", "Protocol not supported"}, "\n")

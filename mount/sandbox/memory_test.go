@@ -81,7 +81,7 @@ func TestMemoryMaxOfFiles(t *testing.T) {
 	}
 }
 
-// The group of a run that was killed before it had a watcher is removed once it is old,
+// The group of a run that was killed before it had a watcher is removed when it is old enough,
 // unless there are processes in it.
 func TestForgetOldMemory(t *testing.T) {
 	prefix := fmt.Sprintf("rootsfs-test-old-%d-", os.Getpid())

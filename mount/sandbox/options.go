@@ -18,7 +18,7 @@ type Level uint8
 // reach.
 const (
 	// Namespaces: user, mount, pid, ipc, uts, cgroup and network namespaces
-	// with a root directory of its own, and everything of Landlock.
+	// with a root directory of the command's own, and everything of Landlock.
 	Namespaces Level = iota + 1
 	// Bubblewrap: the same root directory made by bwrap(1), for machines that let only
 	// bwrap make namespaces; and everything of Landlock.
@@ -32,7 +32,7 @@ const (
 
 var levelNames = [...]string{Namespaces: "namespaces", Bubblewrap: "bubblewrap", Landlock: "landlock", None: "none"}
 
-// String returns the level's name; "strongest" for the zero Level.
+// String returns the level's name; "strongest" for the zero Level and for unknown ones.
 func (l Level) String() string {
 	if l == 0 || int(l) >= len(levelNames) {
 		return "strongest"
@@ -51,8 +51,8 @@ func ParseLevel(s string) (Level, error) {
 }
 
 // Shows reports whether a command at the level sees a path, absolute and clean, by
-// itself: one in a system directory, for instance. Roots, interpreters and private
-// directories are not among them.
+// itself: one in a system directory, for instance. It reports false for paths in roots,
+// interpreters and private directories. For None and the zero Level it always reports false.
 func (l Level) Shows(path string) bool {
 	return l != 0 && l < None && strings.HasPrefix(path, "/") && layout.Shows(path)
 }
@@ -157,8 +157,9 @@ type Options struct {
 	// Group is the name of that control group, for ForgetMemory; needed with
 	// MemoryMax.
 	Group string
-	// UID and GID are the ids of the command when the caller is root; the default is
-	// DefaultID. They are ignored for any other caller, whose command runs as the caller.
+	// UID and GID are the ids of the command when the caller is root. The default is
+	// DefaultID; at Level None, if both are 0, the command runs as root. They are ignored for
+	// any other caller, whose command runs as the caller.
 	UID, GID uint32
 	Level    Level
 	// Least is the weakest level that Start takes if Level is zero; zero: Landlock.
@@ -206,8 +207,8 @@ type HomeFile = initproc.HomeFile
 // and up) use.
 const idBase = 65600
 
-// DefaultID is the uid and gid that a command of root runs as. No user and no file has
-// them.
+// DefaultID is the uid and gid that a command of root runs as by default. No user has them, and
+// no file outside a HOME that is kept for such commands.
 func DefaultID() (uid, gid uint32) { return idBase, idBase }
 
 // check fills the defaults in and refuses values that cannot work, naming the field.

@@ -18,7 +18,7 @@ import (
 // Process is a confined command that was started. Its methods may be called
 // concurrently.
 type Process struct {
-	cmd     *exec.Cmd // the init, which has been waited for once dead is closed
+	cmd     *exec.Cmd // the init, or bwrap; it was waited for before dead is closed
 	control *os.File
 	sock    int // control's descriptor, for calls that block
 	level   Level
@@ -46,7 +46,7 @@ type Process struct {
 	err         error
 
 	mu     sync.Mutex // guards closed
-	closed bool       // of control
+	closed bool       // control is closed
 }
 
 // Exit describes the end of a command: with a code, or by a signal.
@@ -71,8 +71,8 @@ func (e Exit) Status() int {
 	return e.Code
 }
 
-// PID returns the command's process id on the host, or its init's if the command has
-// ended already.
+// PID returns the command's process id on the host, or its init's if the command had ended
+// before Start returned.
 func (p *Process) PID() int { return p.pid }
 
 // Report describes the command's confinement.

@@ -64,7 +64,7 @@ type Report struct {
 	Levels []Reach `json:"levels,omitempty"`
 }
 
-// Probe tries every level on this machine, as this user, up to the point where a command
+// Probe tries every level except None on this machine, as this user, up to the point where a command
 // would be started. It reports the strongest level that works, with its layers and holes,
 // and for each level whether it works and why not. It takes some ten milliseconds a level and
 // leaves nothing behind. checkProgram is used as Options.CheckProgram.

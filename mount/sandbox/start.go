@@ -35,10 +35,10 @@ func Refuse(why error) { initproc.Refuse(why) }
 // When ctx ends, the command and everything it started is killed.
 //
 // With Options.Level zero Start takes the strongest level that works, and Report says
-// which. If a level is named, Start takes that level or returns an error with ErrCannot
-// in its chain. It takes a weaker level only if the machine lacks the stronger one. A
-// start that fails for another reason, such as a resource that is used up, returns an
-// error with ErrNotConfined in its chain. None is taken only by name.
+// which. It goes on to a weaker level only if the machine lacks the stronger one. If a level is
+// named, Start tries no other. None is taken only by name. The error has ErrCannot in its chain
+// if the machine lacks the level, and ErrNotConfined if the machine has the level, but the
+// command could not be confined, for instance because a resource is used up.
 //
 // The caller should not hold a lock that the server of Tree needs: Start uses the tree
 // before it returns.
@@ -255,7 +255,7 @@ func (p *Process) startInit(l *launch) error {
 }
 
 // spawn starts the init from a thread that lives as long as the init: the
-// kernel sends the death signal when that thread ends, not the process.
+// kernel sends the death signal when that thread ends, not when the process ends.
 func (p *Process) spawn(cmd *exec.Cmd) error {
 	p.cmd = cmd
 	started := make(chan error)
@@ -295,8 +295,9 @@ func startDumpable(cmd *exec.Cmd) error {
 // words out.
 const SeeDoctor = "; see what `rootsfs doctor` says"
 
-// spawnError returns the reason why no init could be started. If namespaces were asked for, the
-// kernel refuses them with these errors.
+// spawnError returns the reason why no init could be started. The kernel refuses namespaces with
+// EPERM, EINVAL or ENOSYS. With EACCES a security module refuses them, or the command's uid may not
+// execute this program.
 func spawnError(cmd *exec.Cmd, err error) error {
 	if err == nil {
 		return nil
@@ -319,7 +320,8 @@ func spawnError(cmd *exec.Cmd, err error) error {
 	return unable(err, "start the confined init: %v", err)
 }
 
-// await waits for the init's message that the command runs.
+// await handles the init's messages until the command runs, and then sets p.report and p.binder.
+// When the confinement is complete, it calls beforeExec and releases the command.
 func (p *Process) await(l *launch) error {
 	for {
 		m, fds, err := initproc.Receive(p.sock)

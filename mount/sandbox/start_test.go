@@ -72,7 +72,8 @@ func atLevels(t *testing.T, levels []Level, f func(t *testing.T, level Level)) {
 	}
 }
 
-// private makes a directory for levels Landlock and None.
+// private makes a directory that only the test's user may read, and that the command can reach, for
+// Options.Private for example.
 func private(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "private")
@@ -88,8 +89,7 @@ func private(t *testing.T) string {
 	return dir
 }
 
-// This is the shortest whole path: a shell inside sees its root, its identity and nothing of
-// the host. R113, R131.
+// A shell inside sees its root, its identity and nothing of the host. R113, R131.
 func TestShell(t *testing.T) {
 	atLevels(t, confining, func(t *testing.T, level Level) {
 		point := tree(t, "home/u/code")

@@ -40,7 +40,7 @@ type relay struct {
 // copyJob copies an output stream of the command.
 type copyJob struct {
 	from, to *os.File
-	err      error // why the rest of it was lost, once run has returned
+	err      error // why the rest of the stream was lost; set when run returns
 }
 
 // makeStreams makes the command's standard streams.
@@ -151,8 +151,8 @@ func (c *copyJob) run() {
 	c.from.Close()
 }
 
-// lost returns the reason why output of the command was lost, nil if all of it was written. It
-// may be called only after everything was copied.
+// lost returns the reason why output to a stream of outs was lost, nil if all of it was written.
+// Lost output to a terminal is not reported. lost may be called only after everything was copied.
 func (r *relay) lost() error {
 	for _, c := range r.outs {
 		if c.err != nil {
@@ -205,8 +205,9 @@ func (r *relay) copyIn(into *os.File) {
 	}
 }
 
-// wait waits until everything is copied, or unread is closed, and restores the terminal. A write
-// to a stream that is not read keeps its goroutine. wait returns the reason why output was lost.
+// wait waits until everything is copied, or unread is closed, and restores the terminal. If unread
+// was closed, a goroutine that writes to an unread stream stays blocked. wait returns the reason why
+// output was lost, nil if unread was closed first.
 func (r *relay) wait(unread <-chan struct{}) (lost error) {
 	copied := make(chan struct{})
 	go func() {

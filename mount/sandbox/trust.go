@@ -54,11 +54,12 @@ const (
 	javaOptions  = javaStore + layout.TrustJava + " -Djavax.net.ssl.trustStoreType=PKCS12"
 )
 
-// maxTrustFile bounds a file of authorities that the owner's variable names.
+// maxTrustFile is how many bytes are read of a file of authorities that the owner's variable names.
 const maxTrustFile = 4 << 20
 
 // plan sets the variables that name files of authorities, and returns the files. If a variable
-// names a file already, it gets another file, with the same certificates and the authority.
+// already names a file with certificates, it gets another file, with the same certificates and the
+// authority. A variable that names anything else is left unchanged.
 func (t *Trust) plan(o *Options) *layout.Trust {
 	if t == nil {
 		return nil

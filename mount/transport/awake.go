@@ -42,7 +42,8 @@ func newAwake() *awake {
 	return a
 }
 
-// tick counts a tick of scale. requests is how many requests came since the last tick.
+// tick counts a tick of scale, and begins or ends a burst. requests is how many requests came since
+// the last tick.
 func (a *awake) tick(requests uint64) {
 	if a.quiet++; requests >= burstBegin {
 		a.quiet = 0

@@ -37,12 +37,12 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// A server that may use only one processor serves callers on all processors, even if it may not
-// use the others.
+// A server on one processor serves callers on all processors. With "cpuset" it cannot bind its
+// threads to the other processors either.
 func TestServerOnOneProcessor(t *testing.T) {
 	for _, words := range []string{"", "cpuset"} {
 		t.Run(words, func(t *testing.T) {
-			runtimeAffinity(t, 0)
+			bindToCPU(t, 0)
 			s := startServer(t, string(IOUring)+" "+words)
 			askFromEachProcessor(t, s)
 		})
@@ -138,8 +138,8 @@ func switches(t *testing.T, pid int) map[string]string {
 	return all
 }
 
-// runtimeAffinity binds this thread, and its children, to one processor for a test.
-func runtimeAffinity(t *testing.T, cpu int) {
+// bindToCPU binds this thread, and its children, to one processor for a test.
+func bindToCPU(t *testing.T, cpu int) {
 	t.Helper()
 	lockThread(t)
 	var before, set unix.CPUSet

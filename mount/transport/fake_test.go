@@ -119,7 +119,7 @@ func wantsNoAnswer(op uint32) bool {
 	return op == opForget || op == opBatchForget || op == opInterrupt || op == opNotifyReply
 }
 
-// seeds are requests of all opcodes, with a body that is empty, zero and a name.
+// seeds adds requests of all opcodes, each with several bodies: empty, zero, names and others.
 func seeds(f *testing.F) {
 	for op := range uint32(56) {
 		for _, rest := range []string{"", strings.Repeat("\x00", 64), "fa\x00", "fa\x00fb\x00", strings.Repeat("\xff", 100), strings.Repeat("\x01\x00\x00\x00", 2000)} {
@@ -131,7 +131,8 @@ func seeds(f *testing.F) {
 	}
 }
 
-// Any request from the device is answered once, with its own number, and causes no panic.
+// Any request from the device causes no panic. If the kernel expects an answer, the request is
+// answered with its own number.
 func FuzzDevice(f *testing.F) {
 	log.SetOutput(io.Discard) // go-fuse tells of short requests
 	seeds(f)

@@ -58,8 +58,8 @@ func (c *Conn) isAnswering() bool {
 func (c *Conn) nobodyReads() bool { return c.kind == Plain && c.waiting.Load() == 0 }
 
 // growReaders starts a reader if no reader waits for a request and none has read one since the
-// last call. read is how many requests the readers had read by then. growReaders returns how
-// many requests came since, and whether no reader waits.
+// last call. read is how many requests the readers had read at the last call; growReaders updates
+// it. It returns how many requests came since the last call, and whether no reader waits.
 func (c *Conn) growReaders(read *uint64) (came uint64, busy bool) {
 	taken := c.taken.Load()
 	came, busy = taken-*read, c.nobodyReads()
@@ -71,8 +71,9 @@ func (c *Conn) growReaders(read *uint64) (came uint64, busy bool) {
 }
 
 // grow adds a worker to each queue whose workers are all blocked: each is in the same handler
-// as at the last call. last has how many requests each worker had taken by then. grow returns
-// how many requests came to workers since, and whether a worker is answering one.
+// as at the last call. last has how many requests each worker had taken at the last call; grow
+// updates it. It returns how many requests came to workers since the last call, and whether a worker
+// is answering one.
 func (c *Conn) grow(last map[*worker]uint64) (came uint64, busy bool) {
 	type state struct {
 		busy []*worker // in the same handler as at the last call

@@ -42,8 +42,7 @@ func TestMain(m *testing.M) {
 const fileSize = 1 << 20
 
 // testFS has files named f…, of fileSize bytes, whose bytes are all the name's last. Reading a
-// file named fhang… waits until it is interrupted or released. Requests that must not be
-// answered are counted.
+// file named fhang… waits until it is interrupted or released. The counts are for the tests.
 type testFS struct {
 	fuse.RawFileSystem
 	mu      sync.Mutex // guards the fields below

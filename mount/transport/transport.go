@@ -189,7 +189,8 @@ func registerAll(n int, start chan<- bool, registered <-chan error) (err error) 
 	return err
 }
 
-// Serve waits until the connection and all its requests have ended.
+// Serve waits until the connection and all its requests have ended. Then it closes the device and
+// calls the file system's OnUnmount.
 func (c *Conn) Serve() {
 	<-c.ended
 	done := make(chan struct{})

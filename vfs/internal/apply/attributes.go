@@ -8,8 +8,8 @@ import (
 )
 
 // compareAttributes sets the mode and class of a file that both sides have. byContents is the
-// class by the contents alone. That class stays unless the mode, the ACL or the attributes of the
-// user differ.
+// class by the contents alone. If the stage has changed the mode, the ACL or the attributes of the
+// user, the class Same becomes Mode. If the owner has changed the same, the class is Conflict.
 func (a *applier) compareAttributes(c *Change, base *draft.Base, byContents Class) error {
 	if err := c.compareModes(base, byContents); err != nil || c.Class == Conflict || c.want.info.Type() == unix.S_IFLNK {
 		return err

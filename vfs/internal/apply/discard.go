@@ -55,7 +55,8 @@ func (a *applier) syncPlaces(list []Change) error {
 
 // Discard drops changes from the stage, the contents of a directory before the directory.
 // Programs then see the source's files again. left has the changes that cannot be dropped,
-// because the stage has removed or moved a directory above them.
+// because the stage has removed or moved a directory above them, or because the file system
+// refuses it.
 func (e Env) Discard(ctx context.Context, l *guard.Lease, paths []string) (done, left []Change, err error) {
 	a := e.begin(ctx, l)
 	list, same, err := e.Plan(ctx, l, Request{Paths: paths})

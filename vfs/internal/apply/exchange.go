@@ -201,7 +201,8 @@ func tempPath(path, temp string) string {
 	return names.Quote(strings.TrimPrefix(parent+"/"+temp, "/"))
 }
 
-// leave returns an error that says under which temporary name a file of the owner is left.
+// leave leaves a file of the owner under the name temp, names its path in p.why, and returns the
+// error why.
 func (p *placement) leave(temp string, why error) error {
 	p.why = why.Error() + "; what was there lies in " + tempPath(p.c.Path.Raw(), temp)
 	return errors.Join(why, p.store.EndStep(p.c.Path.Raw()))

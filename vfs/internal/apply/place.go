@@ -115,7 +115,8 @@ func (p *placement) parent(rel string) (beneath.Dir, error) {
 }
 
 // makingMode is the mode of a directory that Apply has made, until Finish sets the final mode. It
-// allows files to be made in the directory, and hardly anybody else uses it.
+// allows files to be made in the directory. Hardly any other directory has this mode, so
+// classifyDoubleDir recognizes by it a directory that Apply has made.
 const makingMode = 0o1700
 
 func (p *placement) run() error {

@@ -119,7 +119,8 @@ func (a *applier) settle(c *Change, req *Request) {
 }
 
 // takeStage makes a conflict, or an unsure change, replace the owner's file, which goes to the
-// trash. It reports false for a directory of the owner, which cannot be replaced.
+// trash. It reports false, and changes nothing, for other classes, for a special file of the stage,
+// and for a directory of the owner, which cannot be replaced.
 func (c *Change) takeStage() bool {
 	switch {
 	case !c.want.exists:
@@ -170,7 +171,7 @@ func (a *applier) classify(path string) Change {
 		rec.Base = draft.Base{}
 	}
 	if err == unix.EACCES && c.want.isDir() && rec.Base.Kind == draft.Dir && !rec.Whiteout && rec.Base.Mode == c.Mode { //nolint:errorlint // bare errno
-		return c // the source's lies in a closed directory, and the stage's has not changed
+		return c // the source's directory lies in a closed one, and the stage's copy has its old mode
 	}
 	if err == nil {
 		switch {
@@ -193,7 +194,7 @@ func (a *applier) classify(path string) Change {
 
 func whyError(err error) string {
 	if err == unix.ELOOP { //nolint:errorlint // bare errno
-		return "a link is on its way in the source"
+		return "a directory on its path in the source is a link"
 	}
 	return "it cannot be compared: " + err.Error()
 }
@@ -321,7 +322,8 @@ func (a *applier) classifyFile(c *Change, rec *draft.Record) error {
 	return a.compareAttributes(c, &rec.Base, Changed)
 }
 
-// isBase reports whether the source's file is the one that a program first changed.
+// isBase reports whether the source's file is the one that a program first changed, or has the same
+// contents.
 func (a *applier) isBase(c *Change, base *draft.Base) (bool, error) {
 	now := beneath.BaseOf(&c.have.info)
 	now.Hash = base.Hash

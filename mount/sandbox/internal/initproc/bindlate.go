@@ -10,7 +10,7 @@ import (
 )
 
 // This file is the init's side of roots that are granted while the command runs. The init keeps
-// the whole tree and a writable copy of the minimal root, and binds parts of the tree on request.
+// the whole tree and a writable mount of the minimal root, and binds parts of the tree on request.
 
 // lateAt is where the init keeps the whole tree.
 const lateAt = scratch + "/tree"
@@ -28,14 +28,15 @@ type lateMount struct {
 	created []createdName // names made for the mount, the outermost first
 }
 
-// createdName is a name in a directory.
+// createdName is a name that was created in a directory for a mount.
 type createdName struct {
 	dir    int
 	name   string
 	isFile bool
 }
 
-// keepTree binds the tree in a directory that the command cannot enter, and keeps it.
+// keepTree binds the tree in a directory that the command cannot enter, and keeps it open, if the
+// layout has spare directories.
 func (b *builder) keepTree(from string) error {
 	if len(b.layout.Spare) == 0 {
 		return nil
@@ -113,7 +114,7 @@ func (k *lateMounts) bindOnce(from, at string) (again bool, err error) {
 	s := &lateMount{}
 	s.target, err = openOrCreate(at, file, openInside, func(parent int, at string, file bool) error { return k.create(parent, at, file, s) })
 	if err == nil {
-		// Not by open_tree: nested has forbidden the mount namespace that it would need.
+		// Not by open_tree: forbidNested has forbidden the mount namespace that it would need.
 		err = step(unix.Mount(ownFD(src), ownFD(s.target), "", unix.MS_BIND, ""), "mount %s", at)
 		again = isVanished(err)
 	}
@@ -161,8 +162,8 @@ func (k *lateMounts) create(parent int, at string, file bool, s *lateMount) erro
 	return nil
 }
 
-// remove closes the mount's target, and removes the names made for it unless they
-// have been filled since.
+// remove closes the mount's target, and removes the names made for it. A directory that has been
+// filled since stays.
 func (s *lateMount) remove() {
 	if s.target > 0 {
 		unix.Close(s.target)

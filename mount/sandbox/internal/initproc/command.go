@@ -166,7 +166,8 @@ func (p *initProc) serveCaller(pid int) {
 	}
 }
 
-// reap waits for children until the command has ended.
+// reap waits for children until the command has ended. Then it sends the caller the command's
+// status and ends this process.
 func (p *initProc) reap(pid int) {
 	for {
 		var st unix.WaitStatus

@@ -11,7 +11,7 @@ import (
 // this user may not use. Any other error concerns only one start.
 var Unsupported = []unix.Errno{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EINVAL, unix.EOPNOTSUPP, unix.ENODEV, unix.ENOENT, unix.ENOPROTOOPT}
 
-// IsUnsupported reports whether an error says that a feature does not exist here.
+// IsUnsupported reports whether an error is one of Unsupported.
 func IsUnsupported(err error) bool {
 	return slices.ContainsFunc(Unsupported, func(e unix.Errno) bool { return errors.Is(err, e) })
 }

@@ -104,7 +104,7 @@ func (p *initProc) writeHomeFiles() error {
 	return nil
 }
 
-// readSmall reads a regular file of the host's.
+// readSmall reads a regular file of the host's, of at most layout.CopyMax bytes.
 func readSmall(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -204,7 +204,7 @@ var deadly = []os.Signal{
 // the process's own (proc_pid_oom_score_adj(5)).
 const oomScoreAdj = 500
 
-// prepareProcess sets up this process: its session, signals and limits.
+// prepareProcess sets up this process: its session, signals, umask and OOM score.
 func (p *initProc) prepareProcess() error {
 	// A session of this process's own, in which the command gets its terminal. At levels
 	// other than Bubblewrap it has one already.

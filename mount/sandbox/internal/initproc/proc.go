@@ -116,8 +116,8 @@ func (b *builder) copySysctls(proc int) error {
 	return nil
 }
 
-// share limits the command to its part of a resource, of which the user has all. It
-// returns that part.
+// share limits the command to a part of a resource, of which the user has all. It returns the
+// value that the command sees: that part, or all if no limit can be set.
 func (b *builder) share(limit string, all []byte) ([]byte, error) {
 	n, err := strconv.Atoi(strings.TrimSpace(string(all)))
 	if err != nil {

@@ -50,7 +50,7 @@ func End(find func() []int) {
 	}
 }
 
-// Descendants returns the pids of a process's children, and of theirs.
+// Descendants returns the pids of a process's children, of their children, and so on.
 func Descendants(of int) []int {
 	children := childrenByParent()
 	all := slices.Clone(children[of])

@@ -42,7 +42,7 @@ var PrivateModes = map[string]uint32{
 	Home: 0o700, Runtime: 0o700, Run: 0o755, Tmp: 0o1777, varTmp: 0o1777, shm: 0o1777,
 }
 
-// SocketDir is where granted sockets are inside.
+// SocketDir is the directory, in the command's root, that holds the granted sockets.
 const SocketDir = Runtime + "/sockets"
 
 // ownDirs has directories that the minimal root makes itself, whatever the host has there.
@@ -54,8 +54,9 @@ var ownDirs = []string{"/etc", "/proc", "/dev", "/sys", PrivateDir, "/tmp", "/va
 var treeDirs = []string{"/var", "/run"}
 
 // SysDirs are the directories of /sys that programs read to size their pools: lscpu, the
-// runtimes of Go, Java and Node, OpenMP. Their facts about processors are in /proc/cpuinfo
-// and /proc/meminfo, too; only the host's root can read the identifying ones.
+// runtimes of Go, Java and Node, OpenMP. What everybody may read there about processors and
+// memory is also in /proc/cpuinfo and /proc/meminfo. Only the host's root can read the files
+// that identify the machine.
 var SysDirs = []string{"/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage"}
 
 // groupDir is where control groups are mounted, by every convention.
@@ -213,8 +214,8 @@ func topEntries() []os.DirEntry {
 	return slices.DeleteFunc(entries, func(e os.DirEntry) bool { return isUsed("/" + e.Name()) })
 }
 
-// isUsed reports whether the minimal root has a top-level directory, or an entry in it. Such a
-// directory of the tree would hide, for example, /nix/store.
+// isUsed reports whether the minimal root has a top-level directory, or an entry in it. If such a
+// directory were bound from the tree, it would hide, for example, /nix/store.
 func isUsed(top string) bool {
 	return slices.Contains(ownDirs, top) || slices.ContainsFunc(SystemDirs, func(dir string) bool { return names.Under(dir, top) })
 }
@@ -257,7 +258,7 @@ func (l *Layout) addRoots(roots, links []string) {
 	l.Nested = slices.Compact(l.Nested)
 }
 
-// inTops reports whether a path lies in a directory of the tree.
+// inTops reports whether a path lies in one of Tops, which are bound from the tree.
 func (l *Layout) inTops(p string) bool {
 	return slices.ContainsFunc(l.Tops, func(top string) bool { return names.Under(p, top) })
 }
@@ -302,7 +303,7 @@ func (l *Layout) addInterpreter(o *Spec, p string) error {
 	case l.inTops(p):
 		return invalid("Interpreters: %s would lie in a directory of the tree: make it a root instead", names.Quote(p))
 	case p == "/" || slices.ContainsFunc([]string{"/etc", "/proc", "/dev", "/sys"}, below):
-		return invalid("Interpreters: %s cannot be shown: it is a directory that every command gets one of its own of", names.Quote(p))
+		return invalid("Interpreters: %s cannot be shown: every command has its own /, /etc, /proc, /dev and /sys", names.Quote(p))
 	}
 	l.Binds = append(l.Binds, Bind{From: p, To: p})
 	return nil

@@ -202,8 +202,8 @@ func setIDCalls() map[uint32][]bpf.Instruction {
 // modeIn refuses a mode with set-id bits in an argument.
 func modeIn(arg uint32) []bpf.Instruction { return refuseBits(arg, setID) }
 
-// createIn refuses a mode with bits of setID in the argument after flags that make a file.
-// Without such flags that argument is arbitrary.
+// createIn refuses a call if its argument flags says that it makes a file, and the mode, which is
+// the next argument, has bits of setID. In other calls the next argument is arbitrary.
 func createIn(flags uint32) []bpf.Instruction {
 	const tmpfile = unix.O_TMPFILE &^ unix.O_DIRECTORY
 	return append([]bpf.Instruction{
@@ -230,10 +230,10 @@ func ownLimits() []bpf.Instruction {
 	}
 }
 
-// require ends a call with the verdict otherwise if an argument, of which only the bits of
-// mask count, is none of the values. If it is one, the following instructions decide. These
-// arguments are ints to the kernel, which ignores the upper half: a filter that compared it
-// would permit TIOCSTI + 1<<32.
+// require compares an argument, of which only the bits of mask count, with the values. If it is
+// none of them, the filter returns otherwise; else the following instructions decide. Only the
+// lower half of the argument is compared, as in the kernel, to which it is an int: a filter that
+// compared the upper half, too, would permit TIOCSTI + 1<<32.
 func require(arg, mask, otherwise uint32, values ...uint32) []bpf.Instruction {
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(arg), Size: 4},

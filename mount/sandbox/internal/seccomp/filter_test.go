@@ -243,7 +243,7 @@ func TestFilterInterfaces(t *testing.T) {
 	}
 }
 
-// In the host's network an address can be bound only with the help of the init, or not at all.
+// With NoBind the filter refuses bind and listen. Without NoBind and Binder it permits them.
 func TestFilterBind(t *testing.T) {
 	refused := machine(t, Wants{NoBind: true})
 	for _, nr := range []uint32{unix.SYS_BIND, unix.SYS_LISTEN} {
@@ -326,7 +326,7 @@ type modeCall struct {
 	name string
 	nr   uint32
 	args []uint64
-	make uint64 // flags before it that make a file; 0: it has none
+	make uint64 // flags that make a file, in the argument before the mode; 0: the call has no flags
 }
 
 // If files stay on the host, no call can set set-id bits. Other modes pass, and so do arguments
