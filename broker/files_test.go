@@ -24,7 +24,7 @@ type obj = map[string]any
 // SEP-1708's own example requests, to the letter, with the answers it shows
 // (SEP-1708, "Brokered File Methods"): R001, R032, R033, R034, R035, R036, R037, R038,
 // R039, R040, R041, R042, R043, R044, R045, R046, R047.
-func TestSeedExamples(t *testing.T) {
+func TestSEP1708Examples(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("project", guard.ReadWrite, map[string]string{
 		"src/main.py": "# Python file contents...", "temp_file.txt": "x", "old_name.txt": "old",

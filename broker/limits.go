@@ -106,7 +106,7 @@ func (m *limiter) pace(ctx context.Context, n int64, alive func()) error {
 	return nil
 }
 
-// ask passes one question to a person.
+// ask counts one question to a person, and refuses it if there were too many.
 func (m *limiter) ask() error {
 	return spend(m.asks, 1, "too many requests for consent; the person is not to be worn down", float64(m.Consents))
 }
@@ -145,7 +145,7 @@ func (m *limiter) chargeWrite(n, size int64) error {
 	return nil
 }
 
-// size refuses a file that would become too large.
+// checkSize refuses a file that would become too large.
 func (m *limiter) checkSize(size int64) error {
 	if m.MaxFile > 0 && size > m.MaxFile {
 		return tooLarge("file", m.MaxFile)

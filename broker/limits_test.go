@@ -23,8 +23,8 @@ func TestNoTimeout(t *testing.T) {
 	p.must("files/copy", `{"oldPath":"r/f","newPath":"r/g"}`, nil)
 }
 
-// A request of a permitted length passes the speed limit as soon as that many bytes are free.
-// The next requests wait.
+// A request of a permitted length passes the speed limit, even if it is longer than what may pass in
+// a second. The next request at once is refused, with the time after which to try again.
 func TestBytesPerSecond(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits Limits

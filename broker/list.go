@@ -122,7 +122,7 @@ func appendRaw(b []byte, s string) []byte {
 	return append(base64.StdEncoding.AppendEncode(b, []byte(s)), '"')
 }
 
-// listTop lists the roots, which are directories to a peer.
+// listTop lists the roots. To a peer each is a directory, or the file of a single-file root.
 func (s *Session) listTop() *wire.ListResult {
 	res := &wire.ListResult{Entries: []wire.Entry{}}
 	for _, st := range s.visible() {

@@ -95,8 +95,8 @@ func (s *Session) oneMoreLocked(p guard.Path, n, limit int, what, hint string) e
 	return nil
 }
 
-// conflict adds the present state of the file to a Conflict error, so that the peer can decide
-// what to do.
+// conflict adds the present etag of the file, and a hint, to an error with the code
+// CONCURRENCY_CONFLICT, so that the peer can decide what to do. It returns any other error as it is.
 func (s *Session) conflict(r *request, err error) error {
 	ge := guardError(err)
 	if ge.Kind.Code() != names.ConcurrencyConflict {

@@ -20,10 +20,10 @@ type Options struct {
 	// Default 5 minutes.
 	ConsentTimeout time.Duration
 	// MaxRetryWait bounds how long a refused request waits before its one
-	// repetition; a client that asks for more gets no repetition. Default 10 s,
-	// negative: never repeat.
+	// repetition. If the client asks for a longer wait, the request is not repeated.
+	// Default 10 s, negative: never repeat.
 	MaxRetryWait time.Duration
-	// Chunk is how many bytes of a file one request carries, 1 to 64 MiB.
+	// Chunk is how many bytes of a file one request carries, from 1 byte to 64 MiB.
 	// Default wire.DefaultChunk, the protocol's 1 MiB.
 	Chunk int
 	// RelativeOnly refuses absolute paths before anything is sent. It is for a server that must

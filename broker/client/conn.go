@@ -176,8 +176,8 @@ func (c *conn) deliver(id []byte, r reply) {
 }
 
 // call sends one request and waits for its result. It returns *jsonrpc.Error for an error
-// reply, ctx.Err() after it has cancelled the request because ctx ended, or the reason why the
-// connection ended. ctx should be the handler's: over HTTP it selects the stream for the
+// reply, ctx.Err() if ctx ended first (the client is then told to cancel the request), or the reason
+// why the connection ended. ctx should be the handler's: over HTTP it selects the stream for the
 // request. The caller must release the reply.
 func (c *conn) call(ctx context.Context, method string, params any) (reply, error) {
 	if err := ctx.Err(); err != nil {

@@ -29,8 +29,8 @@ func decodeRead(raw []byte) (data []byte, r wire.ReadResult, err error) {
 	return data, r, nil
 }
 
-// decodeInPlace decodes the content in its place, and then the rest without it. It reports
-// false, so that decodeRead decodes the message, if anything is wrong or content is not the
+// decodeInPlace decodes the content directly from raw, and the other members without the content. It
+// reports false, so that decodeRead decodes the message, if anything is wrong or content is not the
 // first member.
 func decodeInPlace(raw []byte) (data []byte, r wire.ReadResult, ok bool) {
 	w, _ := jsonline.Object(raw, 0)

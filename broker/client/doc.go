@@ -7,7 +7,7 @@
 // A [Broker] sends files/* requests over connections of the MCP Go SDK, which by
 // itself cannot send methods it does not know. Connect a server over
 // [Broker.Stdio], wrap another transport in [Broker.Transport], or serve HTTP
-// with [Broker.HTTPHandler]; [Broker.Files] then answers for a session:
+// with [Broker.HTTPHandler]; [Broker.Files] then returns the calls of a session:
 //
 //	b := client.New(nil)
 //	server.Run(ctx, b.Stdio())
@@ -17,9 +17,9 @@
 //	data, err := files.ReadFile(ctx, "/home/me/project/README.md")
 //	data, err = files.ReadFile(ctx, granted.Approved[0].Root+"/README.md") // the same
 //
-// A [RootsService] keeps each session's roots, and [RootsService.Guard] answers
-// whether a path lies inside. It needs no Broker, but the SDK alone reads only
-// the first page of a paged list.
+// A [RootsService] keeps each session's roots. [RootsService.Guard] returns a [Guard],
+// which tells whether a path lies inside them. A RootsService needs no Broker, but the SDK
+// alone reads only the first page of a paged list.
 //
 // # Promises
 //

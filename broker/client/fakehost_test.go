@@ -63,7 +63,7 @@ func newHost(t testing.TB, files map[string]string) *host {
 	return h
 }
 
-// makeHost grants each directory it makes below dir.
+// makeHost makes files below dir, and grants each directory at the top of dir as a root.
 func makeHost(dir string, files map[string]string) (*host, []*os.Root, error) {
 	h := &host{base: dir, dirs: map[string]*os.Root{}, hook: map[string]func(context.Context, json.RawMessage) (any, error){}, uploads: map[string]*bytes.Buffer{}, inflight: map[string]context.CancelFunc{}}
 	for name, content := range files {

@@ -30,7 +30,8 @@ func posixOnly(t *testing.T) {
 	}
 }
 
-// tree makes <tmp>/alice/{project{src/,data},..}, <tmp>/bob and links.
+// tree makes directories of alice and bob, a file of each, and links that lead into alice/project and
+// out of it.
 func tree(t *testing.T) (base string) {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())

@@ -21,7 +21,7 @@ const minFrame = 32 << 20
 // Bounds of the unanswered calls of a client. Further calls are refused.
 const (
 	mostCalls  = 1024
-	mostFrames = 4 // the calls may hold as many bytes as so many lines of the greatest length
+	mostFrames = 4 // the calls may hold as many bytes as this number of lines of the greatest length
 )
 
 // Stdio is Lines on this program's standard input and output, as MCP has it.

@@ -35,9 +35,8 @@ func eachCall(f *client.Files, p string) map[string]func() error {
 	}
 }
 
-// R101: the client refuses a path before it sends anything if the path climbs, cannot be sent
-// unchanged or is a path on no machine. It also refuses an absolute path of a server that keeps
-// to relative ones.
+// R101: this package refuses a path before it sends anything if the path climbs, cannot be sent
+// unchanged or is a path on no machine. With Options.RelativeOnly it also refuses absolute paths.
 func TestPathsRefusedHere(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
 	for _, tc := range []struct {

@@ -28,8 +28,8 @@ type RootsOptions struct {
 	// sessions it did not connect, only the first page is seen, and paths in roots on
 	// later pages are denied.
 	Broker *Broker
-	// Debounce is how long no change must be announced before the roots are read
-	// again in the background. If changes never pause, the roots are read after four times
+	// Debounce is how long the announcements of changes must pause before the roots are read
+	// again in the background. If they never pause, the roots are read after four times
 	// as long. Default 250 ms. A call of Guard meanwhile does not wait, but reads the roots.
 	Debounce time.Duration
 	// Timeout ends one reading of all pages. Default 60 s.
@@ -38,7 +38,7 @@ type RootsOptions struct {
 	// Default 30 s, negative: always.
 	MaxAge time.Duration
 	// IgnoreChanges switches the reaction to notifications/roots/list_changed
-	// off; only Refresh reads the roots again then.
+	// off. The roots are then read again only by Refresh, and after MaxAge.
 	IgnoreChanges bool
 	// Platform says how to read a session's paths. Default: Local, always.
 	Platform func(*mcp.ServerSession) Platform
@@ -108,8 +108,8 @@ func NewRootsService(opts *RootsOptions) *RootsService {
 
 // Guard returns the guard of a session's roots, reading them if they were not
 // read yet or a change was announced since. If that reading fails, Guard returns the last
-// state, or, if there is none, the error: then the caller must deny. ErrNotSupported: the
-// client has no roots.
+// state. If there is no state, or ctx has ended, Guard returns the error: then the caller must deny.
+// ErrNotSupported: the client has no roots.
 //
 // Under revision 2026-07-28 the roots come with the request itself: a handler
 // that gets ErrInputRequired returns that error, the middleware asks the

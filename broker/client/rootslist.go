@@ -21,7 +21,8 @@ const (
 	maxPages    = 10_000
 )
 
-// list reads all pages of one state of the client's list of roots.
+// list reads all pages of one state of the client's list of roots. For a session without a connection
+// of the Broker it reads only the first page.
 func (s *RootsService) list(ctx context.Context, ss *mcp.ServerSession) ([]wire.Root, error) {
 	c := s.opts.Broker.connOf(ss)
 	if c == nil {

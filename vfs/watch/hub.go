@@ -152,7 +152,7 @@ func NewHub(reg *guard.Registry, local, remote *Inotify, o HubOptions) *Hub {
 	return h
 }
 
-// Close ends all watches, without a last event, and waits for them.
+// Close ends all watches, without an event with Ended, and waits for them.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -194,7 +194,7 @@ func (h *Hub) list(matches func(*Watch) bool) (out []*Watch) {
 
 func anyWatch(*Watch) bool { return true }
 
-// queueEvent queues an event. It runs in the goroutine that reads the events of all watches.
+// queueEvent queues an event. It runs in a goroutine that delivers the events of all watches.
 func (h *Hub) queueEvent(ev SourceEvent) {
 	w := ev.Dir.(*watchedDir).w
 	if ev.Stale {

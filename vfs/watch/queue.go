@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// A watch has two queues. One has the names that inotify has reported; the goroutine that reads
-// inotify fills it. The other has the events that the receiver has not received yet.
+// A watch has two queues. One has the names that inotify, or the stage of a root, has reported; the
+// goroutines that deliver these reports fill it. The other has the events that the receiver has not received yet.
 
 const (
 	// maxPending bounds the names that a watch keeps while its receiver is busy.
@@ -182,7 +182,8 @@ func (w *Watch) gather(kind EventKind, p guard.Path, at time.Time, cookie uint32
 }
 
 // drain returns the gathered events of the kinds wanted, and forgets them. A modification is
-// merged into an earlier creation or modification of the same path.
+// merged into an earlier creation or modification of the same path. With lookAgain the last event is
+// one with Overflow.
 func (w *Watch) drain() []Event {
 	halves := map[uint32]EventKind{}
 	for i := range w.gathered {

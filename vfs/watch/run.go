@@ -238,7 +238,7 @@ func (w *Watch) noteNoRoom() {
 }
 
 // applyRemoval reports a name as deleted if the receiver knows it and the file that had
-// it is gone. Another file may have the name now, which applyPresence reports. If a name does
+// it is gone, was replaced or is hidden now. Another file may have the name now, which applyPresence reports. If a name does
 // not exist, but inotify has not reported its removal yet, applyRemoval does nothing: that
 // event is still to come, and has the cookie if it was a rename.
 func (w *Watch) applyRemoval(p *pendingName, o *observation) {

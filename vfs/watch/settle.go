@@ -26,7 +26,7 @@ func (in *Inotify) mark() (reported []<-chan struct{}) {
 	if in.kernel == nil {
 		return nil
 	}
-	if wd, err := in.kernel.Mark(); err == nil { // otherwise no watch is left
+	if wd, err := in.kernel.Mark(); err == nil { // otherwise the user's inotify watches are used up
 		done := make(chan struct{})
 		in.marks[wd] = done
 		reported = append(reported, done)

@@ -20,8 +20,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// SourceEvent is a change of a source directory that inotify reported. Changes made through
-// the tree are reported, too; a receiver that makes such changes has to recognise its own.
+// SourceEvent is a change of a source directory that inotify reported, or a change of a staged root
+// that its stage reported. Changes made through the tree are reported, too; a receiver that makes such changes has to recognise its own.
 type SourceEvent struct {
 	Dir  any    // the argument dir of Watch
 	Name string // "" for the directory itself
@@ -210,8 +210,8 @@ type subscriber struct {
 }
 
 // NewWatcher returns a watcher without watches. emit is called for every event, and
-// onLoss when the kernel dropped events, so that anything may have changed: both by one
-// goroutine, which serves the instance's other watchers too.
+// onLoss when events were dropped, so that anything may have changed. These calls are made one at
+// a time for all watchers of the instance, so they must not wait for long.
 func (in *Inotify) NewWatcher(reg *guard.Registry, emit func(SourceEvent), onLoss func()) *SourceWatcher {
 	w := &SourceWatcher{in: in, reg: reg, emit: emit, onLoss: onLoss, limit: mountRoom(userWatches())}
 	in.mu.Lock()
@@ -258,7 +258,7 @@ func (in *Inotify) setLocked(wd int32, all []subscriber) {
 // kernel's queue has room for the events of a hundred pauses.
 const readPause = 5 * time.Millisecond
 
-// readSize is how many bytes are read at a time: 2,000 events or more.
+// readSize is how many bytes are read at a time: about 2,000 events of short names.
 const readSize = 64 << 10
 
 func (in *Inotify) run(kernel *beneath.Inotify, closed chan struct{}) {

@@ -324,7 +324,8 @@ func (s *scan) watchBelow(wk *walk.Walker, base *watchedDir) (err error) {
 	return nil
 }
 
-// enter goes into a subdirectory of d and watches it. If it can do neither, it returns nil.
+// enter goes into a subdirectory of d and watches it. If it cannot do both, it returns nil, and the
+// walk stays in d.
 func (s *scan) enter(wk *walk.Walker, d *watchedDir, name string) (*watchedDir, error) {
 	if s.full != nil {
 		return nil, nil

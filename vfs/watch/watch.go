@@ -29,7 +29,7 @@ type Watch struct {
 	cancel context.CancelCauseFunc // makes the watch end
 	done   chan struct{}           // closed when the watch has ended
 	wake   chan struct{}
-	muted  atomic.Bool  // the last event is not to be reported any more
+	muted  atomic.Bool  // the event with Ended must not be reported any more
 	spare  atomic.Int64 // room of the hub that the watch has acquired but does not use
 
 	runState
@@ -66,8 +66,8 @@ var (
 // reported with its contents, each Created. One that disappears is reported by its own name
 // alone. Some events may come twice.
 //
-// The context of emit ends when the watch has to end or to judge everything again, because the
-// change of the root waits until emit returns. For an event with Ended, the context has ended
+// The context of emit ends when the watch has to end or to judge everything again: the operation
+// that ends or narrows the root waits until emit returns. For an event with Ended, the context has ended
 // before the call.
 //
 // ctx bounds the setting up only. If there are not enough watches for all directories
@@ -122,8 +122,8 @@ func (w *Watch) Path() guard.Path { return w.path }
 // Done returns a channel that is closed when the watch has ended and nothing is reported any more.
 func (w *Watch) Done() <-chan struct{} { return w.done }
 
-// Close ends the watch without a last event and waits until emit has returned;
-// emit itself must not call it.
+// Close ends the watch without an event with Ended, and waits until emit has returned;
+// emit itself must not call Close.
 func (w *Watch) Close() {
 	if done := w.end(errClosed); done != nil {
 		<-done
@@ -156,7 +156,7 @@ func (w *Watch) endOf(epoch uint64) <-chan struct{} {
 }
 
 // narrow makes the watch judge everything anew. It returns a channel that is closed
-// when that is done.
+// when that is done, or nil if the watch has not started.
 func (w *Watch) narrow() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,7 +176,8 @@ func (w *Watch) narrow() <-chan struct{} {
 	return judged
 }
 
-// handOver gives events to the receiver, until they are not to be reported any more.
+// handOver calls emit with the events. The context of the call ends when they must not be reported
+// any more.
 func (w *Watch) handOver(events []Event) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()

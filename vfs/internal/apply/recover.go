@@ -90,7 +90,8 @@ func isUnchanged(now, then *draft.Base) bool {
 	return isSameFile(now, then) && now.Mode == then.Mode && (now.Kind == draft.Dir || now.Size == then.Size && now.Mtime == then.Mtime)
 }
 
-// restore gives the owner's file its path again. At the path, there is now the new file or none.
+// restore moves the owner's file from the temporary name back to its path, if the path is free or
+// has the new file. Otherwise it records the temporary name.
 func (p *placement) restore(step draft.Step) error {
 	now, err := beneath.StatIn(p.d, p.base)
 	if beneath.IsAbsent(err) {

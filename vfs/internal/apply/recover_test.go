@@ -146,8 +146,8 @@ func TestRecoveryKeepsWhatTheOwnerWrote(t *testing.T) {
 	}
 }
 
-// If the owner was opening a file when an apply was killed, the file comes back to its path,
-// with the owner's later writes.
+// If the owner has the old file open for writing when the next session recovers a killed apply, the
+// file comes back to its path, with the owner's later writes.
 func TestRecoveryLooksWhoHasItOpen(t *testing.T) {
 	for _, isRemoved := range []bool{false, true} {
 		s := newScene(t, "f")

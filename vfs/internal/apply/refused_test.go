@@ -213,7 +213,7 @@ func TestApplyNamesWhatStays(t *testing.T) {
 	s.rm("d/e/f", "d/g")
 	s.rmdir("d/e")
 	s.rmdir("d")
-	s.runAt("begin", func(string) error { s.replace("d/e/f", "mine"); return nil }) // of d/g, the last name
+	s.runAt("begin", func(string) error { s.replace("d/e/f", "mine"); return nil }) // before the first removal
 	r, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
 	s.must(err)
 	if words(r.Left) != "C d, C d/e, C d/e/f" || r.Left[0].Why != `it holds "d/e", which stays` || r.Left[1].Why != `it holds "d/e/f", which stays` {
@@ -222,7 +222,8 @@ func TestApplyNamesWhatStays(t *testing.T) {
 	s.wantSource("d/", "d/e/", "d/e/f=mine")
 }
 
-// fullScene has a source on a file system of 256 KiB.
+// fullScene returns a scene whose source is a file system of 256 KiB, with staged changes that do
+// not all fit.
 func fullScene(t *testing.T) *scene {
 	s := newScene(t)
 	s.end()

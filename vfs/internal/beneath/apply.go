@@ -112,7 +112,8 @@ func (st *staged) isAsCompared(now, then *Info) bool {
 	return now.Mode == then.Mode && now.UID == then.UID && now.GID == then.GID && now.Size == then.Size && now.Mtime == then.Mtime
 }
 
-// rebase records the source's present file as the base of the stage's change or removal.
+// rebase records the source's present file as the base of the stage's change or removal. If the
+// source has no file there, rebase drops the record.
 func (st *staged) rebase(rel string, isRemoved bool) error {
 	fd, err := openLong(st.fd, rel, unix.O_PATH|unix.O_NOFOLLOW)
 	if err == unix.ELOOP || IsAbsent(err) { //nolint:errorlint // bare errno
@@ -146,8 +147,9 @@ func (st *staged) rebase(rel string, isRemoved bool) error {
 }
 
 // lower drops a file of the upper directory. The source's file gets its identity and its open
-// descriptors. If the file has several names, identity and descriptors stay with the file in the
-// stage, because in the source each name gets its own file. The caller holds st.mu and st.swaps.
+// descriptors, if it is still a.Source and has one name. If the dropped file has several names,
+// identity and descriptors stay with the file in the stage, because in the source each name gets
+// its own file. The caller holds st.mu and st.swaps.
 func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *Info) error {
 	if err := st.uncover(a.Path); err != nil {
 		return err
@@ -357,16 +359,16 @@ func BaseOf(info *Info) draft.Base { return baseOf(info) }
 // HashOf returns the SHA-256 of an open file's contents.
 func HashOf(fd int) ([32]byte, error) { return hashOf(fd) }
 
-// CopyAttributes copies owner, ACL, user attributes and times from another file to a new one,
-// and sets a mode without the set-id bits.
+// CopyAttributes copies owner, ACL, user attributes and times from another file to a new one, and
+// sets a mode. Only a directory keeps the set-id bits of mode. A link gets owner and times only.
 func CopyAttributes(l *guard.Lease, from int, info *Info, to Changeable, mode uint32) error {
 	return copyAttributes(l, from, info, to, mode)
 }
 
 // BlockWriters makes each open(2) of a file for writing wait until end is called (fcntl(2),
 // F_SETLEASE). fd is open for reading. stays reports whether no open is waiting. If the file is
-// open for writing already, the error is EAGAIN. If this process does not own the file, the
-// kernel refuses the lease: then no open waits, and stays reports true.
+// open for writing already, the error is EAGAIN. If the kernel refuses the lease for another reason,
+// such as that this process does not own the file, no open waits, and stays reports true.
 func BlockWriters(fd int) (stays func() bool, end func(), err error) {
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
 	if err == unix.EAGAIN { //nolint:errorlint // bare errno

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// harmless lists the calls that change no source. Calls that open files are among them, if none
-// of their flags changes one.
+// harmless lists the calls that change no source. A call that opens a file counts as harmless only
+// if none of its flags is a changing one.
 var harmless = map[string][]string{
 	"unix": {"Close", "Dup3", "Faccessat", "FcntlInt", "Fstat", "Fstatfs", "Getdents", "Geteuid", "Getrlimit", "Getxattr", "InotifyAddWatch", "InotifyInit1",
 		"InotifyRmWatch", "IoctlGetInt", "Listxattr", "MemfdCreate", "Mkdev", "Pipe2", "Poll", "Pread", "Readlinkat", "Seek", "Setfsgid", "Setfsuid", "Statx",
@@ -61,8 +61,8 @@ func mentions(e ast.Node, f func(name string) bool) (found bool) {
 	return found
 }
 
-// unguarded returns the system calls of a function that may change a source and are not
-// made by change.
+// unguarded returns the system calls of a function that may change a source and are not in a
+// function that is passed to change or write.
 func unguarded(f *ast.FuncDecl) (list []string) {
 	inside := map[ast.Node]bool{} // the functions that change is called with
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -82,20 +82,20 @@ func unguarded(f *ast.FuncDecl) (list []string) {
 			return false
 		}
 		pkg, name, call := qualifiedCall(n)
-		allowed, file := harmless[pkg]
+		allowed, isChecked := harmless[pkg]
 		switch {
-		case call == nil || !file || special[f.Name.Name] == name:
+		case call == nil || !isChecked || special[f.Name.Name] == name:
 		case !slices.Contains(allowed, name):
 			list = append(list, pkg+"."+name)
 		case strings.HasPrefix(name, "Open") && !slices.Contains(masked, f.Name.Name):
-			constant := true
+			isHarmless := true
 			for _, arg := range call.Args {
 				// Flags are constants of unix; a variable could be anything.
 				if mentions(arg, func(id string) bool { return slices.Contains(changingFlags, id) || id == "flags" || id == "how" }) {
-					constant = false
+					isHarmless = false
 				}
 			}
-			if !constant {
+			if !isHarmless {
 				list = append(list, pkg+"."+name)
 			}
 		}

@@ -30,7 +30,9 @@ const (
 const noObject = ^uint64(0)
 
 // Checkpoint makes a checkpoint of the stage, or only of c.Paths. If the stage equals the latest
-// checkpoint, and c has no name, it makes none: then isNew is false, and made is the latest.
+// checkpoint, and c has no name, it makes none: then isNew is false, and made is the latest. It also
+// makes none if nothing is staged, no checkpoint exists and the owner did not ask: then made is the
+// start.
 func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkpoint, isNew bool, err error) {
 	st := s.st
 	st.frozen.checkpointMu.Lock()
@@ -226,7 +228,7 @@ func (g *gatherer) dirNode(rel string, fd int) (draft.Node, error) {
 // Undone describes an undo, done or only planned.
 type Undone struct {
 	To     draft.Checkpoint
-	Before *draft.Checkpoint // made before the undo; nil: the latest is equal
+	Before *draft.Checkpoint // made before the undo; nil: the latest is equal, or the undo is only planned
 	Seen   []SeenChange      // sorted by path
 	// Applied is how many paths are staged because the owner has applied their changes since
 	// the checkpoint.
@@ -240,7 +242,8 @@ type SeenChange struct {
 }
 
 // Undo brings the stage back to a checkpoint: its number or name, "" for the latest that differs
-// from what the stage has now. It makes a checkpoint first, so that the undo can be undone.
+// from what the stage has now. It makes a checkpoint first, so that the undo can be undone. If dry is
+// set, it changes nothing, and only returns what it would do.
 func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	st := s.st
 	st.frozen.checkpointMu.Lock()
@@ -302,6 +305,7 @@ func noCheckpoint(format string, args ...any) error {
 }
 
 // stateOf returns the state that an undo to a checkpoint brings back. now is the present state.
+// reversed is how many paths are staged because the owner has applied their changes since.
 func (st *staged) stateOf(number int, now *draft.State) (state draft.State, reversed int, err error) {
 	if number == 0 {
 		state.Nodes = now.Nodes[:1:1] // the top directory, which stays as it is
@@ -459,8 +463,8 @@ func (st *staged) finishUndo() error {
 	return st.store.EndUndo()
 }
 
-// beginSession makes a checkpoint of the changes of earlier sessions. If that fails, the
-// session begins without it.
+// beginSession makes a checkpoint of the changes of earlier sessions. If there are more than
+// MostAutomatic, or the checkpoint fails, the session begins without it.
 func (st *staged) beginSession() {
 	changed, _ := st.store.Size()
 	if (changed > 0 || len(st.store.Checkpoints()) > 0) && changed <= MostAutomatic {

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// copyContents copies a regular file and returns the hash of the contents. from is a reference
-// to the file. The error is ESTALE if the file was changed meanwhile.
+// copyContents copies a regular file and returns the hash of the contents, or zero if the file is
+// larger than maxHashed. from is a reference to the file. The error is ESTALE if the file was changed meanwhile.
 func copyContents(l *guard.Lease, from, to int, info *Info) (sum [sha256.Size]byte, err error) {
 	in, err := reopenQuietly(from)
 	if err != nil {

@@ -268,7 +268,7 @@ func Nameless(l *guard.Lease, d Dir, mode uint32, o Owner) (w Changeable, ok boo
 }
 
 // The umask of the process must not apply to new files: the umask of the program that asks
-// has been applied already, and a peer has none. It cannot be set for one call, and setting
+// has been applied already, and a peer has none. A umask cannot be set for one call, and setting
 // it to 0 would affect everything else in the process and the programs that it starts. So
 // a new file gets back the permissions that the umask took. Until then it has fewer
 // permissions than it will have, never more.

@@ -1,7 +1,7 @@
-// Package beneath makes rootsfs's file-system calls: it is the only place that
-// does. Every function that reaches into a root takes a *guard.Lease, and a
-// lease is the only source of a root's descriptor, so nothing can be opened
-// without having passed the gate.
+// Package beneath makes rootsfs's file-system calls in roots: it is the only place that
+// does. Every function that reaches into a root takes a *guard.Lease, or a descriptor that
+// another function got by one. A lease is the only source of a root's descriptor, so nothing
+// can be opened without having passed the gate.
 //
 // # Promises
 //
@@ -11,13 +11,13 @@
 // way (guard.Lease.EnterIfNested). The operation then works on the descriptor that was
 // resolved, or on one name in that directory.
 //
-// A function that changes something takes the lease, and makes each of its system calls
-// by guard.Lease.Change: none begins when the lease is dead.
+// A function that changes something takes the lease, and makes each system call that changes
+// something by guard.Lease.Change: none begins when the lease is dead.
 //
 // A directory of a staged root is the union of the source's directory and the one in the
 // store's upper directory (union.go). A call that changes something takes a Changeable. There
-// is none for a file of such a source, so a stage never changes its source. After a crash, the
-// change that was under way is there as a whole or not at all.
+// is none for a file of such a source, except in the owner's apply. So no program changes the
+// source of a stage. After a crash, the change that was under way is there as a whole or not at all.
 //
 // # Not promised
 //

@@ -21,8 +21,8 @@ func isGitIndex(rel string) bool {
 }
 
 // EntriesHash returns the hash of the entries of the git index at a path, without cached data.
-// ok is false if the path is not that of an index, or the format is unknown. fd may be a
-// reference.
+// ok is false if the path is not that of an index, or the file is no regular one, is larger than
+// maxHashed, cannot be read or has an unknown format. fd may be a reference.
 func EntriesHash(rel string, fd int) (sum [sha256.Size]byte, ok bool) {
 	if !isGitIndex(rel) {
 		return sum, false
@@ -51,7 +51,7 @@ func EntriesHash(rel string, fd int) (sum [sha256.Size]byte, ok bool) {
 const (
 	indexHeader   = 12 // signature, version, number of entries
 	entryStat     = 40 // times, device, inode, mode, owner and size
-	entryMode     = 24 // the offset of the mode in these
+	entryMode     = 24 // the offset of the mode in the first entryStat bytes
 	entryObject   = sha1.Size
 	entryExtended = 0x4000 // in the flags: two more bytes follow
 )

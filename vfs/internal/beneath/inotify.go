@@ -31,8 +31,8 @@ type NotifyEvent struct {
 	Name   string
 }
 
-// NotifyMask selects changes of contents, attributes and names. Links are not followed, and
-// files that were unlinked are left out.
+// NotifyMask selects changes of contents, attributes and names. Only a directory can be watched with
+// it. Events of files in the directory that were unlinked are left out.
 const NotifyMask = unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE |
 	unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF |
 	unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK

@@ -28,9 +28,10 @@ func OpenFile(l *guard.Lease, d Dir, base string, flags int) (Handle, Info, erro
 	return Handle{fd: fd}, info, err
 }
 
-// OpenToEmpty is OpenFile for a file that is about to be truncated to nothing. A file of a
-// staged root's source is copied up without its contents. If another file than expected has the
-// name, the error is ESTALE. The zero identity expects no particular file.
+// OpenToEmpty is OpenFile for a file that is about to be truncated to nothing. In a staged root, a
+// file of the source is copied up without its contents, and the error is ESTALE if the name has
+// another file than expected; the zero identity accepts any file. In other roots expected is not
+// used: the caller compares the identity of the opened file.
 func OpenToEmpty(l *guard.Lease, d Dir, base string, flags int, expected rules.Identity) (Handle, Info, error) {
 	if d.union == nil {
 		return OpenFile(l, d, base, flags)

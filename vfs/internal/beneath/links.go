@@ -128,8 +128,8 @@ func (w *linkWalk) follow(name string, fd int, info *Info) error {
 	return nil
 }
 
-// others lists the users, other than this process's user and root, who own the link or can
-// replace it; "": there are none.
+// others names the first user, other than this process's user and root, who owns the link or can
+// replace it, or the group or "every user" who can. It returns "" if there is none.
 func others(dir, link *Info) string {
 	mine := func(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 	switch {
@@ -147,8 +147,8 @@ func others(dir, link *Info) string {
 	return fmt.Sprintf("group %d", dir.GID)
 }
 
-// ownGroup reports whether this process's user is the only member of a group, such as the group
-// that distributions make for each user (pam_umask(8), usergroups).
+// ownGroup reports whether a group is the one that distributions make for this process's user alone:
+// the group has the number of the user (pam_umask(8), usergroups).
 func ownGroup(gid uint32) bool {
 	return int(gid) == os.Getegid() && os.Getegid() == os.Geteuid()
 }

@@ -90,9 +90,9 @@ func mountOf(fd int) (m *mountinfo.Info, ok bool) {
 	return mounts.find(int(st.Mnt_id))
 }
 
-// coveredBy reports whether path leads to another file system than fd, which was opened by it,
-// because a file system was mounted over the path or a directory on the way. It does not walk
-// the path, because that file system may hang.
+// coveredBy reports whether path leads to another file system by now than fd, which was opened by
+// path: a file system was mounted over the path or over a directory on the way. coveredBy does not
+// walk the path, because that file system may hang.
 func coveredBy(path string, fd int) bool {
 	was, ok := mountOf(fd)
 	if !ok {

@@ -13,7 +13,8 @@ import (
 // killed meanwhile, the permission stays.
 
 // Readable calls f while this process may read the stage's file or directory d, to open it or to
-// read its attributes. No program changes the file meanwhile, so f must be short.
+// read its attributes. If the mode must be changed for that, programs can change no file of the stage
+// meanwhile, so f must be short.
 func (s Stage) Readable(l *guard.Lease, d Dir, info *Info, f func() error) error {
 	uid := unix.Geteuid()
 	if info.Mode&0o400 != 0 || uid == 0 || int(info.UID) != uid || !info.IsRegular() && !info.IsDir() {
@@ -27,9 +28,9 @@ func (s Stage) Readable(l *guard.Lease, d Dir, info *Info, f func() error) error
 	return st.withBits(l, d.fd, 0o400, f)
 }
 
-// withAccess calls f, which does something in a directory of the upper directory. If the mode of
-// the directory keeps its owner out, as in Go's module cache, the mode has the owner's permissions
-// while f runs. The caller holds st.mu.
+// withAccess calls f, which does something in a directory of the upper directory. If f fails because
+// the mode of the directory keeps its owner out, as in Go's module cache, withAccess calls f again
+// while the mode has the owner's permissions. The caller holds st.mu.
 func (st *staged) withAccess(l *guard.Lease, dir int, f func() error) error {
 	err := f()
 	if err != unix.EACCES || unix.Geteuid() == 0 { //nolint:errorlint // bare errno

@@ -102,7 +102,8 @@ func (n *Names) OpenSubdir(name string) (Names, error) {
 }
 
 // OpenForRemoval opens a directory for reading names that will be removed. Unlike a
-// resolution, it enters no other file system even if the grant allows that; the error is EXDEV.
+// resolution, it enters no other file system even if the grant allows that: the error is then EXDEV,
+// or Escaped in a staged root.
 func OpenForRemoval(l *guard.Lease, d Dir, name string) (n Names, info Info, err error) {
 	if d.union != nil {
 		if n, err = openUnionNames(d, name); err == nil {

@@ -21,8 +21,8 @@ const (
 	maxRetries = 128
 )
 
-// Dir is an open directory of a root (O_PATH), and the domain it lies in: the
-// epoch of the innermost nested root crossed on the way, 0 for none.
+// Dir is a reference (O_PATH) to a directory of a root, or to another file (see Node), and the
+// domain in which it lies: the epoch of the innermost nested root crossed on the way, 0 for none.
 type Dir struct {
 	fd     int
 	Domain uint64

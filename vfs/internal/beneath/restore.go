@@ -57,8 +57,8 @@ func (x *stateIndex) sorted() (out draft.State) {
 	return out
 }
 
-// showsSource reports whether a state shows the source's file at a path: the upper directory
-// has no file there, or both sides have a directory.
+// showsSource reports whether a state shows what the source has at a path: no whiteout hides it,
+// and the upper directory has nothing but directories at the path and above it.
 func (x *stateIndex) showsSource(rel string) bool {
 	if n := x.nodes[rel]; n != nil && n.Object != 0 {
 		return false
@@ -115,7 +115,8 @@ func (r *restoration) openDirs() error {
 	return nil
 }
 
-// remove removes the names that the wanted state does not have, contents before their directory.
+// remove removes the names that the wanted state does not have, and those that only one of the two
+// states has as a directory. It removes contents before their directory.
 func (r *restoration) remove() error {
 	for i := range slices.Backward(r.now.Nodes) {
 		n := &r.now.Nodes[i]

@@ -12,9 +12,9 @@ import (
 // if names were added or removed meanwhile.
 
 const (
-	// firstOffset is the offset of the first name behind "." and "..".
+	// firstOffset is the smallest offset of a name other than "." and "..".
 	firstOffset = 3
-	// maxNamesRead is how many names one Read returns.
+	// maxNamesRead is the most names that one Read returns.
 	maxNamesRead = 512
 )
 

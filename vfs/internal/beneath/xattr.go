@@ -83,7 +83,8 @@ func CopyXattrsBeside(l *guard.Lease, from, third int, to Changeable) error {
 	return nil
 }
 
-// attrsOf reads the attributes that a copy of a file gets, nil if there are none.
+// attrsOf reads the attributes that a copy of a file gets. It returns nil if there are none, or if they
+// cannot be listed.
 func attrsOf(fd int) map[string][]byte {
 	list, err := copiedXattrs(fd)
 	if err != nil || len(list) == 0 {

@@ -178,7 +178,8 @@ func tryExclusive(c *claim) bool {
 
 func release(c *claim) { c.exclusive = false }
 
-// LockNames waits for names. Every caller locks several names in the same order.
+// LockNames waits until it has locked all names of list, which unlock releases. Every caller locks
+// several names in the same order.
 func (t *Table) LockNames(ctx context.Context, l *guard.Lease, list ...Name) (unlock func(), err error) {
 	slices.SortFunc(list, func(a, b Name) int {
 		return cmp.Or(cmp.Compare(a.dir.Dev, b.dir.Dev), cmp.Compare(a.dir.Ino, b.dir.Ino),
@@ -201,7 +202,7 @@ func (t *Table) LockNames(ctx context.Context, l *guard.Lease, list ...Name) (un
 	return unlock, nil
 }
 
-// LockName waits for one name.
+// LockName is LockNames for one name.
 func (t *Table) LockName(ctx context.Context, l *guard.Lease, d beneath.Dir, base string) (unlock func(), err error) {
 	n, err := NameOf(l, d, base)
 	if err != nil {
@@ -287,7 +288,8 @@ func (t *Table) BeginInPlace(ctx context.Context, l *guard.Lease, id rules.Ident
 // EndInPlace ends a BeginInPlace.
 func (t *Table) EndInPlace(id rules.Identity) { t.change(fileKey(id), func(c *claim) { c.inPlace-- }) }
 
-// IsAlone reports whether the run of WriteRange that began then has been the only writer.
+// IsAlone reports whether a run of WriteRange has been the only writer. since is what BeginInPlace
+// returned for the run.
 func (t *Table) IsAlone(id rules.Identity, since uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -48,7 +48,7 @@ func (s *Store) latest() int {
 }
 
 // PinObject keeps an object for as long as the latest checkpoint exists. It reports false if there
-// is no checkpoint.
+// is no checkpoint, or its objects cannot be read.
 func (s *Store) PinObject(object uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +156,8 @@ func (s *Store) dropApplied() error {
 	return nil
 }
 
-// usesOf returns the objects that a checkpoint uses, those of its recorded applies included. Of a
-// checkpoint that was removed, these are all. The caller holds s.mu.
+// usesOf returns the objects that a checkpoint uses, those of its recorded applies included. For a
+// checkpoint that was removed, it returns only those of its applies. The caller holds s.mu.
 func (s *Store) usesOf(number int) ([]uint64, error) {
 	if list, ok := s.points.uses[number]; ok {
 		return list, nil

@@ -248,7 +248,7 @@ func (s *Store) State(number int) (State, error) {
 	return state, nil
 }
 
-// readCheckpoint reads a checkpoint, but for its state.
+// readCheckpoint reads a checkpoint. It returns the state as it was sealed, and does not check it.
 func readCheckpoint(path string) (c Checkpoint, state []byte, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -11,8 +11,9 @@
 //
 // # Not promised
 //
-// The package changes nothing in upper/, and never opens the source. It serialises its own
-// calls, but not the operations around them.
+// The package makes no change in upper/ until it removes the store, except that a walk changes the
+// mode of a closed directory for a moment. It never opens the source. It serialises its own calls,
+// but not the operations around them.
 package draft
 
 import (
@@ -257,8 +258,9 @@ func (s *Store) EndStep(path string) error {
 	return s.append([]line{{Placed: pathOf(path)}})
 }
 
-// OnHide makes the store call f when a whiteout begins or ends to hide the source's file at a path
-// where the upper has no directory. f is called with the store locked, and must not use it.
+// OnHide makes the store call f when a whiteout ends hiding the source's file at a path, and when one
+// begins to, unless the upper has a directory there. f is called with the store locked, and must not
+// use it.
 func (s *Store) OnHide(f func(path string, isHidden bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

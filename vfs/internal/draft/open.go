@@ -398,7 +398,8 @@ func (s *Store) compact() error {
 	return syncDir(s.dir)
 }
 
-// Close commits and releases the store. It removes a store that has no changes.
+// Close commits and releases the store. It removes a store that has neither changes nor checkpoints
+// worth keeping (isEmpty).
 func (s *Store) Close() error {
 	s.mu.RLock()
 	end := s.log.end

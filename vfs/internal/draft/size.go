@@ -16,7 +16,7 @@ import (
 // sizes has the bytes that the store takes on the disk, and the most that it may take.
 type sizes struct {
 	mu       sync.Mutex
-	most     int64 // 0: guard.DefaultMaxStage
+	most     int64 // 0: rules.DefaultMaxStage
 	measured time.Time
 	names    int // in the upper, when it was measured
 	changed  int
@@ -97,8 +97,9 @@ func (s *Store) Room() int64 {
 	return max(0, z.limit()-z.bytes-z.since)
 }
 
-// Size returns how many names programs changed, made or removed, and the bytes that the
-// upper takes on the disk. It measures a store with many names at most once a second.
+// Size returns how many names programs changed, made or removed, and the bytes that the upper and
+// the copied objects of checkpoints take on the disk. It measures a store with many names at most
+// once a second.
 func (s *Store) Size() (changed int, bytes int64) {
 	z := &s.size
 	z.mu.Lock()
@@ -109,7 +110,8 @@ func (s *Store) Size() (changed int, bytes int64) {
 	return z.changed, z.bytes
 }
 
-// measure counts what is in the upper. The caller holds s.size.mu.
+// measure counts the names and bytes of the upper, and the bytes of copied objects. The caller holds
+// s.size.mu.
 func (s *Store) measure() {
 	z := &s.size
 	z.stale.Store(false)
@@ -159,7 +161,8 @@ func (s *Store) isEmpty() (bool, error) {
 	return isEmpty && err == nil, err
 }
 
-// hasAttributes reports whether a file has extended attributes of its own.
+// hasAttributes reports whether a file has extended attributes. Those of the kernel (security.*) do
+// not count.
 func hasAttributes(path string) bool {
 	buf := make([]byte, 1<<16)
 	n, err := unix.Llistxattr(path, buf)

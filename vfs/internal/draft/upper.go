@@ -12,7 +12,7 @@ type upperDir struct {
 	entries map[string]*upperDir // nil for a file that is no directory
 	// files is how many entries are nil.
 	files int
-	// isCrowded says that the upper may have files here that entries lacks. It has all
+	// isCrowded says that the upper may have files here that entries lacks. entries always has all
 	// directories.
 	isCrowded bool
 }
@@ -147,8 +147,8 @@ func (s *Store) DropUpper(rel string) {
 }
 
 // MoveUpper moves the upper's file at a path to another path by calling move. With exchange, the
-// file there gets the first path. The upper has both directories. While move runs, look-ups must
-// ask the upper.
+// file there gets the first path. The upper must have the directories of both paths. While move
+// runs, look-ups must ask the upper.
 func (s *Store) MoveUpper(from, to string, exchange bool, move func() error) error {
 	s.mu.Lock()
 	s.moving = true

@@ -41,7 +41,8 @@ func (s Scope) Touches(rel string) bool {
 	return s.Has(rel) || slices.ContainsFunc(s, func(p string) bool { return rel == "" || isAt(p, rel) })
 }
 
-// namesIn returns the names in a directory that the scope touches. isAll says that these are all.
+// namesIn returns the names in a directory that the scope touches. If the scope touches all names,
+// namesIn returns no list, and isAll is set.
 func (s Scope) namesIn(rel string) (list []string, isAll bool) {
 	if s.Has(rel) {
 		return nil, true
@@ -114,7 +115,7 @@ type walker struct {
 	// removes makes the walk remove each file and directory that it has visited.
 	removes bool
 	// opens makes the walk enter directories whose mode keeps their owner out: it changes the
-	// mode for that time. No program may be using the tree.
+	// mode for that time, which programs may see.
 	opens bool
 }
 

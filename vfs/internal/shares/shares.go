@@ -16,19 +16,19 @@ import "sync"
 
 // Shares counts the units of each owner. The zero Shares is ready for use.
 type Shares[Owner comparable] struct {
-	mu    sync.Mutex // guards the fields below
-	held  map[Owner]int64
-	total int64
+	mu        sync.Mutex // guards the fields below
+	held      map[Owner]int64
+	heldByAll int64 // the sum of held
 }
 
-// Acquire gives an owner one unit. all is the number of units of all owners together, and limit
-// the number that this owner may hold at present, which is never more than most. ok is false
-// if the owner holds as many already.
-func (s *Shares[Owner]) Acquire(o Owner, all, most int64) (limit int64, ok bool) {
+// Acquire gives an owner one unit. total is the number of units that exist. limit is the number that
+// this owner may hold at present, which is never more than most. ok is false, and the owner gets no
+// unit, if it holds limit units already.
+func (s *Shares[Owner]) Acquire(o Owner, total, most int64) (limit int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	held := s.held[o]
-	limit = min(most, (all-(s.total-held)+1)/2)
+	limit = min(most, (total-(s.heldByAll-held)+1)/2)
 	if held >= limit {
 		return limit, false
 	}
@@ -36,7 +36,7 @@ func (s *Shares[Owner]) Acquire(o Owner, all, most int64) (limit int64, ok bool)
 		s.held = map[Owner]int64{}
 	}
 	s.held[o]++
-	s.total++
+	s.heldByAll++
 	return limit, true
 }
 
@@ -47,7 +47,7 @@ func (s *Shares[Owner]) Release(o Owner, n int64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.total -= n
+	s.heldByAll -= n
 	if s.held[o] -= n; s.held[o] == 0 {
 		delete(s.held, o)
 	}

@@ -135,7 +135,7 @@ func (b *Bin) Restore(root guard.RootName, id, to string) (guard.Path, error) {
 	case err != nil:
 		return q, err
 	case slices.Contains(strings.Split(to, "/"), rules.TrashName):
-		return q, refused(names.Invalid, "what is restored leaves the trash: name another path")
+		return q, refused(names.Invalid, "a file cannot be restored into the trash: name another path")
 	}
 	d, base, err := beneath.Parent(b.l, q, rules.ToMake)
 	switch err { //nolint:errorlint // bare errno

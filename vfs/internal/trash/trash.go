@@ -149,7 +149,7 @@ func (b *Bin) writeNote(rel string) (id string, err error) {
 	return id, nil
 }
 
-// drop removes the entry id, unless id is "". It is no error if the entry is gone already.
+// drop removes the entry id, unless id is "". It ignores errors: the entry may be gone already.
 func (b *Bin) drop(id string) {
 	if id == "" {
 		return

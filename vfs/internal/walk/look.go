@@ -75,7 +75,7 @@ func Shown(l *guard.Lease, rel string, d beneath.Dir, e *beneath.Entry) bool {
 	return !l.Judge().Patterned() || !errors.Is(l.Judge().As(rules.ToLook, rel, e.Name, TypeOf(e.Type)), names.Hidden)
 }
 
-// TypeOf returns the pattern.Type of a file's mode.
+// TypeOf returns the pattern.Type of the type bits of a mode (S_IFDIR and so on); 0 means Unknown.
 func TypeOf(mode uint32) pattern.Type {
 	switch mode {
 	case 0:

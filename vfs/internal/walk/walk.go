@@ -181,8 +181,8 @@ func (w *Walker) Next() (*beneath.Entry, error) {
 }
 
 // Peek returns the next name of the innermost directory; ok is false at its end.
-// A directory that was removed, or has gone from its place, ends. The name is a part of a
-// larger string: a caller that keeps it for long must clone it.
+// A directory that was removed, was moved or cannot be read counts as ended, unless Options.Open is
+// set: Peek then returns the error. The name is a part of a larger string: a caller that keeps it for long must clone it.
 func (w *Walker) Peek() (e *beneath.Entry, ok bool, err error) {
 	if w.steps++; w.steps%64 == 0 {
 		if err := w.l.Life().Ended(w.ctx); err != nil {
@@ -283,7 +283,7 @@ func (w *Walker) Enter(name string) (ok bool, err error) {
 	return true, nil
 }
 
-// Open goes into a subdirectory of any depth, or says why not.
+// Open is Enter without bounds of depth and path. It returns the error that keeps the walk out.
 func (w *Walker) Open(name string) error {
 	dir, err := w.open(w.Rel(), w.top(), name)
 	if err == nil {
@@ -369,7 +369,7 @@ func (w *Walker) Position() (path []byte, offs []int64) {
 }
 
 // Resume goes down from the start to where an earlier walk stopped; elems are the
-// elements of its path. Levels that are gone are left out.
+// elements of its path. If a directory of the path is gone, Resume stops above it.
 func (w *Walker) Resume(elems []string, offs []int64) error {
 	w.levels[0].off, w.levels[0].seek = offs[0], true
 	for i, name := range elems {

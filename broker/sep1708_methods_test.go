@@ -19,7 +19,7 @@ import (
 
 // R012, R013: list_changed is declared exactly when it is sent: on by default, and not
 // declared when it is switched off.
-func TestSeedListChangedIsDeclared(t *testing.T) {
+func TestSEP1708ListChangedIsDeclared(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		l := newLab(t, func(c *Config) { c.NoListChanged = off })
 		s := l.b.Session("")
@@ -39,7 +39,7 @@ func TestSeedListChangedIsDeclared(t *testing.T) {
 
 // R022, R023: the server is notified when a root is added, changes its mode, is revoked or
 // expires. A list that it reads after that is the new one.
-func TestSeedEveryChangeIsAnnounced(t *testing.T) {
+func TestSEP1708EveryChangeIsAnnounced(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")
 	modes := func() (all []string) {
@@ -71,7 +71,7 @@ func TestSeedEveryChangeIsAnnounced(t *testing.T) {
 
 // R182, R183: 50 roots are one page by default, and the cursor is the version and the
 // offset in URL-safe base64.
-func TestSeedPages(t *testing.T) {
+func TestSEP1708Pages(t *testing.T) {
 	base := t.TempDir()
 	l := newLab(t, nil)
 	p := l.connect("")
@@ -113,7 +113,7 @@ func TestSeedPages(t *testing.T) {
 // R048, R058, R059: the methods are SEP-1708's seven, consent, roots/list and the
 // three that the capability names beside them; 60 seconds and a mebibyte unless
 // configured otherwise.
-func TestSeedTable(t *testing.T) {
+func TestSEP1708Table(t *testing.T) {
 	l := newLab(t, nil)
 	seven := []string{"files/read", "files/write", "files/list", "files/create", "files/delete", "files/rename", "files/watch"}
 	want := append(slices.Clone(seven), "files/consent", "files/unwatch", "files/stat", "files/copy", "roots/list", testOnly)
@@ -143,7 +143,7 @@ func TestSeedTable(t *testing.T) {
 }
 
 // R030, R067: consent for a file does not include its neighbours or its directory.
-func TestSeedConsentForAFile(t *testing.T) {
+func TestSEP1708ConsentForAFile(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Asker = &answers{give: allow(Decision{Allow: true})} })
 	dir := t.TempDir()
 	for _, f := range []string{"config.json", "secret.json"} {
@@ -171,7 +171,7 @@ func TestSeedConsentForAFile(t *testing.T) {
 
 // R036: if "create" is missing or false, a write to a missing file is an error and makes no
 // file. If it is true, the file is made.
-func TestSeedCreate(t *testing.T) {
+func TestSEP1708Create(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, nil)
 	p := l.connect("")
@@ -192,7 +192,7 @@ func TestSeedCreate(t *testing.T) {
 }
 
 // R044: a watch may name one of the three events, all of them, or none, which means all.
-func TestSeedEventFilters(t *testing.T) {
+func TestSEP1708EventFilters(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"d/old": "x", "d/gone": ""})
 	p := l.connect("")
@@ -244,7 +244,7 @@ func TestSeedEventFilters(t *testing.T) {
 
 // R082: each method that succeeds leaves its record, under the server's name and
 // over files/*.
-func TestSeedEveryMethodIsRecorded(t *testing.T) {
+func TestSEP1708EveryMethodIsRecorded(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text", "d/x": ""})
 	p := l.connect("me")
