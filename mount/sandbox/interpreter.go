@@ -49,9 +49,8 @@ type Needed struct {
 //
 // Interpreter does not take a home directory, anything above one, or a directory that is
 // known to hold more than one installation (~/.local) for an installation: from there it
-// returns single files. The exception is a virtual environment: its directory is returned,
-// wherever it is. Interpreter cannot find files whose names a program computes; the owner must
-// make their directory a root.
+// returns single files, and the lib/python3* of a virtual environment. Interpreter cannot find
+// files whose names a program computes; the owner must make their directory a root.
 //
 // The error is of kind NotExist if there is no such command, and has ErrNotExecutable in its
 // chain if the command cannot be executed.
@@ -334,11 +333,22 @@ func venvOf(path string) string {
 	return prefix
 }
 
-// addVenv adds a virtual environment and the Python it was made from.
+// addVenv adds a virtual environment and the Python it was made from. From an environment that
+// was made in a shared directory, such as HOME itself, it adds only the environment's own parts;
+// addFile adds the program.
 func (s *search) addVenv(dir, via string) {
 	conf := filepath.Join(dir, "pyvenv.cfg")
 	via = s.untrustedPlace(conf, via)
-	s.need(dir, via)
+	own := []string{dir}
+	if isShared(dir) {
+		own, _ = filepath.Glob(filepath.Join(dir, "lib", "python3*"))
+		own = append(own, conf)
+	}
+	for _, path := range own {
+		if real, err := filepath.EvalSymlinks(path); err == nil && real == path {
+			s.need(path, via)
+		}
+	}
 	f, err := openRegular(conf)
 	if err != nil {
 		return

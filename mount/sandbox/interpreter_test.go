@@ -68,6 +68,18 @@ func TestInterpreter(t *testing.T) {
 	}{
 		{"a system program", nil, "", "sh", nil},
 		{
+			"a virtual environment in HOME itself",
+			map[string]string{"pyvenv.cfg": "home = /usr/bin\n", "bin/python3": "->/usr/bin/python3", "bin/x": "#!HOME/bin/python3\n", "lib/python3.13/a.py": "", "secret": ""},
+			"bin", "x",
+			[]string{"bin/python3", "bin/x", "lib/python3.13", "pyvenv.cfg"},
+		},
+		{
+			"a virtual environment in ~/.local",
+			map[string]string{".local/pyvenv.cfg": "home = /usr/bin\n", ".local/bin/x": "#!/usr/bin/python3\n", ".local/lib/python3.13/a.py": "", ".local/share/keyrings/login": "secret"},
+			".local/bin", "x",
+			[]string{".local/bin/x", ".local/lib/python3.13", ".local/pyvenv.cfg"},
+		},
+		{
 			"npx of a Node under nvm",
 			map[string]string{
 				".nvm/versions/node/v20/bin/node":                            "=/bin/true",
