@@ -199,7 +199,7 @@ func (m *Mount) Tree() *vfs.Tree { return m.tree }
 func (m *Mount) Options() Options { return m.opt }
 
 // Served returns a channel that is closed when the kernel's connection has ended: no
-// process holds the mount any more.
+// process holds the mount any more, or the connection was aborted.
 func (m *Mount) Served() <-chan struct{} { return m.served }
 
 // IsAttached reports whether the mount is in the table of mounts, alive or dead. If the

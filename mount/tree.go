@@ -157,8 +157,8 @@ func (v *view) rootNode() *node {
 // circle.
 const maxDepth = 2048
 
-// path returns the path of the node in its root. ok is false for a node that is in no
-// directory (unlinked, or never linked).
+// path returns the path of the node in its root. ok is false if the node, or a directory above
+// it, is in no directory (unlinked, or never linked), or if names out of date make a circle.
 func (n *node) path() (at vfs.At, ok bool) {
 	var room [16]string
 	elems, ok := n.appendElems(room[:0])

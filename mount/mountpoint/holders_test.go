@@ -80,8 +80,8 @@ func TestHoldersOfDetached(t *testing.T) {
 	}
 }
 
-// A process with many open files may take long on a busy machine: the search ends only at a
-// single file that does not answer.
+// A process with many open files may take long on a busy machine. The search skips a process only
+// if one of its files does not answer.
 func TestHoldersOfSlowProcess(t *testing.T) {
 	const limit = time.Second
 	self := "/proc/" + strconv.Itoa(os.Getpid())
