@@ -202,8 +202,8 @@ func (n *node) ids() []uint64 {
 	return ids
 }
 
-// notifyContent makes the kernel drop pages and attributes. It returns ENOENT if the
-// kernel does not know the node.
+// notifyContent makes the kernel drop the node's pages and attributes, under each of its IDs. It
+// returns the error for the last ID: ENOENT if the kernel does not know the node by that ID.
 func (n *node) notifyContent() (errno syscall.Errno) {
 	for _, id := range n.ids() {
 		errno = syscall.Errno(n.view.m.kernel.InodeNotify(id, 0, 0))
