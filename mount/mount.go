@@ -212,7 +212,7 @@ func (m *Mount) IsAttached() (bool, error) {
 }
 
 // Close unmounts, also if the connection was aborted. If the mount is already unmounted,
-// Close does nothing: another mount may be at the same point by then. The caller must have
+// Close does nothing: another mount may be at the same point now. The caller must have
 // revoked the roots before, because a process that holds the mount loses nothing by the
 // unmount. A busy mount is detached: its connection refuses every request and lives until
 // the last holder is gone (see Served).

@@ -95,7 +95,7 @@ const (
 	opLookup   = 1
 	opGetattr  = 3
 	opReadlink = 5
-	opOpen     = 14 // at its end
+	opOpen     = 14 // at the end of the walk
 	opGetxattr = 22
 	opAccess   = 34
 )

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Each process that keeps a detached mount alive is named, with how it does.
+// Holders names each process that keeps a detached mount alive, and says how the process does so.
 func TestHoldersOfDetached(t *testing.T) {
 	requireMounts(t)
 	sleep := func(t *testing.T, dir string, attr *syscall.SysProcAttr) (pid int, release func()) {
