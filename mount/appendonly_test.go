@@ -151,7 +151,8 @@ func TestAppendOnlyRefusesEverythingElse(t *testing.T) {
 	}
 }
 
-// R162: a new file gets its contents and holes, and then is a file like any other.
+// R162: a program can append to a file that it has created, and make the file longer. It cannot
+// change the contents that the file has, map the file, or open it again to write anywhere.
 func TestAppendOnlyNewFiles(t *testing.T) {
 	m := appendOnly(t, Audit)
 	name := filepath.Join(m.root, "new")

@@ -199,10 +199,10 @@ func (fs *fileSystem) Readlink(cancel <-chan struct{}, header *fuse.InHeader) (t
 }
 
 // byPathOrHandle runs an operation on the node by its path. If the path no longer leads to the
-// node, it uses the reference that a look-up of the thread has found. Without one, it uses an
-// open file of the node if the program named the file by a descriptor: by the present path of
-// the open file, or through the open file if that has no name any more. A program that named
-// the file by a path gets ESTALE, and the kernel then looks the path up again.
+// node, it uses the reference that a look-up of the thread has found, else an open file of the
+// node: by the present path of the open file, or through the open file if that has no name any
+// more. It uses no open file if the node has a path and the program seems to have named the file
+// by a path. Such a program gets ESTALE, and the kernel then looks the path up again.
 func (r *request) byPathOrHandle(n *node, f func(at vfs.At, file *vfs.File) error) error {
 	err := error(errNoPath)
 	at, ok := r.pathOf(n)

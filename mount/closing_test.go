@@ -68,7 +68,7 @@ func TestClosedWhileHeld(t *testing.T) {
 	<-m.Served()
 }
 
-// A mount says where it is until it is closed.
+// Point and Info return where the mount is. Close removes the mount from the table of mounts.
 func TestMountInfo(t *testing.T) {
 	m := newMountWithFile(t)
 	point := filepath.Dir(m.root)
@@ -104,7 +104,7 @@ func TestClosedAfterAbort(t *testing.T) {
 	}
 }
 
-// A mount at a path that is not a directory fails.
+// A mount at a path that does not exist fails.
 func TestNoDirectory(t *testing.T) {
 	if m, err := New(guard.NewRegistry(guard.Config{}), Options{Point: filepath.Join(t.TempDir(), "none")}); err == nil {
 		_ = m.Close()

@@ -100,7 +100,7 @@ func TestNoRingsSaysWhy(t *testing.T) {
 	}
 }
 
-// stopAtPoll is a log handler that blocks at a request for POLL.
+// stopAtPoll is the output of a log. Its Write blocks at the line about a POLL request.
 type stopAtPoll struct{}
 
 func (stopAtPoll) Write(line []byte) (int, error) {

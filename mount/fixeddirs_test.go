@@ -239,8 +239,8 @@ func TestFixedDirWithInnerRoot(t *testing.T) {
 	testkit.Must(t, childfs.WriteFile(at+"/made", []byte("again"), 0o644))
 }
 
-// A spare directory shows the roots that are set, one after the other. Setting a root without a
-// directory fails.
+// A spare directory shows the roots that Show sets, one after the other. Show fails if there is
+// no spare directory with the given number.
 func TestShow(t *testing.T) {
 	m, at, host := fixedDir(t, true)
 	m.grant(t, "top", host, guard.ReadOnly)

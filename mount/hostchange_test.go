@@ -62,8 +62,8 @@ const aclName = "system.posix_acl_access"
 var testACL = []byte("\x02\x00\x00\x00" + "\x01\x00\x06\x00\xff\xff\xff\xff" + "\x02\x00\x04\x00\xd2\x04\x00\x00" +
 	"\x04\x00\x04\x00\xff\xff\xff\xff" + "\x10\x00\x04\x00\xff\xff\xff\xff" + "\x20\x00\x00\x00\xff\xff\xff\xff")
 
-// nodeChanges are the operations that change a file and not its contents. The kernel does not
-// say in the request whether a program named the file by a path or by a descriptor.
+// nodeChanges are changes of a file for which the kernel does not say in the request whether a
+// program named the file by a path or by a descriptor.
 var nodeChanges = map[string]struct {
 	byPath func(path string) error
 	byFile func(fd int) error
@@ -274,7 +274,8 @@ func TestNoWriteByNameIsLost(t *testing.T) {
 	}
 }
 
-// A descriptor's name in /proc leads to its file, too, if the file lies in the root.
+// Opening a descriptor's name in /proc opens the descriptor's file, even if the host has moved
+// the file inside the root, or has removed it.
 func TestReopeningByDescriptor(t *testing.T) {
 	forEachHostChange(t, func(t *testing.T, m *testMount, _ string, afterChange func(func())) {
 		host := openHost(t, filepath.Join(m.src, "p/f"))

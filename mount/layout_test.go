@@ -22,7 +22,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// byPath mounts src/code, read-only, and src/code/out, writable, by path.
+// byPath mounts a read-only root by path. code is the root's directory, which has a file f and a
+// directory out.
 func byPath(t *testing.T, change func(*Options, *guard.Grant)) (m *testMount, code string) {
 	t.Helper()
 	src, err := filepath.EvalSymlinks(t.TempDir())

@@ -122,7 +122,7 @@ func lockOf(lk *fuse.FileLock, flags uint32) vfs.Lock {
 	return l
 }
 
-// GetLk returns the lock that conflicts with another one.
+// GetLk returns a lock that conflicts with the one in the request.
 func (fs *fileSystem) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOut) fuse.Status {
 	return fs.onLock(cancel, in, true, func(r *request, f *vfs.File, l vfs.Lock, by vfs.Locker) error {
 		got, err := f.Conflict(r, r.caller, l, by)

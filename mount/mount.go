@@ -199,7 +199,7 @@ func (m *Mount) Tree() *vfs.Tree { return m.tree }
 func (m *Mount) Options() Options { return m.opt }
 
 // Served returns a channel that is closed when the kernel's connection has ended: no
-// process holds the mount any more.
+// process holds the mount any more, or the connection was aborted.
 func (m *Mount) Served() <-chan struct{} { return m.served }
 
 // IsAttached reports whether the mount is in the table of mounts, alive or dead. If the
@@ -212,7 +212,7 @@ func (m *Mount) IsAttached() (bool, error) {
 }
 
 // Close unmounts, also if the connection was aborted. If the mount is already unmounted,
-// Close does nothing: another mount may be at the same point by then. The caller must have
+// Close does nothing: another mount may be at the same point now. The caller must have
 // revoked the roots before, because a process that holds the mount loses nothing by the
 // unmount. A busy mount is detached: its connection refuses every request and lives until
 // the last holder is gone (see Served).

@@ -18,8 +18,8 @@ import (
 
 // If the owner moves a file out of the root, programs that have it open can still read it, as
 // on any file system. They cannot open it again through the descriptor, not even for reading,
-// and do not get its attributes. The same holds if the patterns hide the file's new name. A
-// removed file belongs to the programs that have it open.
+// and cannot change its mode or extended attributes. The same holds if the patterns hide the
+// file's new name. A removed file belongs to the programs that have it open.
 func TestMovedFileIsNotReopened(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} { // at max opens are not asked
 		for _, c := range []struct {

@@ -112,7 +112,7 @@ type view struct {
 	name     guard.RootName
 	epoch    uint64
 	fileRoot bool        // a single file
-	remote   bool        // changes on the source are not watched: it is remote
+	remote   bool        // the source is remote: its changes are not watched
 	staged   bool        // what programs change is kept apart
 	ended    atomic.Bool // the lifetime is over
 	// unreadable: the root's rights do not include reading, see request.refuseRead.
@@ -147,7 +147,7 @@ type fileKey struct {
 // from one view into another: a root's own name is in a directory of the mount's own, or
 // of the root around it.
 type nodeTable struct {
-	mu sync.Mutex // guards the fields below, and the fields of views and nodes that name it
+	mu sync.Mutex // guards the fields below, and those of views and nodes whose comments name it
 	// views are the views that have nodes, by number. The number is the upper part of a
 	// node ID. The view of the mount's own files has the number 0.
 	views    map[uint64]*view

@@ -139,7 +139,8 @@ func (m *treeModel) path(n, root *node) (string, bool) {
 	return strings.Join(elems, "/"), true
 }
 
-// check compares the table with the model. Paths that go in circles take long.
+// check compares the table with the model. If paths is set, it also compares the path of each
+// node, which takes long if names make a circle.
 func (m *treeModel) check(t *testing.T, v *view, ever []*node, paths bool) {
 	t.Helper()
 	if got := len(v.all()); got != len(m.lookups) {

@@ -22,8 +22,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// notice is one notification to the kernel: of the name in the directory with a node
-// ID, or, without a name, of the pages and attributes of that node.
+// notice is one notification to the kernel. With a name, it is about that name in the directory
+// with the ID node. Without a name, it is about the pages and attributes of that node.
 type notice struct {
 	node uint64
 	name string
@@ -199,7 +199,7 @@ func (u *unmounted) list(dir uint64) func() (map[string]uint64, fuse.Status) {
 	}
 }
 
-// waitContext calls waits when something waits for its end.
+// waitContext is a context whose Done calls waits, so that a test learns that a call waits.
 type waitContext struct {
 	context.Context
 	waits func()

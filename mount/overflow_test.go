@@ -70,7 +70,7 @@ func (m *testMount) loseEvents(t *testing.T, change func()) {
 
 // After lost events of the source the kernel keeps no cache that may be stale: contents,
 // attributes, names, absent names and listings, also of files that a program holds open. The
-// same holds when it happens again.
+// same holds when events are lost again.
 func TestCoherentAfterLostEvents(t *testing.T) {
 	var log lockedLog
 	m := newTestMount(t, guard.ReadWrite, func(o *Options, _ *guard.Grant) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })

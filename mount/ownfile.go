@@ -114,8 +114,8 @@ func (m *Mount) rootAt(path string) guard.RootName {
 }
 
 // rootShownIn returns the node of the root that a directory of the mount's own shows now, or
-// nil. The request then counts as one about that root. The error is that of reading the
-// root's attributes.
+// nil if it shows none or the root does not exist. The request then counts as one about that
+// root. Any other error of reading the root's attributes is returned.
 func (r *request) rootShownIn(n *node) (*node, error) {
 	if !n.isDir() || !r.m.opt.Layout.ByPath {
 		return nil, nil

@@ -14,8 +14,9 @@ import (
 )
 
 // fileSystem answers the kernel's requests. It embeds nothing, so that the compiler finds a
-// missing method. Each method begins a request, for which a revocation waits. The exceptions
-// are Forget, Release and ReleaseDir, which only free something, and Ioctl, which is refused.
+// missing method. Each method for a request of the kernel begins a request here, for which a
+// revocation waits. The exceptions are Forget, Release and ReleaseDir, which only free something,
+// and Ioctl, which is refused.
 type fileSystem struct {
 	m     *Mount
 	files handles[handle]

@@ -63,7 +63,7 @@ func (c *requestCounter) take() map[string]int {
 const (
 	countedNames = 50
 	// strayRequests is the number of requests of a kind that a step may make besides those for
-	// each name. They are for the directories above, at its beginning.
+	// each name. They are for the directories above, at the beginning of the step.
 	strayRequests = 5
 )
 

@@ -25,9 +25,10 @@ import (
 const (
 	// maxRetries bounds the threads, and the references with them.
 	maxRetries = 64
-	// maxWalkRefs is how many references a thread has at most. The kernel looks a name up again
-	// to see whether it still leads to the file that the kernel knows (d_revalidate). If it does
-	// not, the kernel looks the name up once more to get the new file, and then a name in it.
+	// maxWalkRefs is how many references a thread has at most: two for each of the last two
+	// names of a path, a directory and a name in it. The kernel looks a name up to see whether
+	// it still leads to the file that the kernel knows (d_revalidate). If it does not, the
+	// kernel looks the name up once more to get the new file.
 	maxWalkRefs = 4
 	// retryFor is how long a walk may take. The mount does not learn when a system call ends
 	// that only makes look-ups.
@@ -94,7 +95,7 @@ const (
 	opLookup   = 1
 	opGetattr  = 3
 	opReadlink = 5
-	opOpen     = 14 // at its end
+	opOpen     = 14 // at the end of the walk
 	opGetxattr = 22
 	opAccess   = 34
 )

@@ -26,7 +26,8 @@ func (v *view) flush(ctx context.Context) error {
 }
 
 // invalidate makes the kernel drop all that it caches of the root, after the requests that
-// passed the old gate have ended.
+// passed the old gate have ended. If ctx ends before these requests, invalidate still does the
+// rest, and returns an error.
 //
 // The root's own name comes first. With it the kernel drops every name below that no
 // program uses, and their inodes (fs/dcache.c d_invalidate), for which it sends FORGET. The
@@ -117,9 +118,9 @@ func (n *node) dropNames() {
 	}
 }
 
-// dropNames makes the kernel drop the root's own name. If a fixed directory shows the root,
-// that directory's name must stay, so dropNames drops the names in the root instead. With each
-// name the kernel drops all names below that no program holds.
+// dropNames makes the kernel drop the root's own name. If a fixed directory shows the root, that
+// directory's name must stay, so dropNames drops each name in the root, too. With each name the
+// kernel drops all names below that no program holds.
 func (v *view) dropNames() {
 	v.m.nodes.mu.Lock()
 	at, root, isShown := v.foundAt, v.root, len(v.aliases) > 0

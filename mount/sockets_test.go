@@ -75,9 +75,9 @@ func wantSocket(t *testing.T, what string, err error, want ...unix.Errno) {
 	}
 }
 
-// Programs inside can connect over Unix sockets that they bind in a root. The host cannot
-// connect to these through the source, and the programs cannot connect to sockets of the host
-// there.
+// Programs that use the mount can connect over Unix sockets that they bind in a root. The host
+// cannot connect to these sockets through the source, and the programs cannot connect to the
+// host's sockets through the root.
 func TestSocketsInARoot(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		m := newTestMount(t, guard.ReadWrite, func(o *Options, _ *guard.Grant) { o.Level = level })

@@ -203,7 +203,7 @@ func (m *Mount) sourceLost() {
 }
 
 // Settle waits until programs see all earlier changes of the sources and stages, or until ctx
-// ends.
+// ends. It does not wait for stuck directories (SourceStatus.Stuck).
 func (m *Mount) Settle(ctx context.Context) {
 	if m.watcher != nil {
 		m.watcher.Settle(ctx)

@@ -157,8 +157,8 @@ func (v *view) rootNode() *node {
 // circle.
 const maxDepth = 2048
 
-// path returns the path of the node in its root. ok is false for a node that is in no
-// directory (unlinked, or never linked).
+// path returns the path of the node in its root. ok is false if the node, or a directory above
+// it, is in no directory (unlinked, or never linked), or if names out of date make a circle.
 func (n *node) path() (at vfs.At, ok bool) {
 	var room [16]string
 	elems, ok := n.appendElems(room[:0])
@@ -202,8 +202,8 @@ func (n *node) ids() []uint64 {
 	return ids
 }
 
-// notifyContent makes the kernel drop pages and attributes. It returns ENOENT if the
-// kernel does not know the node.
+// notifyContent makes the kernel drop the node's pages and attributes, under each of its IDs. It
+// returns the error for the last ID: ENOENT if the kernel does not know the node by that ID.
 func (n *node) notifyContent() (errno syscall.Errno) {
 	for _, id := range n.ids() {
 		errno = syscall.Errno(n.view.m.kernel.InodeNotify(id, 0, 0))

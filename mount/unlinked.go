@@ -30,8 +30,9 @@ type pendingRemoval struct {
 }
 
 // prepareRemoval makes the removal of a name in directory n keep a reference to the file, if
-// the kernel knows the file. at is the directory's path. The caller must call done at the end
-// of the removal; gone reports whether the name was removed.
+// the kernel knows the file and there are fewer than maxRefs references. at is the directory's
+// path. The caller must call done at the end of the removal; gone reports whether the name was
+// removed.
 func (n *node) prepareRemoval(at *vfs.At, name string) (done func(gone bool)) {
 	nothing := func(bool) {}
 	child := n.child(name)

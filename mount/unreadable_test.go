@@ -33,8 +33,8 @@ func countReads(t *testing.T) *atomic.Int64 {
 	return &reads
 }
 
-// expectRefused reads a file twice. Before that it reads the attributes, which the kernel may
-// cache.
+// expectRefused checks that reads of a file get EACCES without a READ request. Before each read
+// it reads the attributes, which the kernel may cache.
 func expectRefused(t *testing.T, f *childfs.File, reads *atomic.Int64) {
 	t.Helper()
 	for range 2 {

@@ -223,7 +223,8 @@ func TestUnexpectedHangOfTheOuterRoot(t *testing.T) {
 	}
 }
 
-// A hung operation does not block changes of roots other than a revocation.
+// A hung operation does not block changes other than the root's revocation: of the root's mode,
+// and the grant or the revocation of a root inside it.
 func TestHangingSourceDoesNotHangOtherChanges(t *testing.T) {
 	t.Run("set ro", func(t *testing.T) {
 		t.Parallel()

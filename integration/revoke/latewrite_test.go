@@ -16,8 +16,8 @@ import (
 )
 
 // A source hangs, and a write to it through `rootsfs mount` is refused because the root is
-// revoked. That write does not reach the source once `rootsfs revoke` has returned 0. A
-// write that is in the source by then may finish: revoke says so, and returns 1.
+// revoked. That write does not reach the source once `rootsfs revoke` has returned 0. If a
+// write is already in the source, it may finish: revoke says so, and returns 1.
 func TestRefusedWriteOnAHangingSource(t *testing.T) {
 	for request, c := range map[string]struct {
 		says, want string

@@ -97,7 +97,7 @@ func judgeReadOnly(r result, wrong map[string]int) {
 	}
 }
 
-// A mapping made while the root was writable still takes stores of its own process.
+// A mapping made while the root was writable still takes stores by the process that made it.
 // Neither the source nor a process that opens the file afterwards, by whatever name, ever
 // sees them. A process that had the same file open before shares the orphaned pages with
 // the mapping: refusing reads there would kill descriptors that only read.

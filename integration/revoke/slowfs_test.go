@@ -17,8 +17,8 @@ import (
 )
 
 // slowfs is a file system whose operations hang when the test says so, like a source on a dead
-// server. It holds files of fileSize bytes, ok and slow0 to slow9, at its top and in its
-// directory in/.
+// server. It holds files of fileSize bytes, called ok, other and slow0 to slow9, at its top and in
+// its directory in/.
 type slowfs struct {
 	mu      sync.Mutex // guards the fields below
 	blocked map[string]chan struct{}

@@ -32,7 +32,7 @@ type board struct {
 	ops atomic.Int64
 }
 
-// phase waits until the storm has done n more operations, or hangs.
+// phase waits until the storm has done n more operations, but only a few seconds.
 func (b *board) phase(n int64) {
 	until := b.ops.Load() + n
 	for range 20_000 {

@@ -73,7 +73,7 @@ func (o *outside) forge(r run) result {
 	h.until("the greeting", func(m *message) bool { return string(m.ID) == "0" })
 	h.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	call := func(id, tool, question string) {
-		h.say(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":%q,"arguments":{"Dir":%q,"Secret":%q,"Says":%q,"Question":%q}}}`, id, tool, o.Dir, o.Secret, o.Says, question)
+		h.say(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":%q,"arguments":{"Dir":%q,"Secret":%q,"SecretContent":%q,"Question":%q}}}`, id, tool, o.Dir, o.Secret, o.SecretContent, question)
 	}
 	isQuestion := func(m *message) bool {
 		return m.Method == "elicitation/create" && strings.Contains(string(m.Params), o.Dir)

@@ -233,7 +233,7 @@ func (o *outside) script(r run) []string {
 	t := o.t
 	t.Helper()
 	mark := fmt.Sprintf("0.%d%d", os.Getpid(), r.level+1) // unique to this level
-	stdout, log, code := o.run(o.command(r, nil, "hostile.sh", o.Secret, o.Says, o.rootInside(r), fmt.Sprint(o.Victim), o.TCP, mark))
+	stdout, log, code := o.run(o.command(r, nil, "hostile.sh", o.Secret, o.SecretContent, o.rootInside(r), fmt.Sprint(o.Victim), o.TCP, mark))
 	if code != 0 || strings.Count(stdout, "\n") != 30 {
 		t.Fatalf("%s: the script ended with %d after\n%s%s", r.name, code, stdout, log)
 	}

@@ -20,8 +20,8 @@ import (
 // netLevels are the levels with a network namespace.
 var netLevels = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap}
 
-// hosts is an /etc/hosts by which names below test lead to this machine, and one to a
-// metadata service.
+// hosts is an /etc/hosts by which names below test and example.com lead to this machine, except
+// metadata.test, which leads to a metadata service.
 const hosts = `127.0.0.1 localhost
 127.0.0.5 api.test a.wild.test other.test api.example.com evil.example.com
 169.254.169.254 metadata.test

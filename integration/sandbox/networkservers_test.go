@@ -81,7 +81,7 @@ func newServers(t *testing.T) servers {
 	}
 }
 
-// certificate makes a self-signed certificate for both names.
+// certificate makes a self-signed certificate for api.example.com and evil.example.com.
 func certificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -155,7 +155,7 @@ func greetPostgres(c net.Conn) {
 	}
 }
 
-// greetRedis answers one command: PING has no arguments.
+// greetRedis answers the command PING without arguments, and no other.
 func greetRedis(c net.Conn) {
 	want := "*1\r\n$4\r\nping\r\n"
 	got := make([]byte, len(want))

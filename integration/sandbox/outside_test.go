@@ -81,14 +81,14 @@ func (w caller) commandUID() int {
 
 // targets has the fields that the hostile program reads.
 type targets struct {
-	Secret, Says, Dir, Root, Link, SetUID, Handle string
-	Victim, Parent                                int
-	Pathname, Abstract, TCP, UDP, MPTCP, Log      string
-	System, Shared, Net                           string
-	ShmKey                                        int
-	Shm                                           string
-	Pids, Inotify                                 int
-	Host, Control, Audit, Session                 string
+	Secret, SecretContent, Dir, Root, Link, SetUID, Handle string
+	Victim, Parent                                         int
+	Pathname, Abstract, TCP, UDP, MPTCP, Log               string
+	System, Shared, Net                                    string
+	ShmKey                                                 int
+	Shm                                                    string
+	Pids, Inotify                                          int
+	Host, Control, Audit, Session                          string
 }
 
 // outside is everything that the hostile program must not reach, and its one root.
@@ -182,7 +182,7 @@ func newOutside(t *testing.T, w caller) *outside {
 	testkit.Must(t, os.Chmod(base, 0o755))
 	t.Cleanup(func() { testkit.Must(t, os.RemoveAll(base)) })
 	o := &outside{t: t, caller: w, base: base}
-	o.Says, o.Log = "the owner's secret "+t.Name(), "the host's log "+t.Name()
+	o.SecretContent, o.Log = "the owner's secret "+t.Name(), "the host's log "+t.Name()
 	o.Pids = pidsBeyond
 	instances, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
 	testkit.Must(t, err)
@@ -300,7 +300,7 @@ func (o *outside) resetFiles() {
 		testkit.Must(t, os.RemoveAll(filepath.Join(o.Dir, n)))
 	}
 	for _, n := range []string{"secret", "movable", "renamable", "removable", "movable-sh", "removable-sh"} {
-		testkit.Must(t, os.WriteFile(filepath.Join(o.Dir, n), []byte(o.Says), 0o666))
+		testkit.Must(t, os.WriteFile(filepath.Join(o.Dir, n), []byte(o.SecretContent), 0o666))
 		o.give(filepath.Join(o.Dir, n), 0o666)
 	}
 	o.give(o.Dir, 0o777)
@@ -419,7 +419,7 @@ func acceptAll(l net.Listener) (end func()) {
 func (o *outside) startVictim() {
 	t := o.t
 	cmd := &exec.Cmd{
-		Path: filepath.Join(programsDir(t), "driver"), Args: []string{"rootsfs-victim"}, Env: []string{victimVar + "=" + o.Says}, Stderr: os.Stderr,
+		Path: filepath.Join(programsDir(t), "driver"), Args: []string{"rootsfs-victim"}, Env: []string{victimVar + "=" + o.SecretContent}, Stderr: os.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(o.caller.commandUID()), Gid: uint32(o.caller.commandUID())}},
 	}
 	f, err := os.Open(o.Secret)
@@ -479,7 +479,7 @@ func (o *outside) makeSharedMemory() {
 	t.Cleanup(func() { _, _ = unix.SysvShmCtl(int(id), unix.IPC_RMID, nil) })
 	f, err := os.CreateTemp("/dev/shm", "rootsfs-hostile-")
 	testkit.Must(t, err)
-	_, err = f.WriteString(o.Says)
+	_, err = f.WriteString(o.SecretContent)
 	testkit.Must(t, err)
 	testkit.Must(t, f.Close())
 	o.Shm = f.Name()

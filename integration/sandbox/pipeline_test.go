@@ -13,7 +13,7 @@ import (
 const readingCommand = " sh -c 'echo rea''dy; read -r x; echo he''ard $x; exec sleep 1000'"
 
 // eachPipeline types command lines in which a run and other programs are one job, for each
-// caller. It calls f when the run's command is ready.
+// caller. When the run's command is ready, it stops the job by Ctrl-Z, and then calls f.
 func eachPipeline(t *testing.T, f func(o *outside, s *terminalShell, line string)) {
 	for _, line := range []string{"RUN | cat", "cat | RUN", "cat | RUN | cat", "(RUN; exit $?)"} {
 		for _, w := range callers {

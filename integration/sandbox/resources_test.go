@@ -93,8 +93,8 @@ func fill() int {
 	return 0
 }
 
-// Another process of the command's user has as many descriptors in flight as the user
-// may: a run with a terminal, whose init passes one, is refused or confined as usual.
+// If another process of the command's user has as many descriptors in flight as the user may, a
+// run with a terminal is refused, because its init has to pass a descriptor.
 func TestDescriptorsInFlight(t *testing.T) {
 	for _, w := range callers {
 		t.Run(w.name, func(t *testing.T) {

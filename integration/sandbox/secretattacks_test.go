@@ -21,7 +21,7 @@ type secretTargets struct {
 }
 
 // everythingAPI does everything that a request with the credential asks for, and reveals the
-// credential on request. It obeys all headers that some servers obey.
+// credential on request. It obeys two headers that only some servers obey.
 func everythingAPI(w http.ResponseWriter, r *http.Request) {
 	method, path := r.Method, r.URL.Path
 	for name, values := range r.Header {

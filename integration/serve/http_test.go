@@ -317,8 +317,8 @@ func TestHTTPDoesNotStart(t *testing.T) {
 	}
 }
 
-// Connections without the secret delay no other client, however many there are and
-// whatever they do, and they are logged.
+// Connections that send no token delay no other client, however many there are and whatever they
+// do. A server with a session of its own logs them.
 func TestHTTPSilentConnections(t *testing.T) {
 	for name, shared := range map[string]bool{"own session": false, "shared session": true} {
 		t.Run(name, func(t *testing.T) {

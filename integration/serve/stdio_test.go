@@ -40,8 +40,8 @@ type reply struct {
 	Error  json.RawMessage
 }
 
-// open starts a server and shakes hands. The server must end without an error when the client
-// hangs up.
+// open starts a server and shakes hands. At the end of the test the client hangs up. Then rootsfs
+// must end without an error; other servers may end with one.
 func open(t testing.TB, cmd *exec.Cmd) *stdioServer {
 	t.Helper()
 	s := start(t, cmd)

@@ -80,7 +80,8 @@ func TestDefect_SwapRace(t *testing.T) {
 	}
 }
 
-// race calls every tool once and returns how many succeeded.
+// race calls the tools that name files, some of them more than once, and returns how many calls
+// succeeded.
 func (o *rootServer) race(i int) (succeeded int64) {
 	dir := []string{"w/dir", "w/abs", "w/p/q"}[i%3]
 	mine := fmt.Sprintf("%s/n%d", dir, i)

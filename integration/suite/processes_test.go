@@ -45,8 +45,8 @@ func adopt() error {
 	return nil
 }
 
-// An adopted process that has ended does not stay a zombie, because processes.left would report it.
-// reap does not wait for the children of os/exec.
+// reap takes the exit code of an adopted process that has ended, so that the process does not stay
+// a zombie. reap does not wait for the children of os/exec.
 func TestAdoptedProcessesAreReaped(t *testing.T) {
 	exe, err := os.Executable()
 	testkit.Must(t, err)

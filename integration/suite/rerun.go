@@ -47,7 +47,7 @@ func rerun(o options, temp string, out *report, dog *watchdog) {
 
 // removeScriptDirs removes the empty directories that testscript leaves. testscript removes its
 // directory after the last script of a package, and waits in vain for the scripts that -run did
-// not choose. A directory that is not empty stays, and scratch.left reports it.
+// not choose. A directory that is not empty stays, and scratch.reportLeft reports it.
 func removeScriptDirs(temp string) {
 	dirs, _ := filepath.Glob(filepath.Join(temp, "go-test-script*")) // the pattern is right
 	for _, dir := range dirs {
@@ -55,8 +55,8 @@ func removeScriptDirs(temp string) {
 	}
 }
 
-// rerunnable returns the failed tests if nothing but tests failed, and at most maxReruns
-// of them. It returns none after a data race, a panic, a test that did not end, a package
+// rerunnable returns the failed tests if nothing but tests failed, and if at most maxReruns
+// tests did. It returns none after a data race, a panic, a test that did not end, a package
 // that does not build or a package whose TestMain found a leak. Each of these is a fault,
 // even if it does not come a second time.
 func (r *report) rerunnable() (failures []failure) {

@@ -26,8 +26,9 @@ type scratch struct{ dir string }
 // on the disk.
 const scratchSize = 8 << 30
 
-// newScratch creates the directory. mountErr says why the directory has no file system of its
-// own. It is nil for a user who is not root: then newScratch does not try to mount one.
+// newScratch creates the directory. On SIGINT and SIGTERM it ends the directory and the process.
+// mountErr says why the directory has no file system of its own. It is nil for a user who is not
+// root: then newScratch does not try to mount one.
 func newScratch() (s *scratch, mountErr, err error) {
 	dir, err := os.MkdirTemp(plainTemp(os.TempDir()), "rst-") // short: paths of sockets are
 	if err != nil {

@@ -86,8 +86,8 @@ func (d dirs) list() map[string]fileState {
 	return found
 }
 
-// changed reports changed files. Outside of rootsfs's own directories it is reported in
-// CI only.
+// changed reports the files that were created, changed or removed. It reports files outside of
+// rootsfs's own directories in CI only.
 func (d dirs) changed(before map[string]fileState, ci bool) (problems []string) {
 	after := d.list()
 	note := func(what, path string) {

@@ -78,7 +78,8 @@ func touch(path string) error {
 	}
 }
 
-// child starts the test binary as another program, which is killed with the test.
+// child returns a command that runs the test binary as another program, and the buffer of its
+// standard error. The caller starts the command, and ends it.
 func child(t *testing.T, env string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	t.Helper()
 	stderr = &bytes.Buffer{}

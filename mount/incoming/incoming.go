@@ -12,5 +12,5 @@ package incoming
 import "github.com/hanwen/go-fuse/v2/fuse"
 
 // Observe is called with each request before the mount answers the request, if Observe is not
-// nil. Only integration/childfs sets it, before a mount is made. Only tests import childfs.
+// nil. Only tests set it, most of them through integration/childfs. They do so before they mount.
 var Observe func(*fuse.InHeader)

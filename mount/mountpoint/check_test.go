@@ -73,7 +73,7 @@ func TestCheckR092(t *testing.T) {
 	}
 }
 
-// A sentence that only some causes add is checked by itself.
+// pointError has a sentence of its own for causes that TestCheckR092 does not produce.
 func TestPointErrorSentences(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

@@ -25,8 +25,8 @@ const helperTimeout = 30 * time.Second
 // unmount revokes nothing.
 //
 // The error wraps ErrNotMounted, ErrNotOurs (another type of file system, or
-// another user's mount and the caller is not root) or ErrBusy. A busy error names the
-// processes and mounts that hold the mount, as far as this user can see them.
+// another user's mount and the caller is not root), ErrBusy or another cause. A busy error
+// names the processes and mounts that hold the mount, as far as this user can see them.
 func Detach(point string, lazy bool) error {
 	in, err := findAt(point)
 	if err != nil {

@@ -144,8 +144,8 @@ func TestUserThroughHelper(t *testing.T) {
 	}
 }
 
-// childUnshared is root in its own mount namespace. It checks the error that a user gets about
-// a device of mode 0600, lets users open the device, and becomes that user.
+// childUnshared is root in its own mount namespace. It runs two children as a user: childRefused
+// while the FUSE device has mode 0600, and childUser after users may open the device.
 func childUnshared(point string) error {
 	device := point + ".fuse"
 	var st unix.Stat_t

@@ -22,8 +22,8 @@ import (
 )
 
 // The tests mount in child processes, which are this test binary started again: a mount is
-// stale only if it outlives its daemon, and a process must not use a mount that it serves. This
-// is an init function, so that the package can have a TestMain.
+// stale only if it outlives its daemon, and a process must not use a mount that it serves. An
+// init function does a child's work, so that the package can have a TestMain.
 const (
 	childEnv    = "ROOTSFS_MI_CHILD" // what to do, see init
 	childDirEnv = "ROOTSFS_MI_DIR"

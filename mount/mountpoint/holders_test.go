@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Each process that keeps a detached mount alive is named, with how it does.
+// Holders names each process that keeps a detached mount alive, and says how the process does so.
 func TestHoldersOfDetached(t *testing.T) {
 	requireMounts(t)
 	sleep := func(t *testing.T, dir string, attr *syscall.SysProcAttr) (pid int, release func()) {
@@ -80,8 +80,8 @@ func TestHoldersOfDetached(t *testing.T) {
 	}
 }
 
-// A process with many open files may take long on a busy machine: the search ends only at a
-// single file that does not answer.
+// A process with many open files may take long on a busy machine. The search skips a process only
+// if one of its files does not answer.
 func TestHoldersOfSlowProcess(t *testing.T) {
 	const limit = time.Second
 	self := "/proc/" + strconv.Itoa(os.Getpid())

@@ -16,8 +16,9 @@ import (
 
 // IsStale reports whether path is, or lies in, a FUSE mount whose daemon is gone
 // ("Transport endpoint is not connected"). A mount whose daemon lives but does not answer
-// within five seconds is not stale. The mount of another user is never reported, because the
-// kernel refuses to say. The caller must not ask about a mount that this process serves.
+// within five seconds is not stale. Another user's mount that does not let this user in is never
+// reported, because the kernel refuses to say. The caller must not ask about a mount that this
+// process serves.
 func IsStale(path string) bool {
 	gone, err := withTimeout(accessTimeout, func() (bool, error) { return daemonGone(path), nil })
 	return err == nil && gone

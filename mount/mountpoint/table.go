@@ -30,8 +30,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// FSType is the kernel's name of the type of a rootsfs mount: the file system "fuse" with
-// the subtype that the mount option Name "rootsfs" sets.
+// FSType is the kernel's name of the type of a rootsfs mount: "fuse" and the subtype "rootsfs",
+// which is the Name in the mount's fuse.MountOptions.
 const FSType = "fuse.rootsfs"
 
 // mountinfoFile names the process, not the thread: every thread of a Go

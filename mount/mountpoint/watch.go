@@ -49,7 +49,8 @@ func WatchGone(ctx context.Context, id int) (<-chan struct{}, error) {
 }
 
 // WatchTable calls changed after each change of this process's table of mounts, until ctx
-// ends. It costs as much as WatchGone.
+// ends. It may call changed without a change, too, for example when ctx ends. It costs as much
+// as WatchGone.
 func WatchTable(ctx context.Context, changed func()) error {
 	table, err := openTable()
 	if err != nil {
@@ -87,8 +88,8 @@ func openTable() (*os.File, error) {
 }
 
 // pollTable calls look after each change of the table, until ctx ends or look returns false for
-// more. If look returns false for known, it is called again after retryAfter. At its end
-// pollTable closes the table.
+// more. The end of ctx may cause one more call. If look returns false for known, pollTable calls
+// it again after retryAfter. At its end pollTable closes the table.
 func pollTable(ctx context.Context, table *os.File, look func() (known, more bool)) error {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// At every level the command is started only after BeforeExec has returned. Everything that it
-// needs exists by then.
+// At every level, BeforeExec is called when the confinement is complete. The command starts only
+// after BeforeExec has returned.
 func TestBeforeExec(t *testing.T) {
 	atLevels(t, append(confining, None), func(t *testing.T, level Level) {
 		point := tree(t, "home/u/code")
@@ -79,8 +79,8 @@ func TestNotReleased(t *testing.T) {
 	})
 }
 
-// No signal that a command sends to its init ends or stops the init. At level None no filter
-// keeps the signals away from it.
+// If a command sends its init each signal that a program can handle, none ends or stops the init.
+// At level None no filter keeps the signals away from the init.
 func TestInitOutlivesSignals(t *testing.T) {
 	o := Options{Level: None, Private: private(t)}
 	if os.Geteuid() == 0 {
@@ -95,7 +95,7 @@ func TestInitOutlivesSignals(t *testing.T) {
 	}
 }
 
-// living returns the children of this process, and theirs, that have not ended.
+// living returns the descendants of this process that have not ended.
 func living() []int {
 	return slices.DeleteFunc(initproc.Descendants(os.Getpid()), func(pid int) bool {
 		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))

@@ -62,7 +62,8 @@ func (s *inner) want(want, format string, args ...any) {
 	}
 }
 
-// spareTree has two spare directories that the command may write to, and a file.
+// spareTree makes a tree with a file "note" and the directories spare/0 to spare/2. The command
+// may write to these directories if the tree and Landlock permit it.
 func spareTree(t *testing.T) string {
 	t.Helper()
 	point := tree(t, "spare/0", "spare/1", "spare/2", "home/u/code")

@@ -45,8 +45,8 @@ func findBwrap(check func(path string) error) (string, error) {
 	return bwrap, nil
 }
 
-// prepareBubblewrap prepares level Bubblewrap: bwrap makes the same root with its own
-// means and starts the init in it, as pid 1.
+// prepareBubblewrap prepares level Bubblewrap: bwrap makes, with its own means, the root that a
+// command has at level Namespaces, and starts the init in it, as pid 1.
 func (l *launch) prepareBubblewrap(private privateDirs) error {
 	bwrap, err := findBwrap(l.o.CheckProgram)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// If npx or a virtual environment puts a project's bwrap first in PATH, the system's bwrap runs
-// nevertheless.
+// If npx or a virtual environment puts a project's bwrap first in PATH, findBwrap refuses it. No
+// bwrap runs then.
 func TestProjectsBwrap(t *testing.T) {
 	dir := t.TempDir()
 	fake := filepath.Join(dir, "bwrap")

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// The copied files of /etc are present in every run, also behind links that lead up and down
-// again, whatever roots lie over them.
+// The copied files of /etc are present in every run, also those behind links that lead up and
+// down again.
 func TestCopies(t *testing.T) {
 	var want []string
 	for _, path := range layout.EtcFiles() {

@@ -81,9 +81,10 @@ func addMissing(env, more []string) []string {
 	return env
 }
 
-// completeEnv returns the command's environment at a level: Options.Env, the private directories,
-// the user's name, and PATH. It removes directories from PATH that do not exist inside: their
-// names would reveal facts about the host.
+// completeEnv returns the command's environment at a level: Options.Env, and what it lacks of the
+// private directories, the settings for a command without a network, the user's name, the shell
+// and PATH. completeEnv removes directories from PATH that do not exist inside: their names would
+// reveal facts about the host.
 func completeEnv(o *Options, level Level, private privateDirs) []string {
 	name := layout.UserName(o.UID)
 	env := addMissing(slices.Clone(o.Env), private.environ())

@@ -69,7 +69,8 @@ func TestEnvironRefuses(t *testing.T) {
 	}
 }
 
-// Every variable by which programs find a directory to write to leads to a private directory.
+// Every variable by which programs find a directory to write to leads to a private directory,
+// unless the owner has given the variable another value.
 func TestEnvironPlaces(t *testing.T) {
 	setEnv(t, "HOME=/home/u", "XDG_CACHE_HOME=/home/u/.cache", "PATH=/usr/bin")
 	got, err := Environ([]string{"GOPATH=/mine"})

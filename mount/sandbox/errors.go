@@ -75,8 +75,8 @@ func invalid(format string, args ...any) error {
 	return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// failed makes the error for a step that should have worked. It prints the cause and does not
-// wrap it: names.Error would show only the text of the errno, and not the step.
+// failed makes the error for a step that should have worked. Callers print a cause that has an
+// errno by %v, not by %w: names.Error would show only the text of the errno, and not the step.
 func failed(format string, args ...any) error {
 	return &names.Error{Kind: names.IO, Err: fmt.Errorf(format, args...)}
 }
@@ -136,8 +136,8 @@ func noneAllowed(kind string) bool {
 	return err == nil && strings.TrimSpace(string(b)) == "0"
 }
 
-// judge turns the error of a start into ErrCannot, if the machine lacks the level, or
-// into ErrNotConfined.
+// judge turns an unableError of a start into ErrCannot, if the machine lacks the level, or
+// into ErrNotConfined. It returns every other error unchanged.
 func judge(ctx context.Context, o *Options, level Level, err error) error {
 	var e *unableError
 	if !errors.As(err, &e) {

@@ -236,7 +236,7 @@ func leaveSetUID(*targets) error {
 func inherited(t *targets) error {
 	for fd := 3; fd < 256; fd++ {
 		b := make([]byte, 4096)
-		if n, err := unix.Pread(fd, b, 0); err == nil && strings.Contains(string(b[:n]), t.Says) {
+		if n, err := unix.Pread(fd, b, 0); err == nil && strings.Contains(string(b[:n]), t.SecretContent) {
 			return nil
 		}
 	}
@@ -247,7 +247,7 @@ func inherited(t *targets) error {
 // that the results go to.)
 func readLog(t *targets) error {
 	b, err := readSome("/proc/self/fd/2")
-	return reveals(&targets{Says: t.Log}, b, err)
+	return reveals(&targets{SecretContent: t.Log}, b, err)
 }
 
 // readSome reads the beginning of a file. It does not wait, because a pipe may be empty.

@@ -22,32 +22,32 @@ import (
 // targets are the files and servers that the tests have put outside, by their paths and
 // names there.
 type targets struct {
-	Secret   string // a file that every user may read and write
-	Says     string // its content
-	Dir      string // the directory it lies in; writable
-	Root     string // a root, writable, as a path inside
-	Link     string // a link in the root that leads to Secret
-	SetUID   string // a set-uid copy of this program in the root
-	Handle   string // Secret's file handle: type, and bytes in hex
-	Victim   int    // a process of the same user
-	Parent   int    // the process that serves
-	Pathname string // a listening unix socket
-	Abstract string // the name of a listening abstract socket, without its @
-	System   string // a listening unix socket in a directory of the system
-	Shared   string // a TCP port whose listener shares it with others of its user
-	Net      string // the host's network namespace
-	TCP      string // a listening port of the host's
-	UDP      string
-	MPTCP    string
-	Log      string // the content of the file that is standard error
-	ShmKey   int    // a shared memory segment
-	Shm      string // a file in the host's /dev/shm
-	Pids     int    // the number of processes that forkBomb has to exceed
-	Inotify  int    // how many inotify instances a user may have
-	Host     string // the host's name
-	Control  string // the control socket of another session of the owner's
-	Audit    string // the audit file of that session
-	Session  string // the directory of this very session, its control socket in it
+	Secret        string // a file that every user may read and write
+	SecretContent string // the content of Secret
+	Dir           string // the directory it lies in; writable
+	Root          string // a root, writable, as a path inside
+	Link          string // a link in the root that leads to Secret
+	SetUID        string // a set-uid copy of this program in the root
+	Handle        string // Secret's file handle: type, and bytes in hex
+	Victim        int    // a process of the same user
+	Parent        int    // the process that serves
+	Pathname      string // a listening unix socket
+	Abstract      string // the name of a listening abstract socket, without its @
+	System        string // a listening unix socket in a directory of the system
+	Shared        string // a TCP port whose listener shares it with others of its user
+	Net           string // the host's network namespace
+	TCP           string // a listening port of the host's
+	UDP           string
+	MPTCP         string
+	Log           string // the content of the file that is standard error
+	ShmKey        int    // a shared memory segment
+	Shm           string // a file in the host's /dev/shm
+	Pids          int    // the number of processes that forkBomb has to exceed
+	Inotify       int    // how many inotify instances a user may have
+	Host          string // the host's name
+	Control       string // the control socket of another session of the owner's
+	Audit         string // the audit file of that session
+	Session       string // the directory of this very session, its control socket in it
 }
 
 // errRefused means that an attempt got nothing, although no call failed.
@@ -173,7 +173,7 @@ func reveals(t *targets, b []byte, err error) error {
 	if err != nil {
 		return short(err)
 	}
-	if !strings.Contains(string(b), t.Says) {
+	if !strings.Contains(string(b), t.SecretContent) {
 		return errRefused
 	}
 	return nil

@@ -190,7 +190,8 @@ func (t *secretTargets) dial() (net.Conn, error) {
 }
 
 // ask sends lines to the name of the secret. It returns nil if an answer holds the credential or
-// is to a forbidden request, and otherwise the status.
+// is to a forbidden request. Otherwise the error is errLeftOut for status 200, the status, or the
+// reason why no answer came.
 func (t *secretTargets) ask(lines ...string) error {
 	c, err := t.dial()
 	if err != nil {

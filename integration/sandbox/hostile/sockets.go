@@ -41,8 +41,8 @@ func sendDgram(name string) error {
 }
 
 // passOut tries every socket of the host that it may be able to reach. The server hangs
-// up once it has answered, perhaps before the descriptor comes. So after a connection has
-// succeeded, a second one is made.
+// up after it has accepted, perhaps before the descriptor comes. So if a connection succeeds but
+// the descriptor cannot be sent, passOut tries again, at most 50 times.
 func passOut(t *targets) error {
 	last := error(errRefused)
 	for _, name := range []string{t.Pathname, t.System, "\x00" + t.Abstract, filepath.Join(t.Root, "socket")} {
