@@ -171,7 +171,7 @@ type mkdirResult struct {
 	isCreated bool
 }
 
-// MkdirAll makes a directory, and those above it that are missing. made is false if the
+// MkdirAll makes a directory, and the missing directories above it. made is false if the
 // directory was there already. The error is Exist if something else has its name, and NotDir if
 // something else has the name of a directory above it. After an error, directories already made
 // stay, as with mkdir -p. Directories that are missing in the target of a link are not made.

@@ -24,8 +24,8 @@ import (
 // returns.
 //
 // The request has no Held files. For operations on open files, Explain returns the gate's
-// answer for a file that is opened at the path now. Without a Path2, a rename is judged for
-// another name in the same directory, to which no rules apply but those that apply to Path.
+// answer for a file that is opened at the path now. Without a Path2, a rename is judged as one to
+// another name in the same directory, to which the same rules apply as to Path.
 //
 // Explain knows only the decision of the gate: an allowed operation may still fail, for example
 // because a file exists already, is in use, or its permissions forbid the operation.

@@ -113,7 +113,7 @@ func (t *Tree) keepBeforeRemoval(l *guard.Lease, c guard.Caller, dir At, d benea
 
 // CountOnlyWhileUsed is for a front end that does not learn when programs open and close the
 // file, only when they read and write (mount level Max). Between operations the file does not
-// count as open for writing, and once it has been replaced it takes no more writes (ESTALE).
+// count as open for writing. After it has been replaced, it takes no more writes (ESTALE).
 // Then stores through a mapping that the kernel has not written back yet are refused, too:
 // msync(2) and fsync(2) report that. CountOnlyWhileUsed must be called before the file is used.
 func (f *File) CountOnlyWhileUsed() {

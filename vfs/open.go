@@ -131,8 +131,8 @@ func (t *Tree) openOnce(ctx context.Context, l *guard.Lease, c guard.Caller, at 
 }
 
 // beginWriting counts a descriptor that was opened for writing by a name. If another file
-// has the name by then, the error is ESTALE. locked says that the caller has locked the
-// name.
+// has got the name since the open, the error is ESTALE. locked says that the caller has locked
+// the name.
 func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, base string, id rules.Identity, locked bool) error {
 	if !locked {
 		// A replacement may be under way that resolved the name before this file got the name,

@@ -124,8 +124,8 @@ type RemoveOptions struct {
 // A recursive removal judges each name, follows no link, enters no other file
 // system, and can be cancelled. It stops at the first name that cannot be
 // removed. If names were removed before, the error's cause is a *Partial. It leaves hidden names in
-// place, and then the error is that their directory is not empty. If a directory is moved out of the root
-// meanwhile, the removal notices the move when it next reads names there, and leaves the
+// place, and then the error is that their directory is not empty. If a directory is moved out of
+// the root meanwhile, the removal notices the move when it next reads names there, and leaves the
 // directory. In very deep directories it notices the move a few readings later.
 func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how RemoveOptions) error {
 	tell, mute := mutableProgress(how.Progress)

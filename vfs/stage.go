@@ -249,7 +249,7 @@ func (t *Tree) recoverStage(ctx context.Context, root guard.RootName) error {
 // stagePlan is the result of apply.Env.Plan.
 type stagePlan struct {
 	list []StageChange
-	same []StageChange
+	same []StageChange // the source has these already
 }
 
 func (t *Tree) planStage(ctx context.Context, root guard.RootName, req apply.Request) (stagePlan, error) {

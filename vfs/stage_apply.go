@@ -29,8 +29,8 @@ type applyRun struct {
 }
 
 // applyAll applies the changes todo, each as an operation of its own. When they are on the disk, it
-// drops them from the stage, together with the changes same, which are in the source already.
-func (a *applyRun) applyAll(ctx context.Context, todo []*apply.Change, same []StageChange) error {
+// drops them from the stage, together with the changes that the source has already.
+func (a *applyRun) applyAll(ctx context.Context, todo []*apply.Change, alreadyInSource []StageChange) error {
 	var failed error
 	for rest := todo; len(rest) > 0 && failed == nil && !a.isEnded; {
 		batch := apply.Batch(rest)
@@ -46,7 +46,7 @@ func (a *applyRun) applyAll(ctx context.Context, todo []*apply.Change, same []St
 	}
 	apply.SortPaths(a.r.Done)
 	apply.SortPaths(a.r.Left)
-	toClear := slices.Concat(same, a.r.Done)
+	toClear := slices.Concat(alreadyInSource, a.r.Done)
 	_, err := asStager(last, a.t, names.OpApply, a.root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
 		for i := len(a.done) - 1; i >= 0; i-- {
 			if a.done[i].IsNewDir() {

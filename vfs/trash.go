@@ -65,7 +65,7 @@ func (t *Tree) TrashRestore(ctx context.Context, root guard.RootName, id, to str
 	})
 }
 
-// TrashEmpty removes kept files for good: those of the ids, or, without any, all
+// TrashEmpty removes kept files for good: those with the ids, or, without ids, all
 // that were removed before a time.
 func (t *Tree) TrashEmpty(ctx context.Context, root guard.RootName, ids []string, before time.Time) (Emptied, error) {
 	return asOwner(ctx, t, names.OpEmpty, root, func(l *guard.Lease, b *trash.Bin) (Emptied, error) {

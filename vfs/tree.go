@@ -252,7 +252,7 @@ func (t *Tree) child(op guard.Op, dir At, name string) (guard.Path, error) {
 	return p, nil
 }
 
-// LookupRef is Lookup that also returns a reference to what it has found, see Ref.
+// LookupRef is Lookup that also returns a reference to the file, see Ref.
 func (t *Tree) LookupRef(ctx context.Context, c guard.Caller, dir At, name string) (*File, Info, error) {
 	p, err := t.child(names.OpLookup, dir, name)
 	if err != nil {
@@ -283,7 +283,7 @@ func (t *Tree) LookupRef(ctx context.Context, c guard.Caller, dir At, name strin
 	})
 }
 
-// Lookup returns what a name in a directory refers to, without following links.
+// Lookup returns the attributes of the file that has a name in a directory. It follows no links.
 func (t *Tree) Lookup(ctx context.Context, c guard.Caller, dir At, name string) (Info, error) {
 	p, err := t.child(names.OpLookup, dir, name)
 	if err != nil {
@@ -301,7 +301,7 @@ func (t *Tree) Lookup(ctx context.Context, c guard.Caller, dir At, name string) 
 	})
 }
 
-// Lstat returns what lies at a place, without following a link there.
+// Lstat returns the attributes of the file at a place. It does not follow a link there.
 func (t *Tree) Lstat(ctx context.Context, c guard.Caller, at At) (Info, error) {
 	req := at.request(c, names.OpGetattr, at.Path)
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {

@@ -32,7 +32,7 @@ type WriteOptions struct {
 	Room func(size int64) error
 }
 
-// access returns what the write does to the name, as IfMatch.access does.
+// access returns the kind of access that the write has to the name, as IfMatch.access does.
 func (h *WriteOptions) access() rules.Access {
 	if h.Create && h.ETag == "" {
 		return rules.ToMake

@@ -94,7 +94,7 @@ func (p *Process) Signal(sig unix.Signal) error {
 }
 
 // send sends the init a message, unless the control socket is closed: the descriptor's number may
-// have been reused by then.
+// then belong to another file.
 func (p *Process) send(m initproc.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

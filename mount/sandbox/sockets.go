@@ -40,7 +40,7 @@ func SocketPath(name string) string { return filepath.Join(layout.SocketDir, nam
 // Sockets are the sockets of the host that a command may connect to. Its methods may be
 // called concurrently.
 type Sockets struct {
-	mu       sync.Mutex // guards the fields below, and what list holds
+	mu       sync.Mutex // guards the fields below, and the grants in list
 	list     []*grant
 	isPaused bool
 }

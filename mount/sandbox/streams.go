@@ -235,7 +235,7 @@ func (r *relay) restore() {
 	if r.winch != nil {
 		signal.Stop(r.winch)
 		close(r.winch)
-		r.sizing.Wait() // or it would use descriptors that belong to other files by then
+		r.sizing.Wait() // the goroutine must not use the descriptors after they are closed
 	}
 	r.setCooked(true)
 	if r.master != nil {
