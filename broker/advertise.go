@@ -72,7 +72,8 @@ func (s *Session) Advertise(handshake bool) jsonline.Patch {
 
 // rewriteParams adds the broker's capabilities to the params of a message to the server. keep is
 // false for a message that must not be sent: the SDK's own list_changed, because the session
-// sends one itself.
+// sends one itself. If a request carries the revision of the protocol with the client's capabilities,
+// rewriteParams records the revision.
 func (s *Session) rewriteParams(method string, params []byte) (out []byte, keep bool) {
 	switch {
 	case method == wire.RootsChanged:
@@ -89,7 +90,7 @@ func (s *Session) rewriteParams(method string, params []byte) (out []byte, keep 
 const longestServer = 200 // bytes of a name that a person reads
 
 // noteServerInfo records the server's name and the revision if b, an answer on its way to the
-// SDK, has them. The answer to initialize does. keys are the path to the result in b.
+// SDK, has them. The answer to initialize does. Later answers do not change the recorded values. keys are the path to the result in b.
 func (s *Session) noteServerInfo(b []byte, keys ...string) {
 	if !bytes.Contains(b, []byte(`"serverInfo"`)) {
 		return

@@ -21,7 +21,8 @@ import (
 // mcp.StreamableClientTransport. The session answers files/* requests that the server
 // sends in its event streams. As the protocol demands, each answer is a POST of its own.
 // It carries the headers (session, revision, authorization) of the request whose stream
-// it came in. Everything else passes byte for byte. The transport's encryption and
+// it came in. All other events pass byte for byte. HTTP adds the broker's capabilities to the
+// client's requests, and does not send the SDK's own list_changed. The transport's encryption and
 // authentication are the SDK's business, and hold for the answers as well.
 func (s *Session) HTTP(inner http.RoundTripper) http.RoundTripper {
 	if inner == nil {

@@ -102,7 +102,7 @@ func withFD(file any, f func(fd int)) {
 	}
 }
 
-// prompt is one conversation.
+// prompt is the dialogue about one question.
 type prompt struct {
 	tty     io.ReadWriter
 	columns int

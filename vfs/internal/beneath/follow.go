@@ -14,7 +14,8 @@ type Follower interface {
 	// Copying says that a copy of a file of the source is about to be moved to its name in the
 	// upper directory, which changes nothing for programs. by is 1, or -1 if the move has failed.
 	Copying(rel string, by int)
-	// Raised says that a directory lies in the upper directory now. fd refers to it.
+	// Raised says that a directory lies in the upper directory now. fd refers to it; -1: it could
+	// not be opened.
 	Raised(rel string, fd int)
 	// Moved says that a directory of the upper directory has another path.
 	Moved(from, to string)

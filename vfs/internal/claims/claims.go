@@ -288,8 +288,8 @@ func (t *Table) BeginInPlace(ctx context.Context, l *guard.Lease, id rules.Ident
 // EndInPlace ends a BeginInPlace.
 func (t *Table) EndInPlace(id rules.Identity) { t.change(fileKey(id), func(c *claim) { c.inPlace-- }) }
 
-// IsAlone reports whether a run of WriteRange has been the only writer. since is what BeginInPlace
-// returned for the run.
+// IsAlone reports whether a run of WriteRange has been the only writer. since is the result of
+// BeginInPlace for the run.
 func (t *Table) IsAlone(id rules.Identity, since uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

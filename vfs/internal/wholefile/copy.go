@@ -104,7 +104,7 @@ func (w *Copier) skip(r *SparseReader) error {
 
 // Copy copies an open file by copy_file_range, or by reading and writing if the kernel refuses
 // that. The copy ends at the offset most, unless that is 0, even if the file is longer by then.
-// Copy calls tell with the number of bytes copied so far.
+// Copy calls tell with the offset that it has reached; holes count.
 func (w *Copier) Copy(in *Source, most int64, tell func(int64)) error {
 	if err := w.charge(0, in.Info.Size); err != nil {
 		return err // before any byte is copied in vain
@@ -184,7 +184,7 @@ type SparseReader struct {
 	ReadAt   func(buf []byte, off int64) (int, error)
 	NextData func(off int64) (int64, error) // where the next data begins; ENXIO: nowhere
 	Size     func() (int64, error)
-	Tell     func(int64) // called with the number of bytes read so far
+	Tell     func(int64) // called with the offset that was reached; holes count
 
 	off  int64
 	most int64 // where to end; 0: at the end of the file
