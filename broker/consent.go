@@ -212,8 +212,8 @@ func rootName(host string) guard.RootName {
 }
 
 // maxOpening is how many paths of one session are opened at a time, counting those of
-// requests that were answered meanwhile: a file system that hangs blocks no more than
-// these.
+// requests that were answered meanwhile. So a file system that hangs blocks at most maxOpening
+// goroutines of a session.
 const maxOpening = 4
 
 // propose opens a path of the host. If within is not nil, the path has to lie in that directory.

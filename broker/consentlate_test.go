@@ -59,7 +59,7 @@ func TestConsentLateAnswer(t *testing.T) {
 }
 
 // A person who narrows a question grants a part of the directory that was shown. This holds
-// even if the path of the directory, or of the part, leads elsewhere by then.
+// even if the path of the directory, or of the part, leads elsewhere when the person answers.
 func TestConsentNarrowsWhatWasShown(t *testing.T) {
 	for name, swap := range map[string]func(base string) error{
 		"the directory is another": func(base string) error {

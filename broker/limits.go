@@ -111,9 +111,10 @@ func (m *limiter) ask() error {
 	return spend(m.asks, 1, "too many requests for consent; the person is not to be worn down", float64(m.Consents))
 }
 
-// spend passes an amount n through a speed limit. An n that is larger than the amount of a
-// second passes when that amount is free, and later requests wait for the rest. So a request of
-// an allowed length is never refused for good.
+// spend passes an amount n through a speed limit, or refuses it with the time after which to try
+// again. An n that is larger than the burst of the limit passes when a whole burst is free. Later
+// requests are then refused until the limit has made up for the rest of n. So a request of an allowed
+// length is never refused for good.
 func spend(l *rate.Limiter, n int, what string, limit float64) error {
 	if l == nil || n <= 0 {
 		return nil

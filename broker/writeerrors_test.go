@@ -58,8 +58,8 @@ func TestLockedFile(t *testing.T) {
 	p.must(wire.Delete, `{"path":"r/d","recursive":true}`, nil)
 }
 
-// R054, R092: an error of rename or copy names the path that it is about, and has the etag of
-// that file.
+// R054, R092: an error of rename or copy names the one of the two paths that caused it, and has the
+// etag of the file there.
 func TestErrorsOfTwoPaths(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"old": "old", "new": "newer", "d/": ""})

@@ -354,7 +354,8 @@ func TestGuardReasons(t *testing.T) {
 	}
 }
 
-// A path as long as a request costs no more than reading it, and its refusal is short.
+// Checking a path that is as long as a request takes no longer than reading it once, and the refusal
+// is short.
 // (If the path were read again for each element, the test would take hours.)
 func TestGuardLongPaths(t *testing.T) {
 	posixOnly(t)

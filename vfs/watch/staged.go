@@ -43,14 +43,14 @@ var _ beneath.Follower = (*follower)(nil)
 // maxPosted bounds the events of the stages that wait to be delivered.
 const maxPosted = 1 << 16
 
-// delivery is an event that has to be delivered, or marks that have to be closed.
+// delivery is an event that has to be delivered, or a channel that has to be closed (marks).
 type delivery struct {
 	w  *SourceWatcher
 	ev SourceEvent
 	// source is set if the event is the source's, of the path at in a staged root.
 	source *beneath.Stage
 	at     string
-	// marks is set instead of the others: see Inotify.mark.
+	// marks is closed at the delivery. It is set by Inotify.mark only, with all other fields zero.
 	marks chan struct{}
 }
 

@@ -17,8 +17,8 @@ import (
 )
 
 // watchedDir is a directory that one watch watches. Its path never changes: a directory
-// that is renamed becomes another watchedDir. Its first fields are fixed when it is made,
-// the others belong to the watch's goroutine.
+// that is renamed becomes another watchedDir. The fields before unwatched are fixed when it is
+// made, the others belong to the watch's goroutine.
 type watchedDir struct {
 	w      *Watch
 	src    *SourceWatcher

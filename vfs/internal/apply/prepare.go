@@ -17,7 +17,7 @@ import (
 
 const (
 	// fewFiles is the most files that are synced one by one. For more, the whole file system is
-	// synced, with whatever others have written.
+	// synced, including what other programs have written to it.
 	fewFiles = 16
 	// The bounds of a batch. Ending the root waits for one batch at most. Each file of a batch takes a
 	// descriptor.

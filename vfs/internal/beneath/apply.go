@@ -120,7 +120,7 @@ func (st *staged) rebase(rel string, isRemoved bool) error {
 		return st.store.Clear(rel)
 	}
 	if err == unix.EACCES { //nolint:errorlint // bare errno
-		return nil // in a directory that the owner has closed, or that was just applied so
+		return nil // it lies in a directory that the owner has closed, or that was just applied with such a mode
 	}
 	if err != nil {
 		return err

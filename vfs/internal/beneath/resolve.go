@@ -95,8 +95,9 @@ func (d *Dir) Close() {
 	}
 }
 
-// Share returns the directory for a second use. Its Close does nothing, so d must stay open as
-// long. It reports false for a directory of a staged root, which cannot be shared.
+// Share returns the directory for a second use. Close of the result does nothing, so d must stay open
+// until the second use has ended. Share reports false for a directory of a staged root, which cannot
+// be shared.
 func (d Dir) Share() (Dir, bool) {
 	d.owned = false
 	return d, d.union == nil

@@ -57,8 +57,8 @@ func MakeTrash(l *guard.Lease, root int) (Dir, Info, error) {
 var vcsHidden sync.Map // of rules.Identity
 
 // hideFromVCS hides a trash from version control in the project around it. git and jj read its
-// .gitignore. hg skips a directory with a .hg, as another repository. If these cannot be made,
-// version control shows the trash, which works all the same.
+// .gitignore. hg skips a directory with a .hg, as another repository. If .gitignore or .hg
+// cannot be made, version control shows the trash, and the trash works nevertheless.
 func hideFromVCS(l *guard.Lease, d Dir, id rules.Identity) {
 	if _, done := vcsHidden.Load(id); done {
 		return

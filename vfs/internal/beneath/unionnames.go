@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The names of a directory of a staged root are read into memory. Those of both sides are
-// sorted by a hash of the name. The hash is the offset, so reading can go on at an offset even
+// The names of a directory of a staged root are read into memory. The names of both sides are
+// sorted together, by a hash of the name. The hash is the offset, so reading can go on at an offset even
 // if names were added or removed meanwhile.
 
 const (

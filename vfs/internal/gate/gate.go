@@ -114,8 +114,8 @@ const (
 )
 
 // runDetached runs f in a goroutine of its own and answers early when the root ends, the
-// context does, or the time for one operation is up. An f that has not begun by then
-// never runs.
+// context does, or the time for one operation is up. An f that has not begun before an early
+// answer never runs.
 func runDetached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, int64, error) {
 	dl, release := l.Detach()
 	o := outcome[T]{err: context.Canceled}
