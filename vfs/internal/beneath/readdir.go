@@ -106,8 +106,11 @@ func (n *Names) OpenSubdir(name string) (Names, error) {
 // or Escaped in a staged root.
 func OpenForRemoval(l *guard.Lease, d Dir, name string) (n Names, info Info, err error) {
 	if d.union != nil {
-		if n, err = openUnionNames(d, name); err == nil {
-			info, err = n.Stat(l)
+		if n, err = openUnionNames(d, name); err != nil {
+			return Names{}, Info{}, err
+		}
+		if info, err = n.Stat(l); err != nil {
+			n.Close()
 		}
 		return n, info, err
 	}
