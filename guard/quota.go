@@ -151,7 +151,9 @@ func (c Charges) Add(bytes, size, created int64) error {
 			}
 			return err
 		}
-		charged++
+		if c.l.req.Dry == nil {
+			charged++
+		}
 	}
 	if c.l.notes != nil {
 		c.l.notes.chargedBytes.Add(bytes)

@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // requestIn returns the request for another subject and another root.
@@ -149,6 +150,25 @@ func TestQuotasTogetherAreExact(t *testing.T) {
 	}
 	if s.Usage()[0].Written != 2500 || s.Usage()[0].Created != 60 {
 		t.Errorf("the smallest quota was not used up: %+v", s.Usage()[0])
+	}
+}
+
+// A dry run that the second account refuses gives the first one nothing back, because it has charged
+// nothing.
+func TestDryChargeLeavesTheAccounts(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{MaxWritten: 100}})
+	s.SetQuotas(map[guard.Subject]ledger.Quota{"one": {MaxWritten: 20, MaxCreated: 2}})
+	w := requestIn(t, req(t, names.OpWrite), "one", "r")
+	w.Bytes = 10
+	wantKind(t, s.once(w, 10), 0)
+	w.Dry = &guard.DryRun{}
+	l, err := s.Admit(bg, w)
+	testkit.Must(t, err)
+	wantKind(t, l.Charges().Add(50, 0, 1), names.Quota)
+	testkit.Must(t, l.Done(0, nil))
+	if st, _ := s.Lookup("r"); st.Written != 10 || st.Created != 0 {
+		t.Errorf("%d bytes and %d names are charged, want 10 and 0", st.Written, st.Created)
 	}
 }
 

@@ -45,7 +45,7 @@ var goals = []struct {
 
 // inGoals reports whether a goal depends on a peer.
 func inGoals(peer string) bool {
-	return peer == native || peer == audit || peer == staged || peer == maxLvl || peer == tuned || peer == noPatterns || peer == manyPatterns
+	return slices.Contains([]string{native, audit, staged, maxLvl, tuned, inRun, noPatterns, manyPatterns}, peer)
 }
 
 const (

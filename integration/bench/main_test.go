@@ -189,9 +189,9 @@ func TestGoalsNameRows(t *testing.T) {
 	for _, p := range l.peers() {
 		peers[p.name] = true
 	}
-	for _, name := range []string{native, audit, maxLvl, tuned, staged} {
-		if !peers[name] {
-			t.Errorf("no peer is called %q", name)
+	for _, name := range []string{native, audit, maxLvl, tuned, staged, inRun} {
+		if !peers[name] || !inGoals(name) {
+			t.Errorf("%q is a peer: %v, and in goals: %v", name, peers[name], inGoals(name))
 		}
 	}
 }

@@ -12,7 +12,6 @@ type pathCall struct {
 	on      kind // the object that the call needs at the path
 	creates bool // the last element is made, so it must not be there before
 	removes bool // the last element is taken away
-	noDots  bool // the last element may not be "."
 	run     func(a *Actor, p string) error
 }
 
@@ -37,27 +36,27 @@ var pathCalls = []pathCall{
 	{name: "open_trunc", on: regular, run: func(a *Actor, p string) error { return a.TryOpen(p, unix.O_WRONLY|unix.O_TRUNC, 0) }},
 	{name: "open_path", on: regular, run: func(a *Actor, p string) error { return a.TryOpen(p, unix.O_PATH, 0) }},
 	{name: "open_directory", on: directory, run: func(a *Actor, p string) error { return a.TryOpen(p, unix.O_RDONLY|unix.O_DIRECTORY, 0) }},
-	{name: "open_creat", on: regular, creates: true, noDots: true, run: func(a *Actor, p string) error { return a.TryOpen(p, unix.O_CREAT|unix.O_WRONLY, 0o644) }},
-	{name: "open_excl", on: regular, creates: true, noDots: true, run: func(a *Actor, p string) error {
+	{name: "open_creat", on: regular, creates: true, run: func(a *Actor, p string) error { return a.TryOpen(p, unix.O_CREAT|unix.O_WRONLY, 0o644) }},
+	{name: "open_excl", on: regular, creates: true, run: func(a *Actor, p string) error {
 		return a.TryOpen(p, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR, 0o644)
 	}},
 	{name: "open_tmpfile", on: directory, run: func(a *Actor, p string) error { return a.TryOpen(p, unix.O_TMPFILE|unix.O_RDWR, 0o600) }},
 	{name: "readlink", on: symlink, run: func(a *Actor, p string) error { _, err := a.Readlink(p); return err }},
 	{name: "chdir", on: directory, run: func(a *Actor, p string) error { return inAndOut(a, p) }},
-	{name: "mkdir", on: directory, creates: true, noDots: true, run: func(a *Actor, p string) error { return a.Mkdir(p, 0o755) }},
-	{name: "mkfifo", on: fifo, creates: true, noDots: true, run: func(a *Actor, p string) error { return a.Mkfifo(p, 0o644) }},
-	{name: "mknod_file", on: regular, creates: true, noDots: true, run: func(a *Actor, p string) error { return a.Mknod(p, unix.S_IFREG|0o644, 0) }},
-	{name: "mknod_socket", on: socket, creates: true, noDots: true, run: func(a *Actor, p string) error { return a.Mknod(p, unix.S_IFSOCK|0o644, 0) }},
-	{name: "symlink", on: symlink, creates: true, noDots: true, run: func(a *Actor, p string) error { return a.Symlink("anything", p) }},
-	{name: "link_to", on: regular, creates: true, noDots: true, run: func(a *Actor, p string) error { return a.Link(spare, p) }},
-	{name: "link_from", on: regular, noDots: true, run: func(a *Actor, p string) error { return a.Link(p, "made") }},
-	{name: "rename_to", on: regular, creates: true, noDots: true, run: func(a *Actor, p string) error { return a.Rename(spare, p) }},
-	{name: "rename_from", on: regular, removes: true, noDots: true, run: func(a *Actor, p string) error { return a.Rename(p, "made") }},
-	{name: "renameat2_to", on: regular, creates: true, noDots: true, run: func(a *Actor, p string) error { return a.Rename2(spare, p, unix.RENAME_NOREPLACE) }},
-	{name: "renameat2_from", on: regular, removes: true, noDots: true, run: func(a *Actor, p string) error { return a.Rename2(p, "made", unix.RENAME_NOREPLACE) }},
-	{name: "renameat2_exchange", on: regular, noDots: true, run: func(a *Actor, p string) error { return a.Rename2(spare, p, unix.RENAME_EXCHANGE) }},
-	{name: "unlink", on: regular, removes: true, noDots: true, run: (*Actor).Unlink},
-	{name: "rmdir", on: directory, removes: true, noDots: true, run: (*Actor).Rmdir},
+	{name: "mkdir", on: directory, creates: true, run: func(a *Actor, p string) error { return a.Mkdir(p, 0o755) }},
+	{name: "mkfifo", on: fifo, creates: true, run: func(a *Actor, p string) error { return a.Mkfifo(p, 0o644) }},
+	{name: "mknod_file", on: regular, creates: true, run: func(a *Actor, p string) error { return a.Mknod(p, unix.S_IFREG|0o644, 0) }},
+	{name: "mknod_socket", on: socket, creates: true, run: func(a *Actor, p string) error { return a.Mknod(p, unix.S_IFSOCK|0o644, 0) }},
+	{name: "symlink", on: symlink, creates: true, run: func(a *Actor, p string) error { return a.Symlink("anything", p) }},
+	{name: "link_to", on: regular, creates: true, run: func(a *Actor, p string) error { return a.Link(spare, p) }},
+	{name: "link_from", on: regular, run: func(a *Actor, p string) error { return a.Link(p, "made") }},
+	{name: "rename_to", on: regular, creates: true, run: func(a *Actor, p string) error { return a.Rename(spare, p) }},
+	{name: "rename_from", on: regular, removes: true, run: func(a *Actor, p string) error { return a.Rename(p, "made") }},
+	{name: "renameat2_to", on: regular, creates: true, run: func(a *Actor, p string) error { return a.Rename2(spare, p, unix.RENAME_NOREPLACE) }},
+	{name: "renameat2_from", on: regular, removes: true, run: func(a *Actor, p string) error { return a.Rename2(p, "made", unix.RENAME_NOREPLACE) }},
+	{name: "renameat2_exchange", on: regular, run: func(a *Actor, p string) error { return a.Rename2(spare, p, unix.RENAME_EXCHANGE) }},
+	{name: "unlink", on: regular, removes: true, run: (*Actor).Unlink},
+	{name: "rmdir", on: directory, removes: true, run: (*Actor).Rmdir},
 	{name: "getxattr", on: regular, run: func(a *Actor, p string) error { _, _, err := a.Getxattr(p, "user.there", 64, 0); return err }},
 	{name: "setxattr", on: regular, run: func(a *Actor, p string) error { return a.Setxattr(p, "user.new", "v", 0) }},
 	{name: "listxattr", on: regular, run: func(a *Actor, p string) error { _, _, err := a.Listxattr(p, 256); return err }},

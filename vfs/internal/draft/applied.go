@@ -3,6 +3,7 @@ package draft
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -80,12 +81,23 @@ func (s *Store) NoteApplied(a Applied) error {
 	return appendTo(s.checkpointPath(latest)+appliedSuffix, b)
 }
 
+// appendTo appends a line to a file. If the last line there was written in part, as with a full disk or
+// by a kill, appendTo ends that line first.
 func appendTo(path string, b []byte) error {
-	f, err := createFile(path, os.O_WRONLY|os.O_APPEND)
+	f, err := createFile(path, os.O_RDWR|os.O_APPEND)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(b)
+	end, err := f.Seek(0, io.SeekEnd)
+	if err == nil && end > 0 {
+		last := make([]byte, 1)
+		if _, err = f.ReadAt(last, end-1); last[0] != '\n' {
+			b = append([]byte("\n"), b...)
+		}
+	}
+	if err == nil {
+		_, err = f.Write(b)
+	}
 	return errors.Join(err, f.Close())
 }
 
@@ -103,7 +115,7 @@ func (s *Store) AppliedSince(number int) (out []Applied, err error) {
 }
 
 // appliedOf reads the changes that were recorded with a checkpoint. It leaves out damaged
-// lines, such as the last one after a kill.
+// lines, such as one that a kill cut short.
 func (s *Store) appliedOf(number int) (out []Applied, err error) {
 	text, err := os.ReadFile(s.checkpointPath(number) + appliedSuffix)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -180,3 +180,20 @@ func TestAppliedOutlivesItsCheckpoint(t *testing.T) {
 		}
 	}
 }
+
+// A note that was written in part, as with a full disk or by a kill, damages no later note.
+func TestNoteAfterATornOne(t *testing.T) {
+	s := openFor(t, t.TempDir())
+	number := s.keepFile(t, "a", "x", time.Now()).Number
+	for _, name := range []string{"first", "torn", "last"} {
+		testkit.Must(t, s.NoteApplied(Applied{Path: name, New: base(9)}))
+		if path := s.checkpointPath(number) + appliedSuffix; name == "torn" {
+			text, err := os.ReadFile(path)
+			testkit.Must(t, err, os.Truncate(path, int64(len(text)-10)))
+		}
+	}
+	list, err := s.AppliedSince(number)
+	if err != nil || len(list) != 2 || list[0].Path != "first" || list[1].Path != "last" {
+		t.Errorf("noted: %+v (%v)", list, err)
+	}
+}

@@ -109,9 +109,9 @@ type SearchResult struct {
 	Damaged  int  `json:"damaged,omitempty"`
 }
 
-// Query selects records: those that the filter selects, without the headers of files. Denied and
-// Stop of the filter are ignored. Session "" selects every session, Verdict "" any verdict
-// (allowed, refused, failed). Limit is the number of entries, from 1 to Most.
+// Query selects records: those that the filter selects, without the headers of files. Stop of
+// the filter is ignored. Session "" selects every session, Verdict "" any verdict (allowed, refused,
+// failed). Limit is the number of entries, from 1 to Most.
 type Query struct {
 	audit.Filter
 	Session, Verdict string
@@ -147,7 +147,7 @@ func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
-	q.Denied, q.Stop = q.Verdict == "refused", ctx.Err
+	q.Denied, q.Stop = q.Denied || q.Verdict == "refused", ctx.Err
 	err = audit.Read(files, q.Filter, func(e audit.Entry) error {
 		if !q.wants(&e) {
 			return nil

@@ -1,11 +1,15 @@
 package auditview
 
 import (
+	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A timeline counts every record in a bounded number of spans, for any time and any number of
@@ -42,6 +46,33 @@ func TestTimeline(t *testing.T) {
 			if line.From.After(time.Unix(1_700_000_000, 0)) || end.Before(at.Add(-tt.every)) {
 				t.Errorf("%+v: from %v to %v", tt, line.From, end)
 			}
+		}
+	}
+}
+
+// Denied of the filter selects refusals, also without a Verdict.
+func TestDeniedIsHonoured(t *testing.T) {
+	dir := t.TempDir()
+	log, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "audit"), Session: "s", Anchor: filepath.Join(dir, "anchor")})
+	testkit.Must(t, err)
+	for _, v := range []guard.Verdict{guard.Allowed, guard.Refused} {
+		testkit.Must(t, log.Record(guard.Record{Time: time.Now(), Op: names.OpWrite, Via: guard.ViaFUSE, Verdict: v}))
+	}
+	testkit.Must(t, log.Close())
+	s := &Store{Dir: filepath.Join(dir, "audit")}
+	for _, tt := range []struct {
+		q    Query
+		want int
+	}{
+		{Query{}, 2},
+		{Query{Filter: audit.Filter{Denied: true}}, 1},
+		{Query{Verdict: "refused"}, 1},
+		{Query{Verdict: "allowed"}, 1},
+		{Query{Filter: audit.Filter{Denied: true}, Verdict: "allowed"}, 0},
+	} {
+		tt.q.Limit = 10
+		if got, err := s.Find(context.Background(), tt.q); err != nil || got.Matched != tt.want {
+			t.Errorf("%+v: %d records (%v), want %d", tt.q, got.Matched, err, tt.want)
 		}
 	}
 }

@@ -294,9 +294,9 @@ func (n *commandNet) Add(hosts []string, record func(host string) error) ([]stri
 	}
 	have := n.gate.Rules()
 	rules = slices.DeleteFunc(rules, func(r network.Rule) bool { return slices.Contains(have, r) })
-	for _, r := range rules {
+	for i, r := range rules {
 		if err := record(r.String()); err != nil {
-			return nil, err
+			return textsOf(rules[:i]), err
 		}
 	}
 	return textsOf(rules), n.gate.Add(rules...)

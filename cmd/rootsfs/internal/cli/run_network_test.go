@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -49,5 +50,21 @@ func TestOtherServerIsOnRecordAsRefused(t *testing.T) {
 		if got.Op != c.want.Op || got.Verdict != c.want.Verdict || got.Kind != c.want.Kind || got.Detail != c.want.Detail {
 			t.Errorf("got %+v, want %+v", got, c.want)
 		}
+	}
+}
+
+// If a host cannot be recorded, no host is permitted, and Add returns the hosts before it, which the
+// session records as revoked.
+func TestAddReturnsRecordedHosts(t *testing.T) {
+	n := &commandNet{gate: network.New(network.Options{})}
+	full := errors.New("no space")
+	added, err := n.Add([]string{"a.test", "b.test", "c.test"}, func(host string) error {
+		if host == "c.test" {
+			return full
+		}
+		return nil
+	})
+	if !errors.Is(err, full) || !slices.Equal(added, []string{"a.test", "b.test"}) || len(n.gate.Rules()) > 0 {
+		t.Errorf("added %q (%v), permitted %v", added, err, n.gate.Rules())
 	}
 }

@@ -1,10 +1,12 @@
 package hostconfig
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // The files of Windsurf, Gemini CLI, Cline, Zed, Codex and opencode are found,
@@ -145,6 +147,51 @@ func TestShownOfErrors(t *testing.T) {
 	// An array of tables is invalid, and is never read as a server.
 	if c, err := Parse("config.toml", []byte("[mcp_servers.b]\ncommand='x'\n[[mcp_servers]]\ncommand='y'"), program); err == nil {
 		t.Errorf("%+v", c.Servers)
+	}
+}
+
+// Of values that can be secrets, only the names of variables are shown, and only if the host replaces
+// the variable.
+func TestOnlyVariablesAreShown(t *testing.T) {
+	const claude, vscode, desktop, openCode, other = ".mcp.json", ".vscode/mcp.json", "claude_desktop_config.json", "opencode.json", "mcp.json"
+	for _, tt := range []struct {
+		path, value string
+		isShown     bool
+	}{
+		{claude, "${TOKEN}", true},
+		{claude, "Bearer ${TOKEN}", true},
+		{claude, "${USER_1}${TOKEN}", true},
+		{vscode, "${input:api-key}", true},
+		{vscode, "token ${env:TOKEN}", true},
+		{other, "${TOKEN}", true},
+		{openCode, "{env:TOKEN}", true},
+		{openCode, "Bearer {env:TOKEN}", true},
+		{claude, "s3cret${TOKEN}", false},
+		{claude, "${TOKEN}s3cret", false},
+		{claude, "${A}s3cret${B}", false},
+		{claude, "Bearer s3cret${TOKEN}", false},
+		{claude, "${TOKEN:-s3cret}", false},
+		{claude, "${s3cret", false},
+		{claude, "${}", false},
+		{claude, "Bearer ", false},
+		{claude, "{env:TOKEN}", false},
+		{openCode, "{env:TOKEN}s3cret", false},
+		{openCode, "${TOKEN}", false},
+		{desktop, "${TOKEN}", false},
+		{"cline_mcp_settings.json", "${TOKEN}", false},
+	} {
+		doc := fmt.Sprintf(`{"mcpServers": {"s": {"command": "x", "env": {"K": %q}}}}`, tt.value)
+		switch tt.path {
+		case vscode:
+			doc = strings.Replace(doc, "mcpServers", "servers", 1)
+		case openCode:
+			doc = fmt.Sprintf(`{"mcp": {"s": {"type": "local", "command": ["x"], "environment": {"K": %q}}}}`, tt.value)
+		}
+		c, err := Parse(tt.path, []byte(doc), program)
+		testkit.Must(t, err)
+		if got := strings.Contains(string(c.WithoutSecrets()), tt.value); got != tt.isShown {
+			t.Errorf("%s: %q is shown: %v", tt.path, tt.value, got)
+		}
 	}
 }
 

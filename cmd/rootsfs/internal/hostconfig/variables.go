@@ -29,6 +29,47 @@ func hasSubstitution(s string) bool {
 	return strings.Contains(s, "$") || strings.Contains(s, "{file:") || strings.Contains(s, "{env:")
 }
 
+// variableStart returns how a variable begins in the files of a host, "" if the host replaces none.
+func variableStart(format Format) string {
+	switch format {
+	case ClaudeDesktop, Cline, Zed, Codex:
+		return ""
+	case OpenCode:
+		return "{env:"
+	}
+	return "${"
+}
+
+// isVariable reports whether a text consists of variables that the host replaces. The scheme of an
+// Authorization header may precede them. A variable with a default is none: the default may be a
+// secret.
+func isVariable(format Format, s string) bool {
+	for _, scheme := range []string{"Bearer ", "Basic ", "token "} {
+		s = strings.TrimPrefix(s, scheme)
+	}
+	start := variableStart(format)
+	if s == "" || start == "" {
+		return false
+	}
+	for s != "" {
+		rest, ok := strings.CutPrefix(s, start)
+		name, rest, closed := strings.Cut(rest, "}")
+		for _, source := range []string{"env:", "input:", "config:", "command:"} { // Cursor and VS Code
+			name = strings.TrimPrefix(name, source)
+		}
+		if !ok || !closed || name == "" || strings.ContainsFunc(name, func(r rune) bool { return !isOfVariable(r) }) {
+			return false
+		}
+		s = rest
+	}
+	return true
+}
+
+// isOfVariable reports whether the name of a variable, or of an input or a setting of VS Code, can have r.
+func isOfVariable(r rune) bool {
+	return r == '_' || r == '-' || r == '.' || unicode.IsLetter(r) || unicode.IsDigit(r)
+}
+
 // expand replaces ~ or a variable at the beginning of a text, as far as the document's host expands
 // variables. It reports false if the result is no path.
 func (p *proposer) expand(s string) (target, bool) {
@@ -62,7 +103,7 @@ func (p *proposer) expand(s string) (target, bool) {
 	}
 	value, known := "", true
 	switch {
-	case p.format == ClaudeDesktop || p.format == Cline || p.format == Zed || p.format == Codex || p.format == OpenCode: // these hosts expand nothing
+	case variableStart(p.format) != "${":
 		return target{}, false
 	case isWorkspace("${" + name + "}"):
 		value = p.at.Base

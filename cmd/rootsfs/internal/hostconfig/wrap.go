@@ -265,8 +265,8 @@ func hasComment(b []byte) bool {
 // secretKeys are the members of a server whose values hold keys and tokens.
 var secretKeys = []string{"env", "environment", "headers", "http_headers"}
 
-// WithoutSecrets returns the document without secrets: the values in secretKeys are dots. A value that contains
-// a variable, such as ${NAME}, is shown as it is, except in Codex's file.
+// WithoutSecrets returns the document without secrets: the values in secretKeys are dots. Only values
+// that consist of variables, such as ${NAME}, are shown, and only if the host replaces them.
 func (c *Config) WithoutSecrets() []byte {
 	var edits []edit
 	for _, s := range c.Servers {
@@ -274,7 +274,7 @@ func (c *Config) WithoutSecrets() []byte {
 			obj := s.object(key)
 			for i := 0; obj != nil && i < len(obj.Members); i++ {
 				v := &obj.Members[i].Value
-				if l, ok := v.Value.(hujson.Literal); ok && len(l) > len(`""`) && l.Kind() == '"' && !c.isVariable(l) {
+				if l, ok := v.Value.(hujson.Literal); ok && len(l) > len(`""`) && l.Kind() == '"' && !isVariable(c.Format, l.String()) {
 					edits = append(edits, edit{v.StartOffset, v.EndOffset, `"…"`})
 				}
 			}
@@ -294,10 +294,4 @@ func (s *Server) object(key string) *hujson.Object {
 	}
 	obj, _ := v.Value.(*hujson.Object)
 	return obj
-}
-
-// isVariable reports whether a text contains a variable, as hosts other than Codex write one. Codex
-// expands none.
-func (c *Config) isVariable(text hujson.Literal) bool {
-	return c.Format != Codex && (bytes.Contains(text, []byte("${")) || bytes.HasPrefix(text, []byte(`"{env:`)))
 }

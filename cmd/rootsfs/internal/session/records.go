@@ -89,7 +89,8 @@ func (r *records) logOrHold(rec guard.Record) (*audit.Log, error) {
 	case r.isClosed:
 		return nil, audit.ErrClosed
 	case rec.Via != guard.ViaControl:
-		return r.log, r.beginLocked()
+		err := r.beginLocked()
+		return r.log, err
 	}
 	r.held = append(r.held, rec)
 	return nil, nil
