@@ -205,9 +205,9 @@ func TestApplyDirectoryOverLink(t *testing.T) {
 	s.end()
 }
 
-// A stage has at most MaxCheckpoints checkpoints. The oldest are removed first, but those that the
-// owner asked for only when there are no others. An undo to such a checkpoint also takes back an
-// apply whose own checkpoint was removed.
+// A stage has at most MaxCheckpoints checkpoints. The oldest are removed first. A checkpoint that
+// the owner asked for is removed only when there are no others. An undo to such a checkpoint also
+// takes back an apply whose own checkpoint was removed.
 func TestCheckpointsAreBounded(t *testing.T) {
 	s := newStaged(t, "f=x")
 	keep, _, err := s.tree.StageCheckpoint(t.Context(), "r", "keep", vfs.CheckpointAsked)

@@ -81,7 +81,7 @@ func serveNodes(mnt string) error {
 	})
 }
 
-// serve mounts, says so on standard output, and unmounts on SIGTERM or SIGINT.
+// serve mounts root at mnt, prints "mounted", and unmounts on SIGTERM or SIGINT.
 func serve(mnt string, root fs.InodeEmbedder, opts *fs.Options) error {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)

@@ -28,7 +28,7 @@ const (
 	filesRequests = 100_000             // of the memory row
 )
 
-// filesCases are the rows. A limit of 4 says that a row has to be four times as fast as
+// filesCases are the rows. With a limit of 4, a row has to be four times as fast as
 // server-filesystem; 0 is no limit.
 var filesCases = []struct {
 	name  string

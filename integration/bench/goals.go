@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Names of peers. inGoals says which of them goals depend on.
+// Names of peers. inGoals reports whether any goal depends on a peer.
 const (
 	audit  = "rootsfs-audit"
 	maxLvl = "rootsfs-max"
@@ -43,7 +43,7 @@ var goals = []struct {
 	{"tar warm", maxLvl, 1.5},
 }
 
-// inGoals reports whether a goal depends on a peer.
+// inGoals reports whether any goal depends on a peer.
 func inGoals(peer string) bool {
 	return slices.Contains([]string{native, audit, staged, maxLvl, tuned, inRun, noPatterns, manyPatterns}, peer)
 }
@@ -73,13 +73,12 @@ type outcome struct {
 	Status   status `json:"status"`
 }
 
-// judge returns the outcome of a goal. ok says that it was measured, and reached that the goal is
-// met.
-func judge(goal, limit string, ok bool, measured string, reached bool) outcome {
+// judge returns the outcome of a goal. measured is the text of the measurement, if isMeasured.
+func judge(goal, limit string, isMeasured bool, measured string, isMet bool) outcome {
 	switch {
-	case !ok:
+	case !isMeasured:
 		return outcome{goal, limit, "-", notMeasured}
-	case reached:
+	case isMet:
 		return outcome{goal, limit, measured, met}
 	}
 	return outcome{goal, limit, measured, missed}

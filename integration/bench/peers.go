@@ -35,7 +35,7 @@ type peer struct {
 	// names restricts the peer to the workloads about names: it shows the cost of
 	// patterns.
 	names bool
-	// inside says that nothing is mounted: programs run in the peer, and find the source at its
+	// inside is true if nothing is mounted: programs run in the peer, and find the source at its
 	// own path.
 	inside bool
 	// upper is a pattern for the one directory below XDG_STATE_HOME in which the peer keeps

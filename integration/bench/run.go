@@ -75,7 +75,7 @@ func (l *lab) measure(ctx context.Context, w workload, p peer, count bool) (samp
 	return samples, err
 }
 
-// prepareCaches brings the caches into the state of the job's phase. hasRun says that an earlier
+// prepareCaches brings the caches into the state of the job's phase. hasRun is true if an earlier
 // phase has run.
 func (j *job) prepareCaches(w workload, hasRun bool) error {
 	switch j.phase {

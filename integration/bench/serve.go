@@ -197,8 +197,9 @@ func (r *report) serveTable() string {
 // overlayUpper is the upper directory of an overlay below XDG_STATE_HOME.
 const overlayUpper = "overlay/upper"
 
-// serveOverlay shows source on mnt by an overlay of the kernel or of fuse-overlayfs, which keeps
-// what is written apart. It ends on SIGTERM or SIGINT.
+// serveOverlay mounts an overlay of source at mnt, with the kernel's overlayfs or with
+// fuse-overlayfs. The overlay stores changes in overlayUpper, apart from source. serveOverlay
+// unmounts it on SIGTERM or SIGINT.
 func serveOverlay(peer, source, mnt string) error {
 	upper := filepath.Join(os.Getenv("XDG_STATE_HOME"), overlayUpper)
 	work := filepath.Join(filepath.Dir(upper), "work")

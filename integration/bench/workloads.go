@@ -30,9 +30,9 @@ type workload struct {
 	// warmUp runs before the warm phase; nil means a pass, unless the cold phase
 	// was one.
 	warmUp func(*job) error
-	// confinable says that the work is done by programs, which can run in a sandbox.
+	// confinable is true if the work is done by programs, which can run in a sandbox.
 	confinable bool
-	// once says that a phase cannot be repeated in the same run.
+	// once is true if a phase cannot be repeated in the same run.
 	once bool
 	// pass does the work once. It stops the clock around checks that are not part
 	// of it, and fails if the peer answered wrongly.
@@ -49,7 +49,7 @@ type job struct {
 	size    sizes
 	dir     string // the source seen through the peer
 	source  string // the source itself, for checks
-	written string // the directory that has what is written through the peer: the source or an upper directory
+	written string // the directory with the changes made through the peer: the source or an upper directory
 	phase   phase
 	pass    int      // counts the passes of this run
 	worked  int      // how many of workSteps have been taken

@@ -12,7 +12,8 @@ import (
 func Chmod(l *guard.Lease, w Changeable, mode uint32) error {
 	fd := w.FD()
 	if st := w.stage(); st != nil && mode&0o700 != 0o700 && unix.Geteuid() != 0 && st.isTop(fd) {
-		mode |= 0o700 // the owner, who is the same user, must get at the stage
+		// The owner's commands run as the daemon's user. They need access to the upper directory.
+		mode |= 0o700
 	}
 	err := w.change(l, func() error { return unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH) })
 	if err == unix.ENOSYS || err == unix.EOPNOTSUPP || err == unix.EINVAL {
@@ -37,7 +38,7 @@ func Chown(l *guard.Lease, w Changeable, uid, gid int) error {
 	})
 }
 
-// Stamp is a time to set: a moment, the file system's present, or none.
+// Stamp says what to set a time to: a given time, the file system's current time, or no change.
 type Stamp struct{ ts unix.Timespec }
 
 // Now and Omit are UTIME_NOW and UTIME_OMIT of utimensat(2).
@@ -46,7 +47,7 @@ var (
 	Omit = Stamp{unix.Timespec{Nsec: unix.UTIME_OMIT}}
 )
 
-// At is the stamp of a moment, in nanoseconds.
+// At returns the Stamp of a given time, in nanoseconds.
 func At(t time.Time) Stamp {
 	return Stamp{unix.Timespec{Sec: t.Unix(), Nsec: int64(t.Nanosecond())}}
 }

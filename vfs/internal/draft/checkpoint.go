@@ -24,8 +24,8 @@ import (
 const (
 	checkpointsName = "checkpoints"
 	objectsName     = "objects"
-	// MaxCheckpoints is the most checkpoints that a store has. The oldest is removed first, and
-	// one that the owner has not asked for before one that the owner has.
+	// MaxCheckpoints is the most checkpoints that a store has. The oldest is removed first. A
+	// checkpoint that the owner asked for is removed only when there are no others.
 	MaxCheckpoints = 50
 	// keepEmptyFor is how long a store without changes is kept for its checkpoints.
 	keepEmptyFor = 7 * 24 * time.Hour

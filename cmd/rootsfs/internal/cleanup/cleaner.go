@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// Name is the command of a cleaner. It is followed by ofRun and the directory of the
-// place, or by ofMount, the mountpoint, and its ID and device.
-// Its standard input is a descriptor of the process that it watches.
+// Name is the command of a cleaner. Its arguments are ofRun and the directory of the run's
+// mount (Place.dir), or ofMount and the mount's path, ID and device.
+// The cleaner's standard input is a descriptor of the process that it watches.
 const (
 	Name    = "cleanup"
 	ofRun   = "run"

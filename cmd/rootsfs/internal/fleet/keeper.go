@@ -123,7 +123,7 @@ type orderRequest struct {
 	Kept    bool   `json:"kept,omitempty"`  // Order was kept by a keeper before
 	// Lost says that the keeper has lost an order which it had confirmed.
 	Lost bool `json:"lost,omitempty"`
-	// Restored says that the owner has brought back what the keepers with these numbers lacked.
+	// Restored has the keeper.restored of each keeper to which the owner has sent the lost orders.
 	Restored []string `json:"restored,omitempty"`
 	// Promised are the highest numbers that keepers have promised, for the keepers in Restored.
 	Promised map[string]uint64 `json:"promised,omitempty"`

@@ -359,7 +359,7 @@ func (r *registrar) onLeave(m *nats.Msg) {
 	}
 	r.s.log.Info("a machine has left", "machine", rec.Name)
 	answer(r, m, rec.Name, kindLeave, q.Number, struct{}{}, nil)
-	_ = r.s.Bus.Conn.Flush() // without an answer, the machine leaves all the same
+	_ = r.s.Bus.Conn.Flush() // if the answer is lost, the machine leaves anyway
 	if err := r.s.refuse(rec.Connection); err != nil {
 		r.s.log.Error("the credential of a machine that left is still valid", "machine", rec.Name, "error", err)
 	}

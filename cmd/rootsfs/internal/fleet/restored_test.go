@@ -113,7 +113,8 @@ func TestRestoredDisk(t *testing.T) {
 		l.must(p2.ask())
 	}
 	l.restartServer(lose, &p1, &p2)
-	_, err := l.owner.Machines(context.Background(), 50*time.Millisecond) // the owner is the first
+	// The owner asks the keeper before any machine does.
+	_, err := l.owner.Machines(context.Background(), 50*time.Millisecond)
 	if l.must(err); !l.owner.HasRestoredOrders {
 		t.Error("the owner has not seen that the keeper lacks its order")
 	}
@@ -150,8 +151,8 @@ func TestRestoredInvites(t *testing.T) {
 	}
 }
 
-// A keeper that was restored from an older copy has lost a promise. When an owner has brought back what
-// the keeper lacked, it keeps the promise all the same. Otherwise two attempts could both have a
+// A keeper that was restored from an older copy has lost its promises. After an owner has sent it the
+// numbers promised before, the keeper promises no lower number. Otherwise two attempts could both have a
 // majority, and the order with the higher number would not contain the other, confirmed order.
 func TestRestoredKeeperKeepsPromises(t *testing.T) {
 	l := newLab(t)

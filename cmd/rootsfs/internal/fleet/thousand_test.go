@@ -42,8 +42,9 @@ type crowdMachine struct {
 
 var crowdReader = guard.Caller{Via: guard.ViaFiles, UID: 7, PID: 8}
 
-// Crowd is the process of many machines, whose homes are in one directory, and whose root is another. It
-// obeys the lines of its standard input, and answers each with a line.
+// Crowd runs the agents of many machines in this process. os.Args[1] is the directory of the machines'
+// homes. os.Args[2] is the directory that every machine grants as its root. Crowd obeys each line of its
+// standard input and answers it with one line.
 func Crowd() {
 	if err := crowd(os.Args[1], os.Args[2]); err != nil {
 		_, _ = fmt.Println("failed:", err)
@@ -204,18 +205,18 @@ func (c *meteredConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ownMemory returns the bytes of memory that this process has written.
-func ownMemory() (kib int64) {
+// ownMemory returns how many bytes of memory this process has written.
+func ownMemory() (bytes int64) {
 	runtime.GC()
 	debug.FreeOSMemory()
 	text, _ := os.ReadFile("/proc/self/smaps_rollup") // 0 if it is not there
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == "Private_Dirty:" {
 			n, _ := strconv.ParseInt(f[1], 10, 64)
-			kib += n
+			bytes += n << 10 // the file counts in KiB
 		}
 	}
-	return kib << 10
+	return bytes
 }
 
 // cpuTime returns how long this process has used a processor.
@@ -225,7 +226,7 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// onDisk returns the files below a directory, and their bytes.
+// onDisk returns the number of files below a directory, and the sum of their sizes.
 func onDisk(dir string) (files, bytes int64) {
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -257,7 +258,7 @@ type crowdProcess struct {
 	out *bufio.Scanner
 }
 
-// startCrowd starts the machines with homes in a directory.
+// startCrowd starts a process with the agents of the machines whose homes are in dir.
 func (l *lab) startCrowd(dir string) *crowdProcess {
 	l.Helper()
 	exe, err := os.Executable()
@@ -291,7 +292,7 @@ func (p *crowdProcess) line() string {
 	return p.out.Text()
 }
 
-// ask returns the numbers that answer a line.
+// ask sends the process a line, and returns the numbers of its answer.
 func (p *crowdProcess) ask(what string) (numbers []int64) {
 	p.Helper()
 	_, err := fmt.Fprintln(p.in, what)
@@ -347,9 +348,9 @@ func TestThousandMachines(t *testing.T) {
 	perMachine("bytes of memory of the server, the keeper and this test, all of it", ownMemory())
 	files, bytes := onDisk(string(l.server.dir))
 	perMachine("bytes of files of the server and keeper", bytes-disk)
-	perMachine("of them, files of orders and of records", files)
+	perMachine("number of files of the server and keeper", files)
 	_, bytes = onDisk(l.server.records.dir())
-	perMachine("of them, bytes of records and checkpoints", bytes)
+	perMachine("bytes of records and checkpoints, included in the bytes above", bytes)
 	before, used := p.ask("wire"), cpuTime()
 	time.Sleep(rest)
 	after, hours := p.ask("wire"), rest.Hours()

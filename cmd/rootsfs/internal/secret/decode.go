@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// The host is asked for an answer that is not compressed, and some compress it all the same. The
+// The proxy asks hosts for uncompressed answers, but some hosts compress them anyway. The
 // credential is not found in compressed bytes, so the program gets them decompressed.
 
 // decompressors has the content codings that are decompressed; nil: it is no compression.

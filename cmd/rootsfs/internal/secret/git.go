@@ -88,7 +88,8 @@ func (o *owner) judgeGit(ctx context.Context) error {
 			return fmt.Errorf("git's %s: %w", h[0], err) // the value may hold a password
 		}
 	}
-	for _, file := range presets["git"].files { // git's helper store reads the first ones
+	// Git's helper "store" reads the first two files; git's HTTP library reads .netrc.
+	for _, file := range presets["git"].files {
 		if path, err := ownersPath(file); err == nil {
 			if err := o.judge.File(path); err != nil {
 				return err

@@ -36,6 +36,6 @@ func TestDescendantsWithoutDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Contains(found, child.Process.Pid) {
-		t.Errorf("of the children, %d among them, %v were found", child.Process.Pid, found)
+		t.Errorf("Descendants returned %v, without the child %d", found, child.Process.Pid)
 	}
 }
