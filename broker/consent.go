@@ -211,9 +211,9 @@ func rootName(host string) guard.RootName {
 	return guard.RootName(base[:min(len(base), longestBase)])
 }
 
-// maxOpening is how many paths of one session are opened at a time, counting those of
-// requests that were answered meanwhile. So a file system that hangs blocks at most maxOpening
-// goroutines of a session.
+// maxOpening limits how many paths a session opens at a time. A path counts until its open
+// returns, even if the request has timed out. So a file system that hangs blocks at most
+// maxOpening goroutines of a session.
 const maxOpening = 4
 
 // propose opens a path of the host. If within is not nil, the path has to lie in that directory.
@@ -231,7 +231,9 @@ func (c *consentCall) propose(ctx context.Context, host string, within *rules.Id
 	reg := c.s.b.cfg.Registry
 	ask := guard.Grant{Root: rootName(host), Dir: names.Foreign(host), Subject: c.s.subject, Policy: guard.Policy{Rights: c.rights}}
 	if within != nil {
-		ask.Origin = "consent" // the person has named this path and does not see where links lead: they are judged
+		// With an Origin, Propose also refuses a path through a link that others can change: the
+		// person named the path and does not see where it leads.
+		ask.Origin = "consent"
 	}
 	var p *guard.Proposal
 	var err error

@@ -162,12 +162,12 @@ func TestQuotas(t *testing.T) {
 	for range 2 {
 		wantKind(t, s.once(mk, 0), 0)
 	}
-	l, err := s.Admit(bg, mk) // fails, and so costs nothing
+	l, err := s.Admit(bg, mk) // Done reports a failure, which refunds the charge
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantKind(t, l.Done(0, syscall.EEXIST), names.Exist)
-	if l, err = s.Admit(bg, mk); err != nil { // finds the name, and so costs nothing
+	if l, err = s.Admit(bg, mk); err != nil { // the name exists: Done refunds the charge
 		t.Fatal(err)
 	}
 	l.Notes().Existing()
@@ -272,7 +272,8 @@ var quiet = map[guard.Op]bool{
 	names.OpGetxattr: true, names.OpListxattr: true, names.OpStatfs: true, names.OpGetlk: true, names.OpSetlk: true,
 }
 
-// R082, R084, R145: each operation has one record, including every refusal and failure.
+// R082, R084, R145: each refusal and each failure has one record. So has each success, except of
+// quiet operations.
 func TestRecords(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -334,8 +335,8 @@ func TestUnrecordedCloseIsTold(t *testing.T) {
 	}
 }
 
-// The record of a close has the bytes that were read and written. An ordinary error is no
-// failure.
+// The record of a close has the bytes that were read and written. An error that is an expected
+// answer, such as ENOENT from a lookup, leaves no record.
 func TestRecordOfCloseAndOrdinaryAnswers(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})

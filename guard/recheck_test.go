@@ -36,9 +36,9 @@ func TestRecheckThatCannotLookEndsNothing(t *testing.T) {
 	}
 }
 
-// A grant or an ending is not refused because of a lock that nobody holds any more, however
-// late the registry gets to run. (Otherwise revocations could fail on a busy machine.)
-func TestFreeLocksAreTakenLate(t *testing.T) {
+// A grant or a revocation acquires a free lock even if its deadline has already passed.
+// (Otherwise revocations could fail on a busy machine.)
+func TestFreeLockIsAcquiredAfterDeadline(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Nanosecond })
 	for i := range 30 {
 		name := guard.RootName(fmt.Sprint("r", i))
@@ -47,7 +47,7 @@ func TestFreeLocksAreTakenLate(t *testing.T) {
 			t.Errorf("revoke: %v", err)
 		}
 		if st, ok := s.Lookup(name); ok && st.State == guard.Live {
-			t.Error("the root is live still")
+			t.Error("the root is still live")
 		}
 	}
 }

@@ -94,10 +94,11 @@ type node struct {
 	d    *beneath.Dir // the file at the path
 }
 
-// change allows the node to be changed.
-func (n *node) change(l *guard.Lease) (w beneath.Changeable, err error) {
+// changeable returns a descriptor of the node that may be changed. In a staged root it copies the
+// file up first; n.fd then refers to the copy.
+func (n *node) changeable(l *guard.Lease) (w beneath.Changeable, err error) {
 	if n.f != nil {
-		w, err = n.f.change(l)
+		w, err = n.f.changeable(l)
 	} else {
 		w, err = n.d.Change(l)
 	}
@@ -114,9 +115,10 @@ func onNode[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *Fi
 	return onNodeUnless(ctx, t, req, at, f, func(*guard.Lease) error { return nil }, g)
 }
 
-// onNodeUnless is onNode, but for an operation on a path it calls refuse first. The error of refuse
+// onNodeUnless is onNode, but for an operation on a path it calls refuse first. refuse's error
 // counts only if the front end knows the file (At.ID) and the root has no nested roots. Then the
-// file is not opened, and the answer is the refusal of the path, or else the error of refuse.
+// file is not opened. The result is the error of JudgePath for the path or, if the path is allowed,
+// refuse's error.
 func onNodeUnless[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *File,
 	refuse func(l *guard.Lease) error, g func(l *guard.Lease, n *node) (T, error),
 ) (T, error) {
@@ -150,7 +152,7 @@ func onNodeUnless[T any](ctx context.Context, t *Tree, req guard.Request, at At,
 // setattr changes attributes. It sets the owner before the mode, because a change of owner clears
 // the set-id bits that the mode may set. It sets times last, because everything else changes them.
 func (n *node) setattr(l *guard.Lease, a Attrs) (Info, error) {
-	w, err := n.change(l)
+	w, err := n.changeable(l)
 	if err != nil {
 		return Info{}, err
 	}

@@ -172,8 +172,9 @@ func (f *File) enter() (int, error) {
 	}
 }
 
-// change allows the file to be changed. The caller has called enter.
-func (f *File) change(l *guard.Lease) (beneath.Changeable, error) { return f.h.Change(l) }
+// changeable returns a descriptor of the file that may be changed. In a staged root it copies the
+// file up first. The caller has called enter.
+func (f *File) changeable(l *guard.Lease) (beneath.Changeable, error) { return f.h.Change(l) }
 
 // leave ends the use that enter began. The last user closes the descriptor.
 func (f *File) leave() {

@@ -124,7 +124,7 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 			return 0, 0, err
 		}
 		defer done()
-		to, err := f.change(l)
+		to, err := f.changeable(l)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -234,7 +234,7 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 			return none, 0, err
 		}
 		defer done()
-		w, err := f.change(l)
+		w, err := f.changeable(l)
 		if err != nil {
 			return none, 0, err
 		}
@@ -303,7 +303,7 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 			return 0, 0, err
 		}
 		defer done()
-		w, err := out.change(l)
+		w, err := out.changeable(l)
 		if err != nil {
 			return 0, 0, err
 		}

@@ -57,7 +57,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 					return Info{}, err
 				}
 			}
-			w, err := f.change(l)
+			w, err := f.changeable(l)
 			if err != nil {
 				return Info{}, err
 			}

@@ -32,7 +32,7 @@ type Locker func(open func() (*File, error)) (*File, error)
 func (f *File) TryLock(ctx context.Context, c guard.Caller, lk Lock, by Locker) error {
 	req := guard.Request{Caller: c, Op: names.OpSetlk}
 	_, err := f.onLockOwner(ctx, req, by, func(l *guard.Lease, own *File) (unix.Flock_t, error) {
-		w, err := own.change(l)
+		w, err := own.changeable(l)
 		if err != nil {
 			return unix.Flock_t{}, err
 		}

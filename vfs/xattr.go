@@ -89,7 +89,7 @@ func (t *Tree) Setxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 		if err := checkXattr(l, name, true); err != nil {
 			return none, err
 		}
-		w, err := n.change(l)
+		w, err := n.changeable(l)
 		if err != nil {
 			return none, err
 		}
@@ -122,7 +122,7 @@ func (t *Tree) Removexattr(ctx context.Context, c guard.Caller, at At, f *File, 
 		if err := checkXattr(l, name, true); err != nil {
 			return none, err
 		}
-		w, err := n.change(l)
+		w, err := n.changeable(l)
 		if err != nil {
 			return none, err
 		}

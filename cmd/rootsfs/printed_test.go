@@ -78,7 +78,7 @@ func TestPastedCommandsAreTheirWords(t *testing.T) {
 			t.Errorf("something else ran and left %v", left)
 		}
 	}
-	for _, sh := range []struct{ name, start, bind string }{
+	for _, sh := range []struct{ name, start, setPrompt string }{
 		{"sh", "sh", ""}, {"bash", "bash --norc --noprofile", "PS1='> '"}, {"zsh", "zsh -f", "PS1='> '"}, {"fish", "fish --no-config", "function fish_prompt; end"},
 	} {
 		t.Run(sh.name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestPastedCommandsAreTheirWords(t *testing.T) {
 			check(t, "in a script")
 
 			p := startPty(t, work, env, append(start, "-i"))
-			p.send(sh.bind + "\r")
+			p.send(sh.setPrompt + "\r")
 			for i, line := range strings.Split(strings.TrimSpace(script.String()), "\n") {
 				p.send(line + "\r")
 				p.send(fmt.Sprintf("echo D\"\"ONE%d.\r", i))

@@ -16,7 +16,7 @@ func TestOnce(t *testing.T) {
 	other.Subject = "b"
 	elsewhere := opened
 	elsewhere.Via = rules.ViaFiles
-	take := func(o *ledger.Once, u ledger.Use, began bool, kind names.Kind) {
+	admit := func(o *ledger.Once, u ledger.Use, began bool, kind names.Kind) {
 		t.Helper()
 		got, err := o.Admit(u)
 		if got != began || (err == nil) != (kind == 0) || err != nil && names.Reason(err) != kind {
@@ -32,45 +32,45 @@ func TestOnce(t *testing.T) {
 	}
 
 	var o ledger.Once
-	take(&o, of(opened, names.OpGetattr), false, 0)
-	take(&o, of(opened, names.OpWatch), false, names.Permission)
+	admit(&o, of(opened, names.OpGetattr), false, 0)
+	admit(&o, of(opened, names.OpWatch), false, names.Permission)
 	dry := opened
 	dry.Dry = true
-	take(&o, dry, false, 0)
+	admit(&o, dry, false, 0)
 	state(&o, "unused")
-	take(&o, opened, true, 0)
+	admit(&o, opened, true, 0)
 	state(&o, "in use")
-	take(&o, of(opened, names.OpRead), false, names.Permission) // nothing is open yet
+	admit(&o, of(opened, names.OpRead), false, names.Permission) // nothing is open yet
 	if o.End(false) {
 		t.Error("a use that did not count is over")
 	}
 	state(&o, "unused")
 
-	take(&o, opened, true, 0)
+	admit(&o, opened, true, 0)
 	o.AddOpen()
 	o.AddOpen()
 	if o.End(true) {
 		t.Error("the use is over while a file is open")
 	}
-	take(&o, of(opened, names.OpRead), false, 0)
-	take(&o, of(other, names.OpRead), false, names.Permission)
-	take(&o, of(elsewhere, names.OpRead), false, names.Permission)
-	take(&o, opened, false, names.Permission) // a second opening is a second use
+	admit(&o, of(opened, names.OpRead), false, 0)
+	admit(&o, of(other, names.OpRead), false, names.Permission)
+	admit(&o, of(elsewhere, names.OpRead), false, names.Permission)
+	admit(&o, opened, false, names.Permission) // a second opening is a second use
 	quiet := opened
 	quiet.Quiet = true
-	take(&o, quiet, false, 0) // a step of another operation
+	admit(&o, quiet, false, 0) // a step of another operation
 	if o.RemoveOpen() || !o.RemoveOpen() || o.RemoveOpen() {
 		t.Error("the use is not over exactly when the last file is closed")
 	}
 	state(&o, "used")
-	take(&o, of(opened, names.OpRead), false, names.Revoked)
-	take(&o, of(opened, names.OpGetattr), false, 0)
+	admit(&o, of(opened, names.OpRead), false, names.Revoked)
+	admit(&o, of(opened, names.OpGetattr), false, 0)
 
 	var whole ledger.Once
-	take(&whole, of(opened, names.OpReplace), true, 0)
-	take(&whole, of(opened, names.OpRead), false, names.Permission)
+	admit(&whole, of(opened, names.OpReplace), true, 0)
+	admit(&whole, of(opened, names.OpRead), false, names.Permission)
 	if !whole.End(true) {
 		t.Error("an operation that opens nothing is not the whole use")
 	}
-	take(&whole, opened, false, names.Revoked)
+	admit(&whole, opened, false, names.Revoked)
 }

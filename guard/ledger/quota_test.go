@@ -149,7 +149,7 @@ func TestSubjectsAccounts(t *testing.T) {
 // wakes all waiting requests.
 func TestBudget(t *testing.T) {
 	b := ledger.NewBudget(10)
-	take := func(n int64, want bool) <-chan struct{} {
+	acquire := func(n int64, want bool) <-chan struct{} {
 		t.Helper()
 		changed, ok := b.TryAcquire(n)
 		if ok != want {
@@ -157,9 +157,9 @@ func TestBudget(t *testing.T) {
 		}
 		return changed
 	}
-	take(6, true)
-	take(4, true)
-	changed := take(1, false)
+	acquire(6, true)
+	acquire(4, true)
+	changed := acquire(1, false)
 	select {
 	case <-changed:
 		t.Error("woken before anything was released")
@@ -167,10 +167,10 @@ func TestBudget(t *testing.T) {
 	}
 	b.Release(4)
 	<-changed
-	take(5, false)
+	acquire(5, false)
 	b.Release(6)
-	take(11, true)
-	take(1, false)
+	acquire(11, true)
+	acquire(1, false)
 	b.Release(11)
-	take(10, true)
+	acquire(10, true)
 }

@@ -38,21 +38,21 @@ func TestSpeed(t *testing.T) {
 func TestSpeedGivesTurnsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ledger.SpeedOf(&rules.Limits{OpsPerSecond: 10, Burst: 1})
-		wait := func(what string, turn ledger.Turn, want time.Duration) ledger.Turn {
+		checkWait := func(what string, turn ledger.Turn, want time.Duration) ledger.Turn {
 			t.Helper()
 			if turn.Wait != want {
 				t.Errorf("%s: waits %v, want %v", what, turn.Wait, want)
 			}
 			return turn
 		}
-		wait("a dry run", s.Reserve(true), 0)
-		wait("the first", s.Reserve(false), 0)
-		wait("a dry run after it", s.Reserve(true), 100*time.Millisecond)
-		second := wait("the second", s.Reserve(false), 100*time.Millisecond)
+		checkWait("a dry run", s.Reserve(true), 0)
+		checkWait("the first", s.Reserve(false), 0)
+		checkWait("a dry run after it", s.Reserve(true), 100*time.Millisecond)
+		second := checkWait("the second", s.Reserve(false), 100*time.Millisecond)
 		second.Cancel()
-		wait("the one after a cancelled turn", s.Reserve(false), 100*time.Millisecond)
+		checkWait("the one after a cancelled turn", s.Reserve(false), 100*time.Millisecond)
 		time.Sleep(200 * time.Millisecond)
-		wait("one in time", s.Reserve(true), 0)
+		checkWait("a dry run after the speed allows another", s.Reserve(true), 0)
 		ledger.Turn{}.Cancel() // nothing is reserved
 	})
 }
@@ -60,17 +60,17 @@ func TestSpeedGivesTurnsBack(t *testing.T) {
 // The room for a record is handed over once, so that it is never both used and released.
 func TestRoom(t *testing.T) {
 	var r ledger.Room
-	take := func(what string, n, want int64) {
+	checkRoom := func(what string, n, want int64) {
 		t.Helper()
 		if n != want {
 			t.Errorf("%s: %d, want %d", what, n, want)
 		}
 	}
-	take("nothing promised", r.Take()+r.TakeClosing(), 0)
+	checkRoom("nothing promised", r.Take()+r.TakeClosing(), 0)
 	r.SetRecord(300)
 	r.SetClosing(700)
-	take("the record's", r.Take(), 300)
-	take("the record's, again", r.Take(), 0)
-	take("the close's", r.TakeClosing(), 700)
-	take("the close's, again", r.TakeClosing(), 0)
+	checkRoom("the record's", r.Take(), 300)
+	checkRoom("the record's, again", r.Take(), 0)
+	checkRoom("the close's", r.TakeClosing(), 700)
+	checkRoom("the close's, again", r.TakeClosing(), 0)
 }

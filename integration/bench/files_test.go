@@ -87,7 +87,8 @@ func TestFilesGoals(t *testing.T) {
 	for _, o := range judgeFiles(r) {
 		got[o.Status]++
 	}
-	// The row without the peer is not judged, but its tail is; memory has grown.
+	// filesTailRow has no value of the peer, so its speed counts as not measured. Its P99 and the
+	// memory miss their goals.
 	if got[met] != 3 || got[missed] != 2 || got[notMeasured] != 1 {
 		t.Errorf("judged %v: %+v", got, judgeFiles(r))
 	}

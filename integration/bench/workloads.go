@@ -27,8 +27,8 @@ type workload struct {
 	programs []string
 	// prepare runs through the mount first, before the clock starts; nil: nothing to prepare.
 	prepare func(*job) error
-	// warmUp runs before the warm phase; nil means a pass, unless the cold phase
-	// was one.
+	// warmUp fills the caches before the warm phase. If warmUp is nil, a pass does so. No pass is
+	// needed if the cold phase has just run one.
 	warmUp func(*job) error
 	// confinable is true if the work is done by programs, which can run in a sandbox.
 	confinable bool

@@ -55,7 +55,8 @@ func (r *release) npm(name string) npmPackage {
 	}
 }
 
-// writeNPM writes the package that people name: it only starts a platform's program.
+// writeNPM writes the package that users install. It only starts the program of their platform's
+// package.
 func (r *release) writeNPM() error {
 	p := r.npm(r.NPM.Package)
 	p.MCPName, p.Keywords = r.Registry.Name, []string{"mcp", "sandbox", "filesystem", "fuse"}

@@ -119,8 +119,8 @@ func npmEnv(t *testing.T, registry string) []string {
 }
 
 // npx installs the packages from a registry, and the program in them answers an MCP
-// client. npx fetches two packages only: the one that people name, and that of this platform's
-// program.
+// client. npx fetches two packages only: the one that users install, and the one with this
+// platform's program.
 func TestNPM(t *testing.T) {
 	registry, address := newNPMRegistry(t)
 	cmd := exec.Command("npx", "-y", "rootsfs", "serve", servedDir(t))

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most of the time of a request by read(2) goes into waking a reader on another processor than
-// the caller's. So while the requests of one caller follow one another closely, in a burst, the
-// reader moves to the processor of the caller: it is woken there as the caller goes to sleep.
-// No second reader waits then, because the kernel would wake the two in turn. Another reader
-// starts when the next request already waits, and when handlers block (see scale). Polling
-// instead of moving is as fast for one caller, but occupies a processor and delays several
-// callers (measured).
+// When requests are fetched with read(2), not io_uring, most of a request's time goes into waking
+// a reader on another processor than the caller's. So while the requests of one caller follow one
+// another closely, in a burst, the reader moves to the processor of the caller: it is woken there
+// as the caller goes to sleep. No second reader waits then, because the kernel would wake the two
+// in turn. Another reader starts when the next request already waits, and when handlers block (see
+// scale). Polling instead of moving is as fast for one caller, but occupies a processor and delays
+// several callers (measured).
 
 const (
 	// burstGap is how soon after an answer the next request belongs to the burst.

@@ -107,8 +107,8 @@ func TestWhyNamesHost(t *testing.T) {
 	}
 }
 
-// why asks again about the operation that the recorded rights belong to.
-func TestWhyAsksAgainForTheOperation(t *testing.T) {
+// For a recorded open, opWord returns the operation that the open's rights stand for: rw is write.
+func TestOpWordOfRecordedOpen(t *testing.T) {
 	for _, c := range []struct{ op, rights, want string }{
 		{"open", "rw", "write"}, {"open", "read,write", "write"}, {"open", "read,append", "append"}, {"open", "read", "read"}, {"open", "", "read"}, {"unlink", "delete", "unlink"},
 	} {

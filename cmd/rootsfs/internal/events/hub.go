@@ -148,11 +148,10 @@ func (s *Subscriber) Drain() (news News, ok bool) {
 	return news, isOpen || len(news.Events) > 0 || news.Changed != 0
 }
 
-// Next waits until there is news, and at least until the duration apart has passed since it returned
-// last. ok is false when ctx has ended, or when the subscription has ended and all news were
-// returned.
-func (s *Subscriber) Next(ctx context.Context, apart time.Duration) (news News, ok bool) {
-	pause := time.NewTimer(time.Until(s.last.Add(apart)))
+// Next waits until there is news and at least minInterval has passed since Next last returned.
+// ok is false when ctx has ended, or when the subscription has ended and all news were returned.
+func (s *Subscriber) Next(ctx context.Context, minInterval time.Duration) (news News, ok bool) {
+	pause := time.NewTimer(time.Until(s.last.Add(minInterval)))
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():

@@ -37,7 +37,7 @@ func charter(ctx context.Context, p *cli.Printer, _ *cli.FleetFlags, _ []string)
 	})
 }
 
-// asOwner calls act with the owner of this user.
+// asOwner opens the fleet's owner with this user's keys and calls act with it.
 func asOwner(act func(*fleet.Owner) error) error {
 	o, err := fleet.OpenOwner()
 	if err != nil {

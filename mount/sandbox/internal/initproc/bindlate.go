@@ -19,7 +19,7 @@ const lateAt = scratch + "/tree"
 type lateMounts struct {
 	tree int // the tree
 	root int // the minimal root, through a writable mount
-	// bound are the mounts that the caller has asked for, by their paths inside.
+	// bound are the mounts that the caller has asked for, by their paths in the sandbox.
 	bound map[string]*lateMount
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// openStreams opens the command's terminal and /dev/null inside, so that they have the right names
-// there. It passes the master side of the terminal to the caller.
+// openStreams opens the command's terminal and /dev/null in the sandbox, so that their paths are
+// valid there. It passes the master side of the terminal to the caller.
 func (p *initProc) openStreams() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -123,7 +123,7 @@ func (p *initProc) failedStep(path string, err error) (step string) {
 	return stepCommand
 }
 
-// findProgram finds a program inside, on the command's own PATH.
+// findProgram finds a program in the sandbox, on the command's own PATH.
 func findProgram(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil

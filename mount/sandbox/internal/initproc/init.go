@@ -4,9 +4,9 @@
 //
 // # Promises
 //
-// The command is started only when its confinement is complete, and the caller has
-// released it. When the command or the caller ends, the init ends all processes started
-// from it.
+// The caller is the process that started the init. The command is started only when its
+// confinement is complete, and the caller has released it. When the command or the caller
+// ends, the init ends all processes started from it.
 //
 // # Not promised
 //
@@ -209,8 +209,8 @@ func (p *initProc) prepareProcess() error {
 	// A session of this process's own, in which the command gets its terminal. At levels
 	// other than Bubblewrap it has one already.
 	_, _ = unix.Setsid()
-	// Signals from inside must not end this process. Signals from outside come over the
-	// control socket.
+	// Signals from processes in the sandbox must not end this process. The caller's signals come
+	// over the control socket.
 	signal.Notify(make(chan os.Signal, 1), deadly...)
 	for _, sig := range p.conf.Ignore {
 		signal.Ignore(unix.Signal(sig)) // which the command inherits

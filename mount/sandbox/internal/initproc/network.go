@@ -140,7 +140,7 @@ func (p *initProc) permitUnixSockets(reachable error) {
 // SocketBacklog is how many connections may wait at a granted socket.
 const SocketBacklog = 64
 
-// makeSockets makes the granted sockets inside and passes them to the caller.
+// makeSockets makes the granted sockets in the sandbox and passes them to the caller.
 func (p *initProc) makeSockets() error {
 	if len(p.conf.Sockets) == 0 {
 		return nil

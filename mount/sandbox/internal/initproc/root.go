@@ -35,8 +35,8 @@ const (
 	treeAt = "/usr"
 )
 
-// builder makes the minimal root in the mount namespace of this process. Paths are those
-// inside. They are resolved in the new root, which only this process can see so far.
+// builder makes the minimal root in the mount namespace of this process. Paths are
+// those in the sandbox. They are resolved in the new root, which only this process can see so far.
 type builder struct {
 	root   int // the new root's descriptor
 	limits int // /proc/sys/user, which is hidden by the time it is needed
@@ -190,7 +190,7 @@ func (b *builder) bindRoots() error {
 	return nil
 }
 
-// bindTree binds one path of the tree at a path inside.
+// bindTree binds one path of the tree at a path in the sandbox.
 func (b *builder) bindTree(from, at string) error {
 	for try := 1; ; try++ {
 		fd, err := clone(unix.AT_FDCWD, from, bindAttrs)

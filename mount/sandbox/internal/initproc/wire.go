@@ -101,7 +101,7 @@ type Message struct {
 	Errno  int     `json:",omitempty"`
 	Step   string  `json:",omitempty"` // one of the steps below
 	// Of bind: From is the path in the tree to show, "" to unbind, and At the path
-	// inside. The answer has the same Code.
+	// in the sandbox. The answer has the same Code.
 	From string `json:",omitempty"`
 	At   string `json:",omitempty"`
 }
