@@ -19,11 +19,12 @@ import (
 
 // HTTP filters the traffic of a Streamable HTTP client: give an http.Client with it to
 // mcp.StreamableClientTransport. The session answers files/* requests that the server
-// sends in its event streams. As the protocol demands, each answer is a POST of its own.
-// It carries the headers (session, revision, authorization) of the request whose stream
-// it came in. All other events pass byte for byte. HTTP adds the broker's capabilities to the
-// client's requests, and does not send the SDK's own list_changed. The transport's encryption and
-// authentication are the SDK's business, and hold for the answers as well.
+// sends in its event streams. As the protocol demands, each answer is a POST of its own. The
+// POST carries the headers (session, revision, authorization) of the HTTP request in whose
+// event stream the server sent the files/* request. All other events pass byte for byte. HTTP
+// adds the broker's capabilities to the client's requests, and does not send the SDK's own
+// list_changed. The transport's encryption and authentication are the SDK's business, and hold
+// for the answers as well.
 func (s *Session) HTTP(inner http.RoundTripper) http.RoundTripper {
 	if inner == nil {
 		inner = http.DefaultTransport
@@ -129,8 +130,8 @@ func (f *filter) sender(req *http.Request, res *http.Response) Sender {
 		// The frame's memory is used again when the sender returns.
 		body := &revocableBody{frame: bytes.Clone(frame), recheck: recheck}
 		err := f.post(ctx, url, header, body)
-		if instead := body.instead.Load(); instead != nil {
-			return f.post(ctx, url, header, &revocableBody{frame: *instead})
+		if replacement := body.replacement.Load(); replacement != nil {
+			return f.post(ctx, url, header, &revocableBody{frame: *replacement})
 		}
 		return err
 	}
@@ -166,11 +167,12 @@ func (f *filter) post(ctx context.Context, url string, header http.Header, body 
 }
 
 // revocableBody is the body of a POST that is rechecked while it is sent. If recheck refuses the
-// rest, Read fails, which ends the POST, and instead has the frame to send in its place.
+// rest, Read fails, which ends the POST. The field replacement then holds the frame to send in
+// place of this one, or nil.
 type revocableBody struct {
-	frame   []byte
-	recheck Recheck // nil: the peer may have the whole frame
-	instead atomic.Pointer[[]byte]
+	frame       []byte
+	recheck     Recheck // nil: the peer may have the whole frame
+	replacement atomic.Pointer[[]byte]
 }
 
 var errRevokedBody = errors.New("what may be read has changed, so the answer is not sent any further")
@@ -187,9 +189,9 @@ type revocableReader struct {
 // Read implements io.Reader.
 func (r *revocableReader) Read(p []byte) (int, error) {
 	if r.body.recheck != nil && r.rest.Len() > 0 {
-		if ok, instead := r.body.recheck(); !ok {
-			if instead != nil {
-				r.body.instead.Store(&instead)
+		if ok, replacement := r.body.recheck(); !ok {
+			if replacement != nil {
+				r.body.replacement.Store(&replacement)
 			}
 			return 0, errRevokedBody
 		}
@@ -231,7 +233,8 @@ func (e *events) Read(p []byte) (int, error) {
 }
 
 // next reads an event, with its blank line, and returns it and the data in it. Lines
-// end with CR LF, LF or CR. With an error, event holds the part that was read.
+// end with CR LF, LF or CR. If the stream fails, event holds the part that was read. If the event
+// is too long, next returns no part of it.
 func (e *events) next() (event, data []byte, err error) {
 	line := 0 // the beginning of the current line
 	for len(event) <= e.limit {

@@ -271,7 +271,7 @@ func (s *Session) recheck(r *request, result any, err error) Recheck {
 	if h, ok := errors.AsType[*hinted](err); err != nil && (!ok || h.etag == "") || err == nil && !methods[r.method].hasData {
 		return nil
 	}
-	return func() (ok bool, instead []byte) {
+	return func() (ok bool, replacement []byte) {
 		err := r.stamps.Err()
 		if err == nil {
 			return true, nil

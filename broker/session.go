@@ -73,8 +73,8 @@ func (s *Session) recordRefusal(kind names.Kind, detail string) {
 // the connection is over.
 type Sender func(ctx context.Context, frame []byte, recheck Recheck) error
 
-// Recheck reports at the moment of the write whether the peer may have a frame. If not, instead
-// is written in its place; a nil instead writes nothing.
+// Recheck reports at the moment of the write whether the peer may have a frame. If not,
+// replacement is written in its place; a nil replacement writes nothing.
 type Recheck = jsonline.Recheck
 
 // Session begins a session. Grants and audit records name the subject; empty means no

@@ -103,8 +103,8 @@ func (c *conn) send(ctx context.Context, frame []byte, recheck Recheck) error {
 	if recheck != nil {
 		c.sending.Lock()
 		defer c.sending.Unlock()
-		if ok, instead := recheck(); !ok {
-			frame = instead
+		if ok, replacement := recheck(); !ok {
+			frame = replacement
 		}
 		if frame == nil {
 			return nil

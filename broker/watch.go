@@ -171,5 +171,5 @@ func (w *watching) send(ctx context.Context, e *watch.Event) {
 		p.Path = strings.ToValidUTF8(p.Path, "\uFFFD")
 	}
 	w.s.stats.notified.Add(1)
-	w.s.notify(wire.Changed, &p, func() (ok bool, instead []byte) { return ctx.Err() == nil, nil })
+	w.s.notify(wire.Changed, &p, func() (ok bool, replacement []byte) { return ctx.Err() == nil, nil })
 }

@@ -46,8 +46,10 @@ type Request struct {
 	room ledger.Room // placed here to use padding
 }
 
-// Hold is the part of the opening's lease that an open file keeps: the lifetime of the root. A
-// file of an ended root stays dead, even if the same directory is granted again.
+// Hold is the part of a lease that a file keeps from the operation that opened it: the root and
+// lifetime that the file belongs to, the nested roots it lies in, and the verdict of the patterns.
+// A hold does not keep the root alive: a file of an ended root stays dead, even if the same
+// directory is granted again.
 type Hold struct {
 	root        *root
 	nestingGen  uint64

@@ -20,8 +20,8 @@ func (n *node) fillAttr(out *fuse.Attr, info *vfs.Info) {
 	out.Mode = uint32(n.kind) | info.Mode&0o7777
 	out.Nlink = info.Nlink
 	out.Uid, out.Gid = info.UID, info.GID
-	if own := n.view.m.opt.Owner; own != nil {
-		out.Uid, out.Gid = own.UID, own.GID
+	if owner := n.view.m.opt.Owner; owner != nil {
+		out.Uid, out.Gid = owner.UID, owner.GID
 	}
 	out.Rdev = info.Rdev
 	out.Blksize = info.Blksize
@@ -57,7 +57,7 @@ func (fs *fileSystem) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *f
 // EACCES. A handle that can write is exempt: for it the kernel sends the same GETATTR in
 // lseek(2). fstat(2) names no handle.
 func (r *request) refuseRead(n *node, fh uint64) error {
-	if !n.isRegular() || n.own() != nil || !n.view.unreadable.Load() {
+	if !n.isRegular() || n.ownFile() != nil || !n.view.unreadable.Load() {
 		return nil
 	}
 	if h := r.fs.files.get(fh); h != nil && h.file.Writable() {
@@ -71,7 +71,7 @@ func (r *request) refuseRead(n *node, fh uint64) error {
 }
 
 func (r *request) getattr(n *node, fh uint64, out *fuse.AttrOut) error {
-	if n.own() != nil {
+	if n.ownFile() != nil {
 		r.m.fillOwn(n, &out.Attr)
 		if r.m.opt.Level != Strict && n.isDir() {
 			out.SetTimeout(keepTimeout)
@@ -185,8 +185,8 @@ func (m *Mount) attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
 // Readlink returns a link's target, if it stays in the root or Options.Visible allows it.
 func (fs *fileSystem) Readlink(cancel <-chan struct{}, header *fuse.InHeader) (target []byte, status fuse.Status) {
 	status = fs.onNode(cancel, header, func(r *request, n *node) error {
-		if own := n.own(); own != nil {
-			target = []byte(own.target)
+		if file := n.ownFile(); file != nil {
+			target = []byte(file.target)
 			return nil
 		}
 		return r.byPathOrHandle(n, func(at vfs.At, f *vfs.File) error {
@@ -232,7 +232,7 @@ func (r *request) byPathOrHandle(n *node, f func(at vfs.At, file *vfs.File) erro
 // GetXAttr reads one extended attribute.
 func (fs *fileSystem) GetXAttr(cancel <-chan struct{}, header *fuse.InHeader, attr string, dest []byte) (size uint32, status fuse.Status) {
 	status = fs.onNode(cancel, header, func(r *request, n *node) error {
-		if n.own() != nil {
+		if n.ownFile() != nil {
 			return syscall.ENODATA
 		}
 		return r.byPathOrHandle(n, func(at vfs.At, f *vfs.File) error {
@@ -247,7 +247,7 @@ func (fs *fileSystem) GetXAttr(cancel <-chan struct{}, header *fuse.InHeader, at
 // ListXAttr lists the extended attributes.
 func (fs *fileSystem) ListXAttr(cancel <-chan struct{}, header *fuse.InHeader, dest []byte) (size uint32, status fuse.Status) {
 	status = fs.onNode(cancel, header, func(r *request, n *node) error {
-		if n.own() != nil {
+		if n.ownFile() != nil {
 			return nil
 		}
 		return r.byPathOrHandle(n, func(at vfs.At, f *vfs.File) error {

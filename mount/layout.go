@@ -160,7 +160,7 @@ func trim(p string) string { return strings.Trim(p, "/") }
 
 // lookupLayout finds a name in a directory of the mount's own, in a ByPath layout.
 func (r *request) lookupLayout(dir *node, name string, out *fuse.EntryOut) error {
-	at := dir.own().path
+	at := dir.ownFile().path
 	entry, ok := r.m.layout.entries(at)[name]
 	switch {
 	case !ok:
@@ -213,7 +213,7 @@ func (m *Mount) Refresh(root guard.RootName) {
 		for {
 			elem, below, more := strings.Cut(rest, "/")
 			child := at.child(elem)
-			if at.own() != nil {
+			if at.ownFile() != nil {
 				child = m.childrenOfOwn(at)[elem]
 			}
 			if !more && child != nil && at == m.top && m.isTop(elem) {

@@ -23,7 +23,7 @@ func (r *request) resolve(id uint64) (*node, error) {
 	if n == nil {
 		return nil, syscall.ESTALE
 	}
-	if n.own() == nil {
+	if n.ownFile() == nil {
 		r.join(n.view)
 		return n, nil
 	}
@@ -38,7 +38,7 @@ func (r *request) resolve(id uint64) (*node, error) {
 // resolveFile is resolve for an operation that only files of a root support.
 func (r *request) resolveFile(id uint64) (*node, error) {
 	n, err := r.resolve(id)
-	if err == nil && n.own() != nil {
+	if err == nil && n.ownFile() != nil {
 		return nil, syscall.ENOTSUP
 	}
 	return n, err
@@ -53,7 +53,7 @@ func (r *request) lookup(dir *node, name string, out *fuse.EntryOut) error {
 	switch {
 	case name == "." || name == "..": // the kernel resolves a file handle (name_to_handle_at) of a forgotten node
 		return syscall.ESTALE
-	case dir.own() != nil:
+	case dir.ownFile() != nil:
 		return r.lookupOwn(dir, name, out)
 	}
 	if nested := dir.nestedRootAt(name); nested != "" {

@@ -50,7 +50,7 @@ type location struct {
 // nodeExtra has the fields that only some nodes need, so that a million looked-up files do
 // not take memory for them.
 type nodeExtra struct {
-	own        *ownFile   // of a file of the mount's own; does not change
+	ownFile    *ownFile   // of a file of the mount's own; does not change
 	otherNames []location // beside node.name, the latest last; guarded by nodeTable.mu
 
 	watch      atomic.Pointer[dirWatch]       // of a directory
@@ -66,7 +66,8 @@ type nodeExtra struct {
 	open        []*handle  // open files
 	openDirs    []*dirHandle
 	change      *ownChange // of a file changed through the mount
-	// locks are the owners' descriptions on the source, see locks.go.
+	// locks holds, for each lock owner, the open file description on the source that carries
+	// its locks; see locks.go.
 	locks map[lockOwner]*lockHolder
 
 	cached  *vfs.File     // level Max: see fileCache, whose lock guards these two
@@ -80,10 +81,10 @@ func (n *node) extra() *nodeExtra {
 	return n.ext.Load()
 }
 
-// own returns the description of a file of the mount's own, or nil for a file of a root.
-func (n *node) own() *ownFile {
+// ownFile returns the description of a file of the mount's own, or nil for a file of a root.
+func (n *node) ownFile() *ownFile {
 	if e := n.ext.Load(); e != nil {
-		return e.own
+		return e.ownFile
 	}
 	return nil
 }
@@ -98,7 +99,7 @@ func (n *node) identity() rules.Identity {
 
 // shownIno returns the inode number that programs see.
 func (n *node) shownIno() uint64 {
-	if n.own() != nil {
+	if n.ownFile() != nil {
 		return n.ino
 	}
 	return inoOf(n.ino, n.dev)
@@ -306,13 +307,14 @@ func (t *nodeTable) updateAndRelease(change func() []*node) {
 	}
 }
 
-// isUsedLocked reports whether the kernel knows a node, or the node has children, or it must
-// stay without either. The caller holds nodeTable.mu.
+// isUsedLocked reports whether the node must stay in the table: the kernel knows it, it has
+// children, it is a directory of the mount's own, or it is a live root that is shown under an
+// alias. The caller holds nodeTable.mu.
 func (n *node) isUsedLocked() bool {
 	if n.lookups > 0 || len(n.children) > 0 {
 		return true
 	}
-	if own := n.own(); own != nil {
+	if n.ownFile() != nil {
 		return n.isDir() // a process may have bound it, or work in it
 	}
 	v := n.view

@@ -83,7 +83,7 @@ func (m *Mount) childrenOfOwn(dir *node) map[string]*node {
 	m.nodes.mu.Lock()
 	defer m.nodes.mu.Unlock()
 	all := map[string]*node{}
-	for _, v := range dir.own().views {
+	for _, v := range dir.ownFile().views {
 		maps.Copy(all, v.root.children)
 	}
 	maps.Copy(all, dir.children)
@@ -120,7 +120,7 @@ func (r *request) rootShownIn(n *node) (*node, error) {
 	if !n.isDir() || !r.m.opt.Layout.ByPath {
 		return nil, nil
 	}
-	root := r.m.rootAt(n.own().path)
+	root := r.m.rootAt(n.ownFile().path)
 	if root == "" {
 		return nil, nil
 	}
@@ -166,8 +166,8 @@ func (v *view) showIn(dir *node, info *vfs.Info) *node {
 	v.root = v.nodeLocked(info, dev, false)
 	if !slices.Contains(v.aliases, dir) {
 		v.aliases = append(v.aliases, dir)
-		own := dir.own()
-		own.views = append(slices.DeleteFunc(own.views, func(o *view) bool { return o.ended.Load() }), v)
+		file := dir.ownFile()
+		file.views = append(slices.DeleteFunc(file.views, func(o *view) bool { return o.ended.Load() }), v)
 	}
 	return v.root
 }
@@ -177,10 +177,10 @@ func (v *view) showIn(dir *node, info *vfs.Info) *node {
 // change in the directory, or "" for the file itself.
 func (r *request) resolveForChange(op guard.Op, id uint64, name string) (*node, error) {
 	n, err := r.resolve(id)
-	if err != nil || n.own() == nil {
+	if err != nil || n.ownFile() == nil {
 		return n, err
 	}
-	at := "/" + gopath.Join(n.own().path, name)
+	at := "/" + gopath.Join(n.ownFile().path, name)
 	_ = r.m.reg.NoteRefusal(r.caller, names.ReadOnly, op.String()+" "+names.Escape(at)+": of the mount, in none of its roots")
 	return nil, syscall.EROFS
 }
@@ -195,7 +195,7 @@ func (r *request) lookupOwn(dir *node, name string, out *fuse.EntryOut) error {
 	if !r.m.opt.Layout.ByPath {
 		return r.lookupRoot(dir, name, guard.RootName(name), out)
 	}
-	path := gopath.Join(dir.own().path, name)
+	path := gopath.Join(dir.ownFile().path, name)
 	if path == spareDir && len(r.m.spares) > 0 {
 		return r.lookupOwnDir(dir, name, out)
 	}
@@ -230,9 +230,9 @@ func (m *Mount) publishOwn(dir *node, name string, kind uint16, target string, o
 	m.nodes.mu.Lock()
 	defer m.nodes.mu.Unlock()
 	n := dir.children[name]
-	if n == nil || n.own() == nil || n.kind != kind || n.own().target != target {
+	if n == nil || n.ownFile() == nil || n.kind != kind || n.ownFile().target != target {
 		n = &node{view: m.ownView, ino: m.ownIno(), kind: kind}
-		n.extra().own = &ownFile{path: gopath.Join(dir.own().path, name), target: target}
+		n.extra().ownFile = &ownFile{path: gopath.Join(dir.ownFile().path, name), target: target}
 		m.ownView.addLocked(n)
 	}
 	n.countLocked(out)
@@ -249,7 +249,7 @@ func (m *Mount) fillOwn(n *node, out *fuse.Attr) {
 	out.Mode, out.Nlink = unix.S_IFDIR|0o555, 2
 	if !n.isDir() {
 		out.Mode, out.Nlink = unix.S_IFLNK|0o777, 1
-		out.Size = uint64(len(n.own().target))
+		out.Size = uint64(len(n.ownFile().target))
 	}
 	out.Ino, out.Blksize = n.ino, 4096
 	out.Uid, out.Gid = owner.UID, owner.GID
@@ -272,7 +272,7 @@ func (m *Mount) ownEntries(dir *node) []vfs.Entry {
 		}
 		list = append(list, e)
 	}
-	path := dir.own().path
+	path := dir.ownFile().path
 	switch {
 	case !m.opt.Layout.ByPath:
 		for _, st := range m.reg.RootsOf(m.opt.Subject) {

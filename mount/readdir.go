@@ -45,7 +45,7 @@ func (fs *fileSystem) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse
 }
 
 func (r *request) openDir(n *node) (*dirHandle, error) {
-	if n.own() != nil {
+	if n.ownFile() != nil {
 		return &dirHandle{node: n, list: r.m.ownEntries(n)}, nil
 	}
 	at, ok := r.pathOf(n)
@@ -176,7 +176,7 @@ func (r *request) lookupEntry(h *dirHandle, e *vfs.Entry, lookups map[string]vfs
 	switch {
 	case ok && found.Err == nil:
 		r.publishFound(h.node, strings.Clone(e.Name), &found.Info, h.watched, out) // e.Name alone would keep the whole read buffer in memory
-	case !ok && (h.node.own() != nil || h.node.nestedRootAt(e.Name) != ""):
+	case !ok && (h.node.ownFile() != nil || h.node.nestedRootAt(e.Name) != ""):
 		dir, err := r.resolve(h.node.id)
 		if err == nil {
 			err = r.lookup(dir, e.Name, out)

@@ -29,7 +29,7 @@ func newFileSystem(m *Mount, k kernel) *fileSystem {
 	m.ownView = &view{m: m}
 	m.nodes.views = map[uint64]*view{}
 	m.top = &node{view: m.ownView, ino: topIno, kind: fuse.S_IFDIR}
-	m.top.extra().own = &ownFile{}
+	m.top.extra().ownFile = &ownFile{}
 	m.top.lookups = 1
 	m.ownView.addLocked(m.top) // the first: its ID is that of FUSE's root
 	return &fileSystem{m: m}

@@ -13,7 +13,7 @@ import (
 // sizes.
 func (fs *fileSystem) StatFs(cancel <-chan struct{}, header *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	return fs.onNode(cancel, header, func(r *request, n *node) error {
-		if n.own() != nil {
+		if n.ownFile() != nil {
 			r.statRoots(out)
 			return nil
 		}

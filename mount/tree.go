@@ -222,7 +222,7 @@ func (dir *node) notifyEntry(name string) (errno syscall.Errno) {
 			}
 		}
 	}
-	if child := dir.child(name); child != nil && child.isDir() && child.own() == nil {
+	if child := dir.child(name); child != nil && child.isDir() && child.ownFile() == nil {
 		child.withdrawName(drop)
 	} else {
 		drop()

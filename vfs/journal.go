@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
 )
 
-// TempPrefix begins the names of files that are not finished.
+// TempPrefix begins the temporary names of unfinished files.
 const TempPrefix = beneath.TempPrefix
 
 // Journal notes the temporary names that Replace and uploads make, so that the next session can

@@ -203,7 +203,7 @@ func (c *lineConn) send(id []byte, res *result) {
 	b := res.frame(id)
 	var recheck jsonline.Recheck
 	if res.stamps != nil {
-		recheck = func() (ok bool, instead []byte) {
+		recheck = func() (ok bool, replacement []byte) {
 			if now := res.unlessRevoked(); now != res {
 				return false, now.frame(id)
 			}

@@ -93,7 +93,7 @@ func (c *call) untilHangup() (context.Context, context.CancelFunc) {
 // recheck returns a function that decides at the moment of the write whether an answer of the SDK
 // may still be sent. If it may not, the function records that and returns an error response.
 func (s *Server) recheck(id []byte, stamps *guard.Stamps) jsonline.Recheck {
-	return func() (ok bool, instead []byte) {
+	return func() (ok bool, replacement []byte) {
 		err := stamps.Err()
 		if err == nil {
 			return true, nil

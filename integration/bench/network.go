@@ -31,16 +31,19 @@ const (
 	netSrt    = "srt"
 )
 
-// Goals of the network.
+// Goals of the network rows.
 const (
-	netAgainstSlirp = 2.0
-	netAgainstSrt   = 5.0
-	netFirstGoal    = 500 * time.Microsecond // added
-	netStartGoal    = 0.002                  // seconds, added by --net=HOST
-	netMemoryGoal   = 20 << 10               // bytes for each connection
-	netRevokeGoal   = 0.5                    // seconds
-	netHeld         = 3000
+	netSlirpGoal  = 2.0                    // least download speed, as a multiple of slirp4netns's
+	netSrtGoal    = 5.0                    // least download speed, as a multiple of srt's
+	netFirstGoal  = 500 * time.Microsecond // until the first byte, added by --net=HOST
+	netStartGoal  = 0.002                  // seconds, added by --net=HOST
+	netMemoryGoal = 20 << 10               // bytes for each connection
+	netRevokeGoal = 0.5                    // seconds
 )
+
+// heldConnections is how many connections are open, for -size full, while their memory and their
+// revocation are measured.
+const heldConnections = 3000
 
 // networkPeer has the results of one peer; there is one sample a repetition.
 type networkPeer struct {
@@ -145,7 +148,7 @@ func (l *lab) networkRows(ctx context.Context, r *report, wanted *regexp.Regexp)
 // newNetworkLab copies this program into the lab and starts the server. done closes the server
 // and removes the directory of the sessions.
 func (l *lab) newNetworkLab() (n *networkLab, done func(), err error) {
-	n = &networkLab{lab: l, dir: l.path("network"), bytes: 256 << 20, firsts: 300, held: netHeld, tries: startTries}
+	n = &networkLab{lab: l, dir: l.path("network"), bytes: 256 << 20, firsts: 300, held: heldConnections, tries: startTries}
 	if l.size.Name != "full" {
 		n.bytes, n.firsts, n.held, n.tries = 1<<20, 5, 20, 2
 	}
@@ -442,7 +445,7 @@ func judgeNetwork(r *report) []outcome {
 	for _, against := range []struct {
 		peer  string
 		limit float64
-	}{{netSlirp, netAgainstSlirp}, {netSrt, netAgainstSrt}} {
+	}{{netSlirp, netSlirpGoal}, {netSrt, netSrtGoal}} {
 		theirs, ratio := n.peer(against.peer), 0.0
 		if ours != nil && theirs != nil {
 			ratio = median(ours.Download) / median(theirs.Download)

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -28,7 +29,7 @@ func copyStdin() error {
 	}
 	flags, err := unix.FcntlInt(1, unix.F_GETFL, 0)
 	if err == nil && flags&unix.O_NONBLOCK != 0 {
-		err = os.ErrDeadlineExceeded
+		err = errors.New("standard output was made non-blocking")
 	}
 	return err
 }

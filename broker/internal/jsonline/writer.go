@@ -21,9 +21,9 @@ type Writer struct {
 }
 
 // Recheck is called right before a frame is written, and before each piece of a long one. It
-// reports whether the peer may have the frame. If not, instead is written in its place; a nil
-// instead writes nothing.
-type Recheck func() (ok bool, instead []byte)
+// reports whether the peer may have the frame. If not, replacement is written in its place; a nil
+// replacement writes nothing.
+type Recheck func() (ok bool, replacement []byte)
 
 // queuedFrame is a frame that is to be written; recheck may be nil.
 type queuedFrame struct {
@@ -120,8 +120,8 @@ func (l *Writer) writeLines(frames []queuedFrame) error {
 func (l *Writer) join(f queuedFrame) {
 	text := f.frame
 	if f.recheck != nil {
-		if ok, instead := f.recheck(); !ok {
-			text = instead
+		if ok, replacement := f.recheck(); !ok {
+			text = replacement
 		}
 	}
 	if text != nil {
@@ -133,12 +133,12 @@ func (l *Writer) join(f queuedFrame) {
 func (l *Writer) writePieces(f queuedFrame) error {
 	rest := f.frame
 	for f.recheck != nil && len(rest) > 0 {
-		ok, instead := f.recheck()
+		ok, replacement := f.recheck()
 		if !ok {
 			if len(rest) < len(f.frame) {
 				l.pack = append(l.pack, '\n')
 			}
-			l.join(queuedFrame{frame: instead})
+			l.join(queuedFrame{frame: replacement})
 			return nil
 		}
 		piece := rest[:min(Piece, len(rest))]

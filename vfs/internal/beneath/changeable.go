@@ -194,12 +194,12 @@ func (d Dir) Open(flags int) (Handle, error) {
 	if err != nil {
 		return Handle{fd: fd}, err
 	}
-	own, err := d.ownID(fd)
+	ownID, err := d.ownID(fd)
 	if err != nil {
 		_ = unix.Close(fd)
 		return Handle{}, err
 	}
-	return d.handle(fd, own, isWritable(flags))
+	return d.handle(fd, ownID, isWritable(flags))
 }
 
 // ownID returns the identity that d's file has on its file system. fd is a descriptor of the file.
@@ -212,16 +212,16 @@ func (d Dir) ownID(fd int) (rules.Identity, error) {
 	return info.ID(), err
 }
 
-// handle returns a descriptor of d's file as a Handle. own is the identity that the file has on its
-// file system.
-func (d Dir) handle(fd int, own rules.Identity, writes bool) (Handle, error) {
+// handle returns a descriptor of d's file as a Handle. ownID is the identity that the file has on
+// its file system.
+func (d Dir) handle(fd int, ownID rules.Identity, writes bool) (Handle, error) {
 	switch {
 	case d.union == nil:
 		return Handle{fd: fd}, nil
 	case d.union.up != d.fd:
-		return d.union.st.track(fd, own, d.union.rel)
+		return d.union.st.track(fd, ownID, d.union.rel)
 	}
-	return d.union.st.trackUpper(fd, own, writes, anyTime)
+	return d.union.st.trackUpper(fd, ownID, writes, anyTime)
 }
 
 // Reopen opens the file once more, see the function Reopen. For writing, a file of the source

@@ -108,14 +108,14 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 		if err := openat(); err != nil {
 			return err
 		}
-		return o.own(l, changeable(fd), mode)
+		return o.chownNew(l, changeable(fd), mode)
 	})
 	if err == nil {
 		info, err = stat(fd)
 	}
-	own := info.ID()
+	ownID := info.ID()
 	if err == nil && u != nil {
-		u.st.ids.forget(own)
+		u.st.ids.forget(ownID)
 	}
 	showIn(l, &info)
 	if err == nil {
@@ -128,7 +128,7 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 	if u == nil {
 		return changeable(fd), info, nil
 	}
-	h, err := u.st.trackUpper(fd, own, isWritable(flags), anyTime)
+	h, err := u.st.trackUpper(fd, ownID, isWritable(flags), anyTime)
 	return Changeable{fdPlusOne: fd + 1, tracked: h.tracked}, info, err
 }
 
@@ -147,9 +147,9 @@ func keepSetgid(l *guard.Lease, w Changeable, info *Info, mode uint32) error {
 	return nil
 }
 
-// own gives a file just made to the owner's uid and restores the bits that a
-// change of owner clears. The file has its group already, see Owner.as.
-func (o Owner) own(l *guard.Lease, w Changeable, mode uint32) error {
+// chownNew changes the owner of a new file to o.UID, and restores the mode bits that this
+// clears. The file has its group already, see Owner.as.
+func (o Owner) chownNew(l *guard.Lease, w Changeable, mode uint32) error {
 	if err := Chown(l, w, int(o.UID), -1); err != nil {
 		return err
 	}
@@ -159,8 +159,9 @@ func (o Owner) own(l *guard.Lease, w Changeable, mode uint32) error {
 	return nil
 }
 
-// makeNode creates a directory, device or link by calling make, which returns no descriptor
-// of it, and returns its attributes.
+// makeNode creates a directory, regular file, FIFO, socket or symbolic link by calling make, and
+// returns the attributes of the new file. It is for system calls that return no descriptor. Mknod
+// creates devices itself.
 func makeNode(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func(dirfd int) error) (Info, error) {
 	if err := makeName(l, d, base, mode, o, make); err != nil {
 		return Info{}, err
@@ -197,7 +198,7 @@ func makeName(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make fun
 		if err != nil || info.UID != 0 || info.Nlink > 2 || info.Nlink == 2 && !info.IsDir() {
 			return err
 		}
-		return o.own(l, changeable(fd), mode)
+		return o.chownNew(l, changeable(fd), mode)
 	})
 	if err == nil {
 		u.madeName(base)
@@ -247,10 +248,10 @@ func Symlink(l *guard.Lease, target string, d Dir, base string, o Owner) (Info, 
 	})
 }
 
-// TempPrefix begins the names of files that are not finished. If the file system has files
-// without a name (O_TMPFILE), a new file never has such a name. A file that replaces another
-// one has it only for a moment, because only a rename can replace. A name that is found while
-// no operation writes was left by a dead daemon, or at the end of its root: see
+// TempPrefix begins the temporary names of unfinished files. If the file system supports
+// O_TMPFILE, a new file never has a temporary name. A file that replaces another has a temporary
+// name for a moment, because only a rename can replace. A temporary name that is found while no
+// operation writes was left behind by a dead daemon, or when its root ended: see
 // vfs.Tree.CleanTemp.
 const TempPrefix = ".rootsfs-tmp-"
 

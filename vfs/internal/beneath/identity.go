@@ -55,34 +55,34 @@ const (
 )
 
 // id returns the identity that a file shows.
-func (t *identities) id(own rules.Identity) rules.Identity {
+func (t *identities) id(ownID rules.Identity) rules.Identity {
 	t.mu.RLock()
-	s, ok := t.shown[inodeOf(own)]
-	shown := t.idLocked(own)
+	s, ok := t.shown[inodeOf(ownID)]
+	shown := t.idLocked(ownID)
 	t.mu.RUnlock()
-	if ok && s.birth != own.Birth {
-		t.forget(own)
+	if ok && s.birth != ownID.Birth {
+		t.forget(ownID)
 	}
 	return shown
 }
 
-func (t *identities) idLocked(own rules.Identity) rules.Identity {
-	if s, ok := t.shown[inodeOf(own)]; ok && s.birth == own.Birth {
+func (t *identities) idLocked(ownID rules.Identity) rules.Identity {
+	if s, ok := t.shown[inodeOf(ownID)]; ok && s.birth == ownID.Birth {
 		return s.id
 	}
-	if own.Dev == t.upperDev && t.upperDev != t.lowerDev {
-		own.Dev, own.Ino = t.lowerDev, own.Ino|apartBit
-		return own
+	if ownID.Dev == t.upperDev && t.upperDev != t.lowerDev {
+		ownID.Dev, ownID.Ino = t.lowerDev, ownID.Ino|apartBit
+		return ownID
 	}
-	own.Ino += t.copies[own.Ino] << copyShift
-	return own
+	ownID.Ino += t.copies[ownID.Ino] << copyShift
+	return ownID
 }
 
 // show replaces the attributes of a file by those that the stage shows. Directories have one
 // link, as on file systems that do not count them.
 func (t *identities) show(info *Info) {
-	own := info.ID()
-	if id := t.id(own); id != own {
+	ownID := info.ID()
+	if id := t.id(ownID); id != ownID {
 		info.Dev, info.Ino = id.Dev, id.Ino
 		info.Btime = unix.StatxTimestamp{Sec: id.Birth / 1e9, Nsec: uint32(id.Birth % 1e9)}
 	}
@@ -92,20 +92,20 @@ func (t *identities) show(info *Info) {
 }
 
 // inode returns the number that an entry of the upper directory or the source shows.
-func (t *identities) inode(own uint64, isUpper bool) uint64 {
+func (t *identities) inode(ownIno uint64, isUpper bool) uint64 {
 	dev := t.lowerDev
 	if isUpper {
 		dev = t.upperDev
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if s, ok := t.shown[inode{dev, own}]; ok && s.isLower == !isUpper {
+	if s, ok := t.shown[inode{dev, ownIno}]; ok && s.isLower == !isUpper {
 		return s.id.Ino
 	}
 	if isUpper && t.upperDev != t.lowerDev {
-		return own | apartBit
+		return ownIno | apartBit
 	}
-	return own + t.copies[own]<<copyShift
+	return ownIno + t.copies[ownIno]<<copyShift
 }
 
 // recordCopy records that up, in the upper directory, is a copy of low, in the source.

@@ -140,7 +140,7 @@ func (n *Names) Handle() (Handle, error) {
 		n.owned = false
 		return Handle{fd: n.fd}, nil
 	}
-	own, err := n.ownID(n.fd)
+	ownID, err := n.ownID(n.fd)
 	if err != nil {
 		return Handle{}, err
 	}
@@ -148,7 +148,7 @@ func (n *Names) Handle() (Handle, error) {
 	if err != nil {
 		return Handle{}, err
 	}
-	return n.handle(fd, own, false)
+	return n.handle(fd, ownID, false)
 }
 
 // ByKernel lets Read return the kernel's offsets, which mean nothing to another Names of the

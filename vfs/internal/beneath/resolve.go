@@ -110,24 +110,24 @@ func Keep(d Dir) (Handle, error) {
 		kept, err := Dup(d)
 		return Handle{fd: kept.fd}, err
 	}
-	own, err := d.ownID(d.fd)
+	ownID, err := d.ownID(d.fd)
 	if err != nil {
 		d.Close()
 		return Handle{}, err
 	}
-	return d.keep(own)
+	return d.keep(ownID)
 }
 
-// keep is Keep for a Dir that owns its descriptor. own is the identity that the file has on its file
-// system.
-func (d Dir) keep(own rules.Identity) (Handle, error) {
+// keep is Keep for a Dir that owns its descriptor. ownID is the identity that the file has on its
+// file system.
+func (d Dir) keep(ownID rules.Identity) (Handle, error) {
 	if err := keepOrClose(d.fd); err != nil {
 		return Handle{}, err
 	}
 	if d.union != nil {
 		d.union.close()
 	}
-	return d.handle(d.fd, own, false)
+	return d.handle(d.fd, ownID, false)
 }
 
 // Reference takes a reference, which may be kept, to a file of any type by its name in a

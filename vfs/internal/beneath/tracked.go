@@ -36,14 +36,14 @@ func isWritable(flags int) bool {
 // track tracks a descriptor of the source's file that was seen at a path. If the file was
 // copied meanwhile the descriptor is moved at once. The error is ESTALE, and fd is closed, if
 // the path does not show the file any more.
-func (st *staged) track(fd int, own rules.Identity, rel string) (Handle, error) {
+func (st *staged) track(fd int, ownID rules.Identity, rel string) (Handle, error) {
 	f := &trackedFile{st: st, fd: fd, rel: rel}
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
 	now, err := st.openUpper(rel)
 	if err == unix.ENOENT && !st.isHidden(rel) { //nolint:errorlint // bare errno
 		f.isLower.Store(true)
-		st.addLocked(f, own)
+		st.addLocked(f, ownID)
 		return Handle{fd: fd, tracked: f}, nil
 	}
 	if err != nil {
@@ -52,7 +52,7 @@ func (st *staged) track(fd int, own rules.Identity, rel string) (Handle, error) 
 	}
 	defer unix.Close(now)
 	up, err := stat(now)
-	if err == nil && st.ids.id(up.ID()).Ino != own.Ino {
+	if err == nil && st.ids.id(up.ID()).Ino != ownID.Ino {
 		err = unix.ESTALE
 	}
 	if err == nil {
@@ -73,7 +73,7 @@ const anyTime = ^uint64(0)
 // was before the file's name was resolved. The error is ESTALE, and fd is closed, if the owner's
 // apply has dropped files since, and this file has no name any more. With anyTime, the file may
 // have none.
-func (st *staged) trackUpper(fd int, own rules.Identity, writes bool, lowered uint64) (Handle, error) {
+func (st *staged) trackUpper(fd int, ownID rules.Identity, writes bool, lowered uint64) (Handle, error) {
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
 	if lowered != anyTime && lowered != st.lowered.Load() {
@@ -87,7 +87,7 @@ func (st *staged) trackUpper(fd int, own rules.Identity, writes bool, lowered ui
 		}
 	}
 	f := &trackedFile{st: st, fd: fd, writes: writes}
-	st.addLocked(f, own)
+	st.addLocked(f, ownID)
 	return Handle{fd: fd, tracked: f}, nil
 }
 

@@ -292,7 +292,7 @@ func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, empt
 		return Handle{}, Info{}, err
 	}
 	info, err := stat(fd)
-	own := info.ID()
+	ownID := info.ID()
 	u.st.show(&info)
 	if err == nil && (info.ID() != before.ID() || lower && writes) {
 		err = unix.ESTALE
@@ -307,9 +307,9 @@ func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, empt
 	}
 	var h Handle
 	if lower {
-		h, err = u.st.track(fd, own, rel)
+		h, err = u.st.track(fd, ownID, rel)
 	} else {
-		h, err = u.st.trackUpper(fd, own, isWritable(flags), lowered)
+		h, err = u.st.trackUpper(fd, ownID, isWritable(flags), lowered)
 	}
 	return h, info, err
 }

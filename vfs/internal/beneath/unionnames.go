@@ -94,7 +94,7 @@ type mergedNames struct {
 	// then sets isOneSided, and onlySide is the directory of that side.
 	byKernel, isOneSided bool
 	onlySide             Names
-	own                  uint64 // the inode number that the directory itself shows, if isOneSided
+	dirIno               uint64 // the inode number that the directory itself shows, if isOneSided
 	quiet                bool   // see names
 }
 
@@ -124,8 +124,8 @@ func (m *mergedNames) openOnlySide(u *union) (err error) {
 		m.onlySide.owned = true
 	}
 	m.isOneSided = true
-	if own, err := u.own(); err == nil {
-		m.own = own.Ino
+	if info, err := u.dirInfo(); err == nil {
+		m.dirIno = info.Ino
 	}
 	return m.onlySide.SeekTo(int64(m.pos))
 }
@@ -136,8 +136,8 @@ func (m *mergedNames) readOnlySide(u *union, buf []byte, keep func(e *Entry) boo
 	return m.onlySide.Read(buf, false, func(e *Entry) bool {
 		switch {
 		case e.Name == "." || e.Name == "..":
-			if m.own != 0 {
-				e.Ino = m.own
+			if m.dirIno != 0 {
+				e.Ino = m.dirIno
 			}
 		case !isUpper && u.hides(e.Name):
 			return false
@@ -171,17 +171,17 @@ func (m *mergedNames) fill(u *union) error {
 			list[i].Off = list[i-1].Off + 1 // two names with one hash
 		}
 	}
-	own := uint64(0)
-	if info, err := u.own(); err == nil {
-		own = info.Ino
+	dirIno := uint64(0)
+	if info, err := u.dirInfo(); err == nil {
+		dirIno = info.Ino
 	}
-	dots := []Entry{{Name: ".", Ino: own, Type: unix.S_IFDIR, Off: 1}, {Name: "..", Ino: own, Type: unix.S_IFDIR, Off: 2}}
+	dots := []Entry{{Name: ".", Ino: dirIno, Type: unix.S_IFDIR, Off: 1}, {Name: "..", Ino: dirIno, Type: unix.S_IFDIR, Off: 2}}
 	m.list = append(dots, list...)
 	return nil
 }
 
-// own returns the attributes of the directory itself, as programs see them.
-func (u *union) own() (Info, error) {
+// dirInfo returns the attributes of the directory itself, as programs see them.
+func (u *union) dirInfo() (Info, error) {
 	fd := u.upDir()
 	if fd < 0 {
 		fd = u.low

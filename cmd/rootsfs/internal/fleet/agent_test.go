@@ -18,7 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// puppet is a machine whose agent is real and whose sessions are a list in memory.
+// puppet is a machine with a real agent and no sessions: actions records what the agent would do
+// to them, and the leases that it writes.
 type puppet struct {
 	*agent
 	mu          sync.Mutex
@@ -91,13 +92,13 @@ func (p *puppet) failRecords(err error) {
 	p.recordErr = err
 }
 
-// takeActions returns what the agent has done to the sessions since the last call.
+// takeActions returns the actions since the last call.
 func (p *puppet) takeActions() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	did := strings.Join(p.actions, "; ")
+	actions := strings.Join(p.actions, "; ")
 	p.actions = nil
-	return did
+	return actions
 }
 
 // ask requests a lease, and requests it again at once if the keeper lacks orders.

@@ -34,8 +34,8 @@ func (s *Slots) acquire() bool {
 
 func (s *Slots) release() { <-s.requests }
 
-// reserveMemory waits for a place for much memory, until ctx ends. A request has one at most, so
-// none waits for another that waits.
+// reserveMemory waits for a place for much memory, until ctx ends. A request holds at most one such
+// place, so a request that holds one never waits for a second one.
 func (x *exchange) reserveMemory(ctx context.Context) error {
 	if x.hasMemory {
 		return nil

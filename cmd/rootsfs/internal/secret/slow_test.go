@@ -48,20 +48,20 @@ var slowClients = map[string]func(c net.Conn, trusted *x509.CertPool) io.Reader{
 		go drip(c, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
 		return c
 	},
-	"TLS alone":            func(c net.Conn, trusted *x509.CertPool) io.Reader { return handshake(c, trusted, "http/1.1") },
-	"TLS alone for HTTP/2": func(c net.Conn, trusted *x509.CertPool) io.Reader { return handshake(c, trusted, "h2") },
+	"TLS alone":            func(c net.Conn, trusted *x509.CertPool) io.Reader { return tlsClient(c, trusted, "http/1.1") },
+	"TLS alone for HTTP/2": func(c net.Conn, trusted *x509.CertPool) io.Reader { return tlsClient(c, trusted, "h2") },
 	"headers": func(c net.Conn, trusted *x509.CertPool) io.Reader {
-		h1 := handshake(c, trusted, "http/1.1")
+		h1 := tlsClient(c, trusted, "http/1.1")
 		go drip(h1, "GET /x HTTP/1.1\r\nHost: example.com\r\nX-Slow: y")
 		return h1
 	},
 	"the preface of HTTP/2": func(c net.Conn, trusted *x509.CertPool) io.Reader {
-		h2 := handshake(c, trusted, "h2")
+		h2 := tlsClient(c, trusted, "h2")
 		go drip(h2, http2.ClientPreface)
 		return h2
 	},
 	"headers by HTTP/2": func(c net.Conn, trusted *x509.CertPool) io.Reader {
-		h2 := handshake(c, trusted, "h2")
+		h2 := tlsClient(c, trusted, "h2")
 		go func() {
 			f := http2.NewFramer(h2, nil)
 			_, err := io.WriteString(h2, http2.ClientPreface)
@@ -75,8 +75,9 @@ var slowClients = map[string]func(c net.Conn, trusted *x509.CertPool) io.Reader{
 	},
 }
 
-// handshake speaks TLS to the door.
-func handshake(c net.Conn, trusted *x509.CertPool, protocol string) *tls.Conn {
+// tlsClient returns a TLS connection to the door over c. The handshake takes place at its first
+// use.
+func tlsClient(c net.Conn, trusted *x509.CertPool, protocol string) *tls.Conn {
 	return tls.Client(c, &tls.Config{ServerName: "example.com", RootCAs: trusted, NextProtos: []string{protocol}})
 }
 
