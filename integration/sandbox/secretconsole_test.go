@@ -9,6 +9,7 @@ import (
 	"net/http/cookiejar"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,21 +87,27 @@ func TestSecretIsNotInConsole(t *testing.T) {
 	t.Parallel()
 	a, o := newAPI(t), newOutside(t, callers[1])
 	p := o.console()
-	const script = `curl -sS "$API_TOKEN_BASE_URL/hello?key=$API_TOKEN"; curl -sS -X DELETE -H "X: $API_TOKEN" $API_TOKEN_BASE_URL/hello?key=$API_TOKEN; curl -sSN $API_TOKEN_BASE_URL/held`
+	const script = `read follows; curl -sS "$API_TOKEN_BASE_URL/hello?key=$API_TOKEN"; curl -sS -X DELETE -H "X: $API_TOKEN" $API_TOKEN_BASE_URL/hello?key=$API_TOKEN; curl -sSN $API_TOKEN_BASE_URL/held`
 	cmd := o.driver(o.secretOrder(a, script, "api"))
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
+	in, err := cmd.StdinPipe()
+	testkit.Must(t, err)
 	testkit.Must(t, cmd.Start())
 	stream := p.open("GET", "/api/stream", "")
 	defer stream.Close()
-	for lines := bufio.NewReader(stream); ; {
-		if _, err := lines.ReadBytes('\n'); err != nil {
-			t.Fatalf("%v; the programs and rootsfs said %s", err, output.String())
-		}
-		if got := p.sent.String(); strings.Contains(got, "status 403") && strings.Contains(got, "/held") {
-			break
+	lines := bufio.NewReader(stream)
+	until := func(texts ...string) {
+		for slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(p.sent.String(), text) }) {
+			if _, err := lines.ReadBytes('\n'); err != nil {
+				t.Fatalf("%v; the programs and rootsfs said %s", err, output.String())
+			}
 		}
 	}
+	until(`"session":"` + sessionName + `"`) // the console follows the session: it misses no request from now on
+	_, err = io.WriteString(in, "\n")
+	testkit.Must(t, err)
+	until("status 403", "/held")
 	session := url.QueryEscape(sessionName)
 	for _, path := range []string{"/api/history", "/api/export", "/api/verify"} {
 		if got := p.get("GET", path+"?session="+session, ""); path != "/api/verify" && !strings.Contains(got, "API_TOKEN") {
