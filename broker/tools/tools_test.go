@@ -296,6 +296,6 @@ func TestAsk(t *testing.T) {
 	n := len(asked)
 	b.refused("read_text_file", m{"path": "nowhere/g"}, "")
 	if len(asked) != n {
-		t.Errorf("asked about what is no path of the host: %q", asked[n:])
+		t.Errorf("asked about a path that is not absolute: %q", asked[n:])
 	}
 }

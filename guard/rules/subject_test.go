@@ -34,22 +34,22 @@ func TestSubjectNamed(t *testing.T) {
 	long := strings.Repeat("a", 255)
 	for _, name := range []string{"a", "serve#1", "auth0|12 3", `CORP\alice`, "o'\"x\"", "ärger", "日本", "a*", long} {
 		if !rules.Subject(name).Named() {
-			t.Errorf("%q is none", name)
+			t.Errorf("Named refuses %q", name)
 		}
 	}
 	for _, name := range []string{"", " ", "*", " a", "a ", "a\nb", "a\x00", "\x1b[1m", "al\u202eice", "a\u200bb", "a\u2028b", "a\u00a0b", "\ufeffa", "a\xff", long + "a"} {
 		if rules.Subject(name).Named() {
-			t.Errorf("%q is one", name)
+			t.Errorf("Named accepts %q", name)
 		}
 	}
 }
 
-// A server whose name contains terminal escapes cannot send them through fmt or a log. The name
-// stays the same when its session gets a number.
+// A server whose name contains terminal escapes cannot send them through fmt or a log. InSession
+// appends the session's number and escapes nothing.
 func TestSubjectPrintsEscaped(t *testing.T) {
 	const evil = rules.Subject("a\x1b[2J\"\u202e\n\xff")
 	if got := evil.InSession(12); got != evil+"#12" {
-		t.Errorf("its session is called %+q", string(got))
+		t.Errorf("InSession returns %+q", string(got))
 	}
 	var log strings.Builder
 	slog.New(slog.NewTextHandler(&log, nil)).Info("m", "server", evil)

@@ -31,10 +31,10 @@
 //     are read back from the source directory with the clock stopped. tar is checked by its
 //     length, du against du of the source, and git status must be clean. A peer that
 //     answers wrongly is "broken", never fast.
-//   - audit-plain is rootsfs at audit served by plain readers of /dev/fuse, which it falls
-//     back to where the kernel offers no FUSE over io_uring.
-//   - patterns-0 and patterns-50 are rootsfs at audit without any pattern and with
-//     fifty besides the built-in ones; they run the workloads about names.
+//   - audit-plain is rootsfs with --cache audit and --transport plain, whose readers read
+//     /dev/fuse. rootsfs falls back to them where the kernel offers no FUSE over io_uring.
+//   - patterns-0 and patterns-50 are rootsfs with --cache audit, without any pattern and with
+//     fifty besides the built-in ones. They run only the workloads about names.
 //   - The cost of patterns for a creation is measured in turns of two hundred files
 //     through both peers, mounted side by side, because the disk changes the time of a whole
 //     pass by more than the patterns do. The row of the table has whole passes nevertheless.

@@ -49,7 +49,7 @@ func inGoals(peer string) bool {
 }
 
 const (
-	revocationGoal = 0.100 // seconds, at audit, for the smaller holding
+	revocationGoal = 0.100 // seconds, with --cache audit, for the smaller holding
 	memoryGoal     = 1.3   // against the bare tree
 	patternsGoal   = 1.1   // fifty patterns against none
 	workAhead      = 1.5   // how many times as slow bindfs has to be at the steps on the unpacked tree

@@ -282,5 +282,5 @@ func TestRootsfsContract(t *testing.T) {
 		}
 		return
 	}
-	t.Error("no peer at audit")
+	t.Error("there is no peer with --cache audit")
 }

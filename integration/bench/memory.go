@@ -34,9 +34,9 @@ const (
 	settleSpans = 7
 )
 
-// memory measures the bare tree and rootsfs at audit, one after the other. It measures other
-// levels, and the loopback, only if -peers leaves audit out: a million look-ups take half a
-// minute on each peer.
+// memory measures the bare tree and rootsfs with --cache audit, one after the other. It measures
+// other levels, and the loopback, only if -peers leaves out rootsfs-audit: a million look-ups take
+// half a minute on each peer.
 func (l *lab) memory(ctx context.Context, peers []peer, files int) ([]*memory, error) {
 	bare := peer{name: bareNodes, line: true, argv: func(_, mnt string) []string {
 		return []string{l.self, childNodes, mnt}
@@ -46,7 +46,7 @@ func (l *lab) memory(ctx context.Context, peers []peer, files int) ([]*memory, e
 		measured = append(measured, peers[i])
 	} else {
 		for _, p := range peers {
-			if p.rootsfs || p.name == "loopback" {
+			if p.isLevel || p.name == "loopback" {
 				measured = append(measured, p)
 			}
 		}

@@ -30,8 +30,9 @@ type peer struct {
 	argv func(source, mnt string) []string
 	sub  string // where the source appears below the mountpoint
 	line bool   // prints a line when the mount answers; otherwise we poll
-	// rootsfs marks the peers that have revocation, which only rootsfs has.
-	rootsfs bool
+	// isLevel marks the one rootsfs peer of each cache level. Of the rootsfs peers, only these are
+	// measured for revocation and memory.
+	isLevel bool
 	// names restricts the peer to the workloads about names: it shows the cost of
 	// patterns.
 	names bool
@@ -53,7 +54,7 @@ func (l *lab) peers() []peer {
 	ps := []peer{{name: native}}
 	for _, level := range []string{"strict", "audit", "max"} {
 		ps = append(ps, peer{
-			name: "rootsfs-" + level, skip: cmp.Or(l.fuseMissing, l.rootsfsMissing), sub: rootName, line: true, rootsfs: true,
+			name: "rootsfs-" + level, skip: cmp.Or(l.fuseMissing, l.rootsfsMissing), sub: rootName, line: true, isLevel: true,
 			argv: func(source, mnt string) []string {
 				return []string{l.rootsfs, "mount", "--cache", level, "--root", rootName + "=" + source + ":rw", mnt}
 			},
@@ -71,7 +72,7 @@ func (l *lab) peers() []peer {
 	}})
 }
 
-// auditPeer is rootsfs at audit with more flags.
+// auditPeer is rootsfs with --cache audit and more flags.
 func (l *lab) auditPeer(name string, flags ...string) peer {
 	return peer{
 		name: name, skip: cmp.Or(l.fuseMissing, l.rootsfsMissing), sub: rootName, line: true,
@@ -82,7 +83,7 @@ func (l *lab) auditPeer(name string, flags ...string) peer {
 	}
 }
 
-// stagePeer is rootsfs at audit with a root that keeps its changes apart.
+// stagePeer is rootsfs with --cache audit and a root that stages its changes.
 func (l *lab) stagePeer() peer {
 	p := l.auditPeer(staged)
 	p.upper = "rootsfs/stage/*/upper"
@@ -102,7 +103,7 @@ func (l *lab) overlayPeer(name, missing string) peer {
 	}}
 }
 
-// patternPeer has a peer that differs by its patterns run the workloads about names alone.
+// patternPeer restricts p to the workloads about names.
 func patternPeer(p peer) peer {
 	p.names = true
 	return p
@@ -128,7 +129,7 @@ func (l *lab) bindfsPeer(name string, options []string) peer {
 	return peer{name: name, skip: cmp.Or(l.fuseMissing, l.bindfsMissing), argv: func(source, mnt string) []string {
 		argv := append([]string{l.bindfs, "-f"}, options...)
 		if os.Geteuid() != 0 {
-			argv = append(argv, "--no-allow-other") // it needs user_allow_other
+			argv = append(argv, "--no-allow-other") // allow_other, bindfs's default, needs user_allow_other in fuse.conf
 		}
 		return append(argv, source, mnt)
 	}}

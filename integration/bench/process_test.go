@@ -49,7 +49,7 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// TestGuarded: a hung run is aborted, and waited for.
+// A run that hangs is aborted, and guarded waits until it has ended.
 func TestGuarded(t *testing.T) {
 	released := make(chan struct{})
 	var finished bool
@@ -66,8 +66,8 @@ func TestGuarded(t *testing.T) {
 	}
 }
 
-// TestMountsAreRemoved: after an orderly stop, after the daemon was killed, and by
-// the next run after ours was.
+// A mount is removed after an orderly stop and after its daemon was killed. If the benchmark
+// itself was killed, its next run removes the mount.
 func TestMountsAreRemoved(t *testing.T) {
 	l := newLab(t)
 	p := loopback(t, l)
@@ -101,7 +101,7 @@ func TestMountsAreRemoved(t *testing.T) {
 	}
 }
 
-// TestPeerThatDoesNotMount leaves nothing behind and says why.
+// If a peer does not mount, start returns an error that names the peer, and leaves no mountpoint.
 func TestPeerThatDoesNotMount(t *testing.T) {
 	l := newLab(t)
 	for _, line := range []bool{true, false} {

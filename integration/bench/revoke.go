@@ -135,7 +135,7 @@ func (l *lab) revoke(ctx context.Context, peers []peer, n int) ([]*revocation, e
 	var rows []*revocation
 	byName := map[string]peer{}
 	for _, p := range peers {
-		if !p.rootsfs {
+		if !p.isLevel {
 			continue
 		}
 		byName[p.name] = p

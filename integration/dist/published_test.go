@@ -185,8 +185,8 @@ func unzip(t *testing.T, name, to string) {
 	}
 }
 
-// The bill of materials names each module of the program with its version and sum; the
-// modules that only build packages are not among them.
+// The bill of materials names each module of the program with its version and sum. The modules
+// that only the packaging of a release uses, such as goreleaser, are not among them.
 func TestMaterials(t *testing.T) {
 	dir, v := builtRelease(t)
 	info, err := buildinfo.ReadFile(filepath.Join(extractArchive(t), "bin", "rootsfs"))

@@ -34,7 +34,8 @@ func needPeers(t testing.TB) *Peers {
 	return p
 }
 
-// program is a published server that runs under a session of the broker.
+// program is a server that runs under a session of the broker: a published one or
+// testdata/peer.mjs.
 type program struct {
 	t       testing.TB
 	session *broker.Session

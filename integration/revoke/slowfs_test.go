@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// slowfs is a file system whose operations hang when the test says so, like a source on a dead
+// slowfs is a file system whose operations hang while the test blocks them, like a source on a dead
 // server. It holds files of fileSize bytes, called ok, other and slow0 to slow9, at its top and in
 // its directory in/.
 type slowfs struct {
@@ -195,7 +195,7 @@ func (f *slowFile) Write(_ context.Context, _ fs.FileHandle, data []byte, off in
 
 func (f *slowFile) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno { return 0 }
 
-// Statfs hangs with everything else.
+// Statfs waits while the test blocks "statfs ." or everything.
 func (d *slowDir) Statfs(context.Context, *fuse.StatfsOut) syscall.Errno {
 	d.fs.pause("statfs", ".")
 	return 0

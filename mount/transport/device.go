@@ -95,9 +95,9 @@ func (c *Conn) startReader() {
 }
 
 // run reads and answers requests until the connection ends, or until enough other readers
-// wait for requests. With io_uring a reader only gets FORGET and INTERRUPT. Before run
-// answers a request, it starts another reader if no other waits for the next request, except
-// in a burst.
+// wait for requests. With io_uring a reader only gets FORGET and INTERRUPT. Before run answers
+// a request other than FORGET, it calls prepare, which starts another reader if none waits. In
+// a burst, prepare does so only if a further request already waits.
 func (r *reader) run() {
 	c := r.conn
 	defer c.running.Done()
@@ -152,9 +152,10 @@ func (r *reader) run() {
 // a sixth of the processor time of a removal.
 const forgetPause = time.Millisecond
 
-// prepare chooses the processor for a request. isLast reports whether no other reader waits: then
-// prepare starts one, or wakes scale, which starts one if handlers block. prepare reports whether
-// there is a burst.
+// prepare chooses the processor for a request, and reports whether there is a burst. isLast reports
+// whether no other reader waits: then prepare starts one. In a burst it does so only if a further
+// request already waits and this one is no RELEASE. Otherwise it wakes scale, which starts a reader
+// if handlers block.
 func (r *reader) prepare(in []byte, op uint32, isLast bool) (inBurst bool) {
 	c := r.conn
 	isAwaited := op != opRelease
@@ -280,8 +281,8 @@ func (c *Conn) EntryNotify(parent uint64, name string) fuse.Status {
 }
 
 // retrieve asks the kernel for zero bytes of a file. The kernel answers with a NOTIFY_REPLY,
-// which is a request. It demands a regular file, and an even unique number other than 0. Bit
-// 62 keeps this number apart from the kernel's own, which are small.
+// which is a request. The file must be regular, and the unique number even and not 0. Bit 62
+// keeps this number apart from the kernel's own, which are small.
 func (c *Conn) retrieve(node uint64) error {
 	var m struct {
 		fuse.OutHeader

@@ -114,11 +114,11 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 	page := os.Getpagesize()
 	// The kernel demands this size of an entry (fs/fuse/dev_uring.c, fuse_uring_create).
 	c.payload = max(8192, (o.Fuse.MaxWrite+page-1)/page*page)
-	start, registered := make(chan bool), make(chan error)
+	start, registerErr := make(chan bool), make(chan error)
 	first := 0
 	if o.Kind == IOUring {
 		c.options.ExtraCapabilities |= fuse.CAP_OVER_IO_URING
-		first, c.fallback = c.makeRings(start, registered)
+		first, c.fallback = c.makeRings(start, registerErr)
 	}
 	c.protocol = fuse.NewProtocolServer(fs, &c.options)
 	rings := o.Kind == IOUring && c.fallback == nil
@@ -132,7 +132,7 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 	case err != nil || !rings || !offered:
 		close(start)
 	default:
-		c.fallback = registerAll(first, start, registered)
+		c.fallback = registerAll(first, start, registerErr)
 		if c.fallback == nil {
 			c.kind = IOUring
 		}
@@ -153,7 +153,7 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 
 // makeRings starts a worker with a ring for each possible processor, and returns the number
 // of these workers.
-func (c *Conn) makeRings(start <-chan bool, registered chan<- error) (int, error) {
+func (c *Conn) makeRings(start <-chan bool, registerErr chan<- error) (int, error) {
 	if c.options.MaxWrite < minMaxWrite {
 		return 0, fmt.Errorf("requests of %d bytes are too small for io_uring", c.options.MaxWrite)
 	}
@@ -161,15 +161,15 @@ func (c *Conn) makeRings(start <-chan bool, registered chan<- error) (int, error
 	if err != nil {
 		return 0, err
 	}
-	setUp := make(chan error)
+	setUpErr := make(chan error)
 	for queue := range queues {
 		w := &worker{conn: c, queue: queue}
 		c.workers = append(c.workers, w)
 		c.running.Add(1)
-		go w.serveFirst(setUp, start, registered)
+		go w.serveFirst(setUpErr, start, registerErr)
 	}
 	for range queues {
-		if e := <-setUp; e != nil {
+		if e := <-setUpErr; e != nil {
 			err = e
 		}
 	}
@@ -177,12 +177,12 @@ func (c *Conn) makeRings(start <-chan bool, registered chan<- error) (int, error
 }
 
 // registerAll makes n workers register.
-func registerAll(n int, start chan<- bool, registered <-chan error) (err error) {
+func registerAll(n int, start chan<- bool, registerErr <-chan error) (err error) {
 	for range n {
 		start <- true
 	}
 	for range n {
-		if e := <-registered; e != nil {
+		if e := <-registerErr; e != nil {
 			err = e
 		}
 	}

@@ -130,19 +130,19 @@ func (w *worker) serve() {
 	e.submit(w.ring.next(), cmdCommitAndFetch, w.conn.fd, w.queue)
 }
 
-// serveFirst serves a queue from the beginning of the connection. It sends the error of setUp, or
-// nil, to setUp. Then it waits for start: true tells it to register, a closed channel to end. It
-// sends the error of register, or nil, to registered.
-func (w *worker) serveFirst(setUp chan<- error, start <-chan bool, registered chan<- error) {
+// serveFirst serves a queue from the beginning of the connection. It sends the result of setUp to
+// setUpErr. Then it waits for start: true tells it to register, a closed channel to end. It sends
+// the result of register to registerErr.
+func (w *worker) serveFirst(setUpErr chan<- error, start <-chan bool, registerErr chan<- error) {
 	defer w.conn.running.Done()
 	defer w.close()
 	err := w.setUp()
-	setUp <- err
+	setUpErr <- err
 	if err != nil || !<-start {
 		return
 	}
 	err = w.register()
-	registered <- err
+	registerErr <- err
 	if err == nil {
 		w.finish(w.loop())
 	}

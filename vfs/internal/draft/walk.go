@@ -162,8 +162,8 @@ func (w *walker) walk(rel string, d *walkedDir) error {
 // enter walks the subdirectory e of parent. It closes parent meanwhile, and opens it again.
 func (w *walker) enter(rel string, parent *walkedDir, e *entry) error {
 	mode := e.st.Mode & 0o7777
-	isClosed := w.opens && mode&0o700 != 0o700 && os.Geteuid() != 0
-	if isClosed {
+	needsChmod := w.opens && mode&0o700 != 0o700 && os.Geteuid() != 0
+	if needsChmod {
 		if err := chmodIn(int(parent.Fd()), e.name, mode|0o700); err != nil {
 			return ignoreGone(err)
 		}
@@ -178,17 +178,17 @@ func (w *walker) enter(rel string, parent *walkedDir, e *entry) error {
 	defer d.close()
 	above, _ := splitPath(rel)
 	err = errors.Join(err, w.reopenParent(above, d.File, parent))
-	if isClosed && !w.removes && d.File != nil {
+	if needsChmod && !w.removes && d.File != nil {
 		err = errors.Join(err, unix.Fchmod(int(d.Fd()), mode))
 	}
 	return err
 }
 
-// reopenParent opens the directory d again: by the ".." of its subdirectory from, unless from is
-// nil, or by its path. If another directory lies there by now, d stays closed.
-func (w *walker) reopenParent(rel string, from *os.File, d *walkedDir) error {
-	if from != nil {
-		if f, err := openIn(int(from.Fd()), ".."); err == nil && d.adopt(f) {
+// reopenParent reopens the directory d. It tries the ".." of d's open subdirectory sub first, if
+// sub is not nil, and then d's path rel. If neither leads to d any more, d stays closed.
+func (w *walker) reopenParent(rel string, sub *os.File, d *walkedDir) error {
+	if sub != nil {
+		if f, err := openIn(int(sub.Fd()), ".."); err == nil && d.adopt(f) {
 			return nil
 		}
 	}

@@ -222,8 +222,8 @@ func TestKeeperCannotNameAnotherKey(t *testing.T) {
 	}
 }
 
-// A keeper that refuses records after reading them cannot make the machine sign that its log deleted
-// them: neither at once, nor when the log has deleted them and the agent began again.
+// If a keeper refuses records after reading them, the machine never signs that its log deleted them.
+// This also holds if the log deletes them later and the agent restarts.
 func TestRefusedRecordsAreMissing(t *testing.T) {
 	l := newRecordLab(t)
 	log := l.open("work", 4<<10)
@@ -237,9 +237,9 @@ func TestRefusedRecordsAreMissing(t *testing.T) {
 		return len(sent) == 1 && sent[0].Record == last
 	})
 	stop()
-	ask, refusals, each := s.ask, 0, false
+	ask, calls, refuseAll := s.ask, 0, false
 	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
-		if refusals++; refusals == 1 || each {
+		if calls++; calls == 1 || refuseAll {
 			return recordsAnswer{}, refused("there is something that is no record")
 		}
 		return ask(ctx, q)
@@ -256,10 +256,10 @@ func TestRefusedRecordsAreMissing(t *testing.T) {
 	last = l.record(log, "work", 60)
 	l.send(all, "work", last)
 	check("the agent runs", missing)
-	each, refusals, missing = true, 0, last+1
+	refuseAll, missing = true, last+1
 	last = l.record(log, "work", 60)
 	stop = all.start(context.Background())
-	testkit.Until(t, "records are refused", func() bool { return s.refused("work") >= missing })
+	testkit.Until(t, "records are refused", func() bool { return s.lastRefused("work") >= missing })
 	stop()
 	files, err := audit.Files(l.files, "work")
 	l.must(err)
@@ -268,11 +268,12 @@ func TestRefusedRecordsAreMissing(t *testing.T) {
 	}
 	last = l.record(log, "work", 30)
 	l.send(l.shippers(), "work", last)
-	check("the agent began again", missing)
+	check("the agent has restarted", missing)
 }
 
-// refused returns the last record of a session that is on disk as refused.
-func (s *shipper) refused(session string) uint64 {
+// lastRefused returns the number of the last record of a session that the ledger on disk marks as
+// refused; 0: none.
+func (s *shipper) lastRefused(session string) uint64 {
 	var x sentSession
 	_ = readJSON(filepath.Join(s.sent.dir, session), &x)
 	return x.Passed
