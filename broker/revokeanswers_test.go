@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// secret is in every file and every name of the root that ends.
+// secret is in the long files of every root of lateLab, and in the names of the files in data/d.
 const secret = "SECRETLINE"
 
 // lateLab is a lab with a root of long files, a root in it, and another root.
@@ -108,7 +108,7 @@ func TestNothingLateAfterTheRootEnds(t *testing.T) {
 	}
 }
 
-// readLate reads until n requests have their answers. contents is the number of bytes in the
+// readLate reads until all requests have an answer; requests is their number. contents is the number of bytes in the
 // lines with contents; reasons are the reasons of the refusals, by id.
 func readLate(t *testing.T, out *bufio.Reader, requests int) (contents int, reasons map[int]string) {
 	t.Helper()

@@ -17,7 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// withoutNotifications runs f while the kernel is notified of no change by the host.
+// withoutNotifications runs f. Until f returns, the mount does not notify the kernel of changes
+// that the host makes.
 func (m *testMount) withoutNotifications(f func()) {
 	m.delivery.mu.Lock()
 	defer m.delivery.mu.Unlock()

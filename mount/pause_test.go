@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A pause takes back what is open, mapped and cached, and saves stores in mappings to the
-// source. After the pause the same descriptors and mappings work, and show what the host has
+// A pause blocks open files and mappings, and drops cached data. Before that, it writes the changes
+// in mappings to the source. After the pause the same descriptors and mappings work, and show what the host has
 // changed meanwhile.
 func TestPauseTakesBackWhatIsMapped(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {

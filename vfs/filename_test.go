@@ -48,7 +48,7 @@ func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 		{"linked into another directory", linked("dir/deeper/other"), ok, ok},
 		{"linked into a protected directory", linked(".vscode/tasks.json"), names.Permission, ok},
 		{"linked to a denied name", linked("denied"), names.Permission, ok},
-		{"linked by itself", func(b *bed) error {
+		{"linked through the tree", func(b *bed) error {
 			if _, err := b.t.Link(bg, who, b.at("tmp"), nil, b.at("dir"), "other"); err != nil {
 				return err
 			}
@@ -64,7 +64,7 @@ func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 			return os.Remove(b.host("tmp"))
 		}, names.Permission, ok},
 		{"elsewhere", func(b *bed) error { return os.Rename(b.host("tmp"), b.host("dir/other (deleted)")) }, ok, ok},
-		{"by itself", func(b *bed) error { return b.t.Rename(bg, who, b.at(""), "tmp", b.at("dir"), "mine", 0) }, ok, ok},
+		{"renamed through the tree", func(b *bed) error { return b.t.Rename(bg, who, b.at(""), "tmp", b.at("dir"), "mine", 0) }, ok, ok},
 		{"unlinked", func(b *bed) error { return b.t.Unlink(bg, who, b.at(""), "tmp") }, ok, ok},
 		{"unlinked by the host", func(b *bed) error { return os.Remove(b.host("tmp")) }, ok, ok},
 		{"replaced", func(b *bed) error { return b.t.Rename(bg, who, b.at("dir"), "new", b.at(""), "tmp", 0) }, ok, ok},

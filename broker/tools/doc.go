@@ -1,7 +1,7 @@
 // Package tools serves the guarded tree as MCP tools and resources, to hosts that do not
 // know files/*. It replaces @modelcontextprotocol/server-filesystem (2026.8.31): the tools
 // of that server have its names, arguments, annotations, output schemas and results.
-// The topic serve and integration/serve list what differs on purpose. Further tools copy,
+// "rootsfs help serve" and the tests of integration/serve list the intended differences. Further tools copy,
 // delete and append, read ranges, and search in files.
 //
 // # Promises
@@ -21,8 +21,9 @@
 //     until the server ends, and the question says so.
 //   - A client over HTTP answers no question, neither its own nor another client's: the Asker
 //     of Config.Ask is asked.
-//   - A question to a person is withdrawn when no call waits for its answer any more. A question
-//     that is the result of a call stays until its time is up, because the client may come back.
+//   - A question to a person is withdrawn when no call waits for its answer any more. If a
+//     call returns a question as its result (input required), the question stays open until it
+//     expires, because the client may call again with the answer.
 //   - Every refusal and failure is recorded once.
 //   - Over HTTP, answers that clients do not read hold bounded memory, over all connections.
 //     A call that finds no room in time is refused before it changes anything.

@@ -188,7 +188,7 @@ func TestFactsAreWritten(t *testing.T) {
 	}
 }
 
-// A host path that does not fit into a line exactly is left out, because a part of it would
+// A host path that a line cannot hold whole and unchanged is left out, because a part of it would
 // name another file.
 func TestFactsAreWholePaths(t *testing.T) {
 	for _, path := range []string{"/a\xff", "/" + strings.Repeat("a/", maxPathText), "/" + strings.Repeat("\x01", 1000)} {

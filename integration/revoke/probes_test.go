@@ -184,7 +184,7 @@ var probes = []probe{
 		off := int64(0)
 		n, err := unix.CopyFileRange(h.rfd, &off, fd, nil, 4096, 0)
 		if err == unix.EXDEV { //nolint:errorlint // bare errno
-			return pread(h.rfd, 0) // other file systems: the kernel does not even ask
+			return pread(h.rfd, 0) // on different file systems the kernel fails without a request to the mount
 		}
 		return some(n, err)
 	}},

@@ -17,8 +17,8 @@ type keeper struct {
 
 	mu     sync.Mutex             // guards the fields below
 	orders map[string]signedOrder // by recipient
-	// restored names this start of a keeper whose directory is an older copy; "": the directory has
-	// every order.
+	// restored is a random identifier, set while the keeper lacks orders because its directory is an
+	// older copy. It is "" if the directory has every order.
 	restored string
 	push     func(to string, order []byte) error
 	// heard says when each machine asked for a lease the last time. A request that the bus repeats
@@ -41,8 +41,8 @@ type leaseRequest struct {
 	Enrolment []byte            `json:"enrolment,omitempty"` // record of the machine that a keeper has signed, for keepers that do not know the machine
 }
 
-// leaseAnswer is a keeper's answer, with the lease. The lease counts from when the machine asked, and
-// only if the machine has the charter and the orders of Heads.
+// leaseAnswer is a keeper's answer, with the lease. The lease's time runs from the machine's
+// request. The lease is valid only if the machine has the keeper's charter and the orders of Heads.
 type leaseAnswer struct {
 	Charters [][]byte          `json:"charters,omitempty"` // charters that the machine lacks; it gets no lease before it has them
 	Heads    map[string]uint64 `json:"heads"`
@@ -117,7 +117,7 @@ func (k *keeper) keep(c *Charter, to string, data []byte) (signedOrder, error) {
 type orderRequest struct {
 	Charter uint64 `json:"charter"` // the number of the owner's charter
 	For     string `json:"for"`
-	Promise uint64 `json:"promise,omitempty"` // asks for the promise of this number to the attempt
+	Promise uint64 `json:"promise,omitempty"` // asks the keeper to promise this number to Attempt
 	Attempt string `json:"attempt,omitempty"`
 	Order   []byte `json:"order,omitempty"` // to keep
 	Kept    bool   `json:"kept,omitempty"`  // Order was kept by a keeper before
@@ -237,7 +237,8 @@ func (k *keeper) onLease(m *nats.Msg) {
 	if err != nil {
 		k.r.s.log.Warn("a lease was not given", "subject", m.Subject, "error", err)
 		if name := k.r.s.Names.MachineOf(m.Subject); name != "" && rec == nil {
-			number, _ := numberOf(m.Data, k.r.s.Names.ID) // by the answer, the machine does not wait for this keeper
+			// The answer ends the machine's waiting for this keeper.
+			number, _ := numberOf(m.Data, k.r.s.Names.ID)
 			answer(k.r, m, name, kindLease, number, leaseAnswer{}, err)
 		}
 		return

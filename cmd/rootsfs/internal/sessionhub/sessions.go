@@ -253,7 +253,7 @@ type follower struct {
 	cancel context.CancelFunc
 
 	// guarded by all.mu
-	known     bool // the session has answered, or is known not to
+	known     bool // state is set: the session has sent it, or cannot be followed
 	begun     bool // the first state was noted
 	state     Session
 	questions []control.Question

@@ -105,8 +105,8 @@ func Scoped() bool {
 
 // Restrict confines the calling thread, and all processes started from it, to the rules as
 // far as this kernel can. restricted names what the kernel restricts. Without Landlock,
-// restricted is "" and missing says why. Rules.Spare is relative to the descriptor tree.
-// no_new_privs must be set.
+// restricted is "" and missing says why. tree is a descriptor of the directory to which the paths
+// in Rules.Spare are relative. no_new_privs must be set.
 func Restrict(r Rules, tree int) (restricted, missing string, err error) {
 	abi, missing, err := ABI()
 	if err != nil || abi == 0 {
