@@ -302,7 +302,7 @@ func (f *Files) canList(ctx context.Context, dir string) bool {
 	return true
 }
 
-// parseTime returns the zero time for a text that is no time.
+// parseTime returns the time that a text gives, or the zero time if the text is malformed.
 func parseTime(s string) time.Time {
 	t, _ := time.Parse(time.RFC3339Nano, s)
 	return t

@@ -27,7 +27,7 @@ type wireHost struct {
 	w  io.WriteCloser
 	mu sync.Mutex
 
-	answer func(id, method string, params json.RawMessage) string // "" is no answer
+	answer func(id, method string, params json.RawMessage) string // "": the request gets no answer
 	stray  chan string                                            // lines that are neither files/* requests nor the answer to initialize
 }
 
@@ -85,7 +85,7 @@ func (h *wireHost) read(r io.Reader, ready chan<- error) {
 			var id string
 			_ = json.Unmarshal(m.ID, &id)
 			go func() {
-				if text := h.answer(id, m.Method, m.Params); text != "" { // "" is no answer
+				if text := h.answer(id, m.Method, m.Params); text != "" {
 					h.raw(text)
 				}
 			}()

@@ -108,7 +108,7 @@ func NewRootsService(opts *RootsOptions) *RootsService {
 
 // Guard returns the guard of a session's roots, reading them if they were not
 // read yet or a change was announced since. If that reading fails, Guard returns the last
-// state. If there is no state, or ctx has ended, Guard returns the error: then the caller must deny.
+// state. If there is no state, or ctx has ended, Guard returns the error, and the caller must deny.
 // ErrNotSupported: the client has no roots.
 //
 // Under revision 2026-07-28 the roots come with the request itself: a handler

@@ -24,7 +24,7 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.tell(wire.Changed, changed("p/other", wire.EventCreated, "w99")) // there is no such watch
+	h.tell(wire.Changed, changed("p/other", wire.EventCreated, "w99")) // no watch has this id
 	h.tell(wire.Changed, "malformed")
 	h.tell(wire.Changed, changed("p/d/x", wire.EventCreated, "w1"))
 	if ev := <-events; ev.Path != "p/d/x" || ev.Event != wire.EventCreated || !ev.Time.Equal(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)) {

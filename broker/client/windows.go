@@ -117,7 +117,7 @@ func joinWindows(whole, volume, rest string) (string, error) {
 	return b.String(), nil
 }
 
-// badElement says why an element is no plain Windows name, such as a dot element, a device name or
+// badElement returns why an element is not a plain Windows name, such as a dot element, a device name or
 // a name with a forbidden character. It returns "" for a plain name. The element must not be empty.
 func badElement(e string) string {
 	if e == "." || e == ".." {

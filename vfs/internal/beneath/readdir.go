@@ -109,20 +109,17 @@ func OpenForRemoval(l *guard.Lease, d Dir, name string) (n Names, info Info, err
 		if n, err = openUnionNames(d, name); err != nil {
 			return Names{}, Info{}, err
 		}
-		if info, err = n.Stat(l); err != nil {
-			n.Close()
+	} else {
+		fd, err := open(d.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)
+		if err != nil {
+			if names.Reason(err) == names.Escaped {
+				err = unix.EXDEV
+			}
+			return Names{}, Info{}, err
 		}
-		return n, info, err
+		n, _ = namesOf(d, fd, nil)
+		n.across = false
 	}
-	fd, err := open(d.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)
-	if err != nil {
-		if names.Reason(err) == names.Escaped {
-			err = unix.EXDEV
-		}
-		return Names{}, Info{}, err
-	}
-	n, _ = namesOf(d, fd, nil)
-	n.across = false
 	if info, err = n.Stat(l); err != nil {
 		n.Close()
 	}
