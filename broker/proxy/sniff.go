@@ -15,10 +15,11 @@ type Mode int
 
 // The modes.
 const (
-	// Auto decides by the first bytes of the peers. The first message of either side turns it
-	// On. Other visible text of the host turns it Off. Other output of a server decides nothing.
-	// Until the decision bytes pass as they come. But a line that may become a JSON-RPC message
-	// is held back until it can be judged, and so is an object of a server over several lines.
+	// Auto decides by the first bytes of the peers. The first message of either peer turns the
+	// mode On. Other visible text of the host turns the mode Off. Other output of the server
+	// decides nothing. Before the decision, bytes pass as they come. But a line that may become
+	// a JSON-RPC message is held back until the line can be judged. An object of the server that
+	// goes over several lines is held back, too.
 	Auto Mode = iota
 	// On: the peers speak MCP.
 	On
@@ -26,10 +27,10 @@ const (
 	Off
 )
 
-// detector holds the decision, which is made once.
+// detector holds the decision whether the peers speak MCP. The decision is made once.
 type detector struct {
 	v     atomic.Int32
-	onRaw func() // called when the first bytes of the host show that this is no MCP
+	onRaw func() // called when the first bytes of the host show that the peers do not speak MCP
 }
 
 type state int32
@@ -53,7 +54,7 @@ func newDetector(m Mode) *detector {
 
 func (d *detector) state() state { return state(d.v.Load()) }
 
-// decide makes the decision, and reports whether this call made it.
+// decide makes the decision s, unless there is one. It reports whether this call made the decision.
 func (d *detector) decide(s state) bool { return d.v.CompareAndSwap(int32(undecided), int32(s)) }
 
 // sniff examines the beginning of a line while nothing is decided. It reports whether
@@ -93,8 +94,8 @@ func (u *pump) sniff(last bool) (more bool, err error) {
 }
 
 // opening judges whether a line that comes in parts is a message, or may become one. Each byte
-// is examined once, and once more when the first object or array ends, however many parts there
-// are.
+// is examined once, however many parts there are. The bytes up to the end of the first object or
+// array are examined once more when that end is found.
 type opening struct {
 	read  int  // how many bytes of the line were examined
 	begun bool // there is a byte other than white space
@@ -140,20 +141,20 @@ func (o *opening) isForeign() bool {
 	return o.begun && o.kind != '{' && o.kind != '[' || o.end > 0 && !o.rpc()
 }
 
-// isOpen reports whether the line begins with an object, or an array of them, that has
+// isOpen reports whether the line begins with an object, or with an array of objects, that has
 // not ended.
 func (o *opening) isOpen(line []byte) bool {
 	return o.end == 0 && beginsObject(line[jsonline.SkipSpace(line, 0):])
 }
 
-// mayEndInMessage reports whether the text after the last CR of a line, or after invisible
-// characters at its beginning, may become a message.
+// mayEndInMessage reports whether the text after the last CR of a line, or after the invisible
+// characters at the beginning of the line, may become a message.
 func (o *opening) mayEndInMessage(line []byte) bool {
 	cr := bytes.LastIndexByte(line, '\r')
 	return (cr >= 0 || o.kind != '{' && o.kind != '[') && beginsObject(trimInvisible(line[cr+1:]))
 }
 
-// beginsObject reports whether a text begins like an object or an array of them.
+// beginsObject reports whether a text begins like an object or an array of objects.
 func beginsObject(text []byte) bool {
 	i := 0
 	if len(text) > 0 && text[0] == '[' {
@@ -162,7 +163,8 @@ func beginsObject(text []byte) bool {
 	return len(text) > 0 && (i == len(text) || text[i] == '{')
 }
 
-// hasMessage reports whether a part of lines between CRs and LFs begins with a message.
+// hasMessage splits lines at every CR and LF, and reports whether one of the parts begins with a
+// message.
 func hasMessage(lines []byte) bool {
 	for part := range bytes.FieldsFuncSeq(lines, func(r rune) bool { return r == '\r' || r == '\n' }) {
 		part = trimInvisible(part)
@@ -173,13 +175,15 @@ func hasMessage(lines []byte) bool {
 	return false
 }
 
-// trimInvisible returns a line without invisible characters at its beginning, which some
-// readers skip: a byte order mark, NUL, blanks of any kind.
+// trimInvisible returns a line without the characters at its beginning that some readers skip:
+// blanks of any kind, characters that have no graphic form, such as NUL and a byte order mark, and
+// bytes that are not UTF-8.
 func trimInvisible(line []byte) []byte {
 	return bytes.TrimLeftFunc(line, func(r rune) bool { return r == utf8.RuneError || unicode.IsSpace(r) || !unicode.IsGraphic(r) })
 }
 
-// passForeign handles a line that is no message of MCP.
+// passForeign handles a line that is no message. A line of the host turns the mode Off, and handle
+// then passes the line. A line of the server passes here.
 func (u *pump) passForeign(line []byte, whole bool) error {
 	if u.fromHost {
 		if u.auto.decide(isRaw) {
@@ -211,8 +215,8 @@ func isRPC(line []byte) bool {
 }
 
 // isRPCFrame reports whether the frame f of b is a message of JSON-RPC 2.0. Some hosts do not check
-// the version, so frames without it count if they are requests that the session answers, or if
-// their method is ambiguous.
+// the version, so a frame without the version counts if its method is one that the session answers,
+// or if it has a method and hosts may read its keys differently (Frame.Clash).
 func isRPCFrame(b []byte, f *jsonline.Frame) bool {
 	return f.RPC || broker.IsFilesMethod(string(jsonline.Unquote(f.Method.Of(b)))) || !f.Method.Absent() && !f.Clash.Absent()
 }

@@ -36,7 +36,7 @@ func FuzzOpening(f *testing.F) {
 	})
 }
 
-// The time to decide is linear in the length of the line, for any line and any number of parts.
+// Even if a line comes byte by byte, each byte is examined at most twice before the decision.
 func TestSniff_Linear(t *testing.T) {
 	pad := strings.Repeat("x", 20_000)
 	for name, in := range map[string]string{
@@ -69,7 +69,7 @@ func TestSniff_Linear(t *testing.T) {
 	}
 }
 
-// A line that does not end is decided when it exceeds the limit.
+// If a line does not end, the decision is made when the line exceeds the limit.
 func TestSniff_Limit(t *testing.T) {
 	const rpc = `{"jsonrpc":"2.0","method":"x"}`
 	for _, c := range []struct {

@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stdin returns the process's standard input for Options.Host. If the system allows it,
-// Close ends a Read, and a waiting Read costs no thread. A Read of os.Stdin holds a
+// Stdin returns the process's standard input for Options.Host. If the input can be made
+// non-blocking, Close ends a Read, and a waiting Read costs no thread. A Read of os.Stdin holds a
 // thread, which the runtime checks every few microseconds (measured: half of the proxy's
 // processor time).
 //
 // Non-blocking is a property of the open file, not of the descriptor, and other processes
 // may hold that file. So a pipe or a terminal is opened once more. A socket cannot be
-// reopened: it is changed only if it is not the standard output or error as well. A
-// regular file stays as it is, because reopening it would lose its position.
+// reopened: Stdin makes a socket non-blocking, unless the same socket is the standard output
+// or error, too. A regular file stays as it is, because reopening it would lose its position.
 func Stdin() *os.File {
 	const fd = 0
 	var st unix.Stat_t

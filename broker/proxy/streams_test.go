@@ -38,16 +38,16 @@ var strange = []string{
 	`{"jsonrpc":"2.0","id":9,"method":"sampling/createMessage","params":{}}` + "\n",
 }
 
-// broken holds texts that different hosts read differently. A host may always send them, a
-// server only before the two speak MCP.
+// broken holds texts that different hosts read differently. A host may always send these texts. A
+// server may send them only before the peers speak MCP.
 var broken = []string{
 	"Server started on port 8080\n", "{not json}\n", "{\"a\":\n", "]\n", "\xff\xfe{\"id\":1}\n", "\ufeff{}\n", "{\"\xff\":\"\xfe\"}\n", "\x00\x01\n",
 	`"text"` + "\n", "5\n", "null\n", `{"deep":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}` + "\n",
 	"and a last line without an end",
 }
 
-// In every mode and both directions, the passed text is unchanged byte for byte, up to the last
-// half line. Once a server speaks MCP, only messages of it pass.
+// In every mode and both directions, the text that passes is unchanged byte for byte, including a
+// last line without an end. Once the peers speak MCP, the broken texts of the server do not pass.
 func TestBytes(t *testing.T) {
 	l := newLab(t, nil)
 	good := strings.Join(strange, "")
@@ -130,7 +130,7 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// child starts cmd with pipes of the test's own.
+// child starts cmd with pipes that the test has made. gone is closed when cmd has ended.
 func child(t testing.TB, cmd *exec.Cmd) (in, out *os.File, gone <-chan struct{}) {
 	t.Helper()
 	inR, in, err := os.Pipe()
@@ -184,7 +184,7 @@ func TestHalfClose(t *testing.T) {
 	n.server.expect("more\n")
 }
 
-// A last message without an end of its line is a message.
+// The last message of a stream is handled even if its line has no end.
 func TestHalfClose_LastMessage(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, nil)
@@ -204,8 +204,8 @@ func TestHalfClose_LastMessage(t *testing.T) {
 	}
 }
 
-// When the host leaves, the server still gets the answers to its earlier requests. (The usual
-// limit may cut off the last answers on a machine under load.)
+// When the host leaves, the server still gets the answers to its earlier requests. The test raises
+// drainTimeout, because the last answers may come after the usual time on a machine under load.
 func TestHalfClose_Answers(t *testing.T) {
 	proxy.SetDrain(t, testkit.Patience)
 	l := newLab(t, nil)
@@ -234,8 +234,8 @@ type stuck chan struct{}
 func (s stuck) Write([]byte) (int, error) { <-s; return 0, io.ErrClosedPipe }
 func (s stuck) Close() error              { return nil }
 
-// If a server's last message is not carried, the host that waits for it gets an error
-// before the end.
+// If a server's last message is too long to be carried, the host gets an error for the message
+// before the stream ends.
 func TestHalfClose_LastMessageTooLong(t *testing.T) {
 	l := newLab(t, nil)
 	for range 100 {
@@ -252,8 +252,8 @@ func TestHalfClose_LastMessageTooLong(t *testing.T) {
 	}
 }
 
-// The proxy ends a direction when its reader has gone, and both when its context ends or the
-// server is known to be gone.
+// The proxy ends a direction when the reader of that direction has gone. It ends both directions
+// when the context of Run ends, or when the server is known to be gone (Options.Gone).
 func TestHangUps(t *testing.T) {
 	l := newLab(t, nil)
 	t.Run("the server reads no more", func(t *testing.T) {
@@ -349,8 +349,8 @@ func TestHangUps(t *testing.T) {
 }
 
 // In both directions the number of messages in a batch is bounded. A longer batch is not passed
-// on and not examined: its sender gets an error, there is one record, and the session
-// continues. (Otherwise a line of half a million messages could cause as many records.)
+// on: its sender gets an error, and the session continues. A longer batch of the server causes
+// one record. (Otherwise a line of half a million messages could cause as many records.)
 func TestBatchOfTooMany(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

@@ -3,7 +3,8 @@
 //
 // # Promises
 //
-//   - The changes turn the one text into the other exactly, whatever bytes they have.
+//   - The changes turn the one text into the other exactly, whatever bytes the texts have, unless
+//     the changes exceed the caller's bound (enough).
 //   - A comparison of long texts ends soon after its context.
 //   - Hunks can be applied by patch and git apply.
 //
@@ -25,8 +26,9 @@ import (
 // interrupted, so this bounds how long it goes on after the end of its context.
 const window = 256 << 10
 
-// Lines returns the changes of whole lines, in order, that turn old into text. Once the changes
-// have enough bytes together, Lines may leave out the rest. It stops when ctx ends.
+// Lines returns the changes of whole lines, in order, that turn old into text. Once the removed and
+// inserted lines have enough bytes in all, Lines may leave out the other changes. It stops when ctx
+// ends.
 func Lines(ctx context.Context, old, text string, enough int) ([]udiff.Edit, error) {
 	return lines(ctx, old, text, window, enough)
 }
@@ -70,8 +72,8 @@ func lines(ctx context.Context, old, text string, window, enough int) (out []udi
 	return out, ctx.Err()
 }
 
-// sameEnds returns how many bytes of whole lines two texts have in common at the beginning
-// and, behind those, at the end.
+// sameEnds returns how many bytes of whole lines two texts have in common: start bytes at the
+// beginning, and end bytes at the end. In neither text do the two parts overlap.
 func sameEnds(a, b string) (start, end int) {
 	for start < len(a) {
 		n := linesAfter(a, start, 1)
@@ -104,9 +106,9 @@ func firstLines(text string, n int) string {
 
 // WriteHunks writes the hunks of a patch, with as many unchanged lines before and after a change
 // as context says. Changes whose contexts touch share a hunk. The head of a hunk has every count,
-// also a count of 1, as that of server-filesystem does.
+// also a count of 1, as server-filesystem writes it.
 func WriteHunks(b *strings.Builder, old string, changes []udiff.Edit, context int) {
-	seen, line, grown := 0, 1, 0 // bytes of old that are done; line number there; how many lines more the new text has there
+	seen, line, grown := 0, 1, 0 // bytes of old that are done; line number there; how many more lines the new text has up to there
 	for len(changes) > 0 {
 		n := 1
 		for n < len(changes) && linesAfter(old, changes[n-1].End, 2*context) >= changes[n].Start {
@@ -131,7 +133,8 @@ func WriteHunks(b *strings.Builder, old string, changes []udiff.Edit, context in
 	}
 }
 
-// lineSpan writes n lines, beginning with line from, as a hunk's head has them.
+// lineSpan returns the range of n lines from line from on, as the head of a hunk has it: FROM,N. If
+// n is 0, FROM is the number of the line before.
 func lineSpan(from, n int) string {
 	if n == 0 {
 		from--
@@ -139,7 +142,7 @@ func lineSpan(from, n int) string {
 	return fmt.Sprintf("%d,%d", from, n)
 }
 
-// writeLines writes each line of a text behind a mark, and returns how many there are.
+// writeLines writes each line of a text with a mark before it, and returns the number of lines.
 func writeLines(b *strings.Builder, mark byte, text string) (n int) {
 	for line := range strings.Lines(text) {
 		b.WriteByte(mark)
@@ -152,7 +155,8 @@ func writeLines(b *strings.Builder, mark byte, text string) (n int) {
 	return n
 }
 
-// linesBefore returns the offset n lines before an offset, which begins a line.
+// linesBefore returns the offset n lines before the offset at, or 0 if there are fewer lines. at is
+// the beginning of a line or the end of the text.
 func linesBefore(text string, at, n int) int {
 	for ; n > 0 && at > 0; n-- {
 		at = strings.LastIndexByte(text[:at-1], '\n') + 1
@@ -160,7 +164,8 @@ func linesBefore(text string, at, n int) int {
 	return at
 }
 
-// linesAfter returns the offset n lines after an offset, which begins a line.
+// linesAfter returns the offset n lines after the offset at, or the end of the text if there are
+// fewer lines. at is the beginning of a line or the end of the text.
 func linesAfter(text string, at, n int) int {
 	for ; n > 0 && at < len(text); n-- {
 		i := strings.IndexByte(text[at:], '\n')

@@ -11,7 +11,8 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 )
 
-// someText is a text of n lines of few kinds; the last may lack its end.
+// someText returns n random lines, each of them a digit from 0 to 5. The last line may lack its
+// line end.
 func someText(r *rand.Rand, n int) string {
 	var b strings.Builder
 	for range n {
@@ -107,7 +108,7 @@ func TestHunksAreAPatch(t *testing.T) {
 }
 
 // The changes between texts that are compared piece by piece turn the old text into the new
-// one. Text that was inserted or removed at one place is one change.
+// one. An insertion at one place is one change, even if it is longer than a piece.
 func TestLinesByPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 3000 {

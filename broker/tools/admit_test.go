@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// A request that finds no room is told the bound that refused it: its subject's, or that of all
-// subjects.
+// If there is no room for a request, the refusal names the bound that was reached: that of the
+// request's subject, or that of all subjects.
 func TestRefusedBodyNamesTheBound(t *testing.T) {
 	defer LowerCallBounds(200_000)()
 	for who, want := range map[guard.Subject]string{"alice": "more than 200000 bytes", "bob": "more than 250000 bytes"} {

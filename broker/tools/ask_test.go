@@ -22,7 +22,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// caller is a client over HTTP that approves whatever it is asked, and counts the questions.
+// caller is a client over HTTP that approves every path it is asked about, and counts the
+// questions.
 type caller struct {
 	asked  atomic.Int64
 	client *mcp.ClientSession
@@ -56,7 +57,7 @@ func (p *caller) read(t *testing.T, path string) (text string, ok bool) {
 	return res.Content[0].(*mcp.TextContent).Text, !res.IsError
 }
 
-// owner answers the questions of a bench. AskHost is asked first, if it reaches anybody.
+// owner answers every question by its field allow, and keeps the questions in asked.
 type owner struct {
 	allow bool
 	asked []*broker.Question
@@ -68,15 +69,17 @@ func (o *owner) Ask(_ context.Context, q *broker.Question) (broker.Answer, error
 	return broker.Answer{By: "owner", Decisions: []broker.Decision{{Allow: o.allow}}}, nil
 }
 
-// askOwner makes the owner answer the questions of a bench.
-func (b *bench) askOwner() *owner {
+// letOwnerAnswer makes the returned owner answer the questions of a bench. A client that may answer
+// its own questions is asked first.
+func (b *bench) letOwnerAnswer() *owner {
 	o := &owner{}
 	b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.Chain(broker.AskHost, o), AskFor: 20 * time.Second})
 	b.t.Cleanup(b.ask.Close)
 	return o
 }
 
-// rootsOf returns the roots that were granted to a session by consent.
+// rootsOf returns the roots that were granted to this subject alone, such as a session's by
+// consent.
 func (b *bench) rootsOf(who guard.Subject) (list []guard.RootName) {
 	for _, st := range b.reg.Roots() {
 		if st.Grant.Subject == who {
@@ -87,10 +90,10 @@ func (b *bench) rootsOf(who guard.Subject) (list []guard.RootName) {
 }
 
 // A session over HTTP does not answer its own question: the owner does. The consent holds for
-// this session only, and ends with it.
+// this session only, and ends with the session.
 func TestHTTPSessionsAskTheOwner(t *testing.T) {
 	b := start(t, func(c *tools.Config) { c.ClientAnswers = true }, nil) // over HTTP this is switched off
-	o := b.askOwner()
+	o := b.letOwnerAnswer()
 	site := b.site(tools.HTTPOptions{})
 	one, two := connect(t, site.URL, bearer{}, "2025-11-25"), connect(t, site.URL, bearer{}, "2025-11-25")
 	path := filepath.Join(t.TempDir(), "f")
@@ -156,7 +159,7 @@ func TestAnswerSaysHowTheQuestionEnded(t *testing.T) {
 	}
 }
 
-// chooser answers a form by the path that the form shows.
+// chooser allows the path of a form if the form's message contains allow, and declines other forms.
 type chooser struct {
 	allow string
 	asked atomic.Int64
@@ -180,7 +183,7 @@ func TestAskInsideACall(t *testing.T) {
 	}, &mcp.ClientOptions{ElicitationHandler: p.elicit})
 	b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: 30 * time.Second})
 	t.Cleanup(b.ask.Close)
-	b.askingItself()
+	b.letClientAnswer()
 	b.overStdio("2026-07-28")
 	dir := t.TempDir()
 	paths := []string{dir + "/no-1", dir + "/yes-1", dir + "/no-2", dir + "/yes-2"}
@@ -226,7 +229,7 @@ func TestAskAboutHome(t *testing.T) {
 			b := start(t, func(c *tools.Config) { c.Home, c.Subject = home, guard.Subject("test").InSession(7) }, &mcp.ClientOptions{ElicitationHandler: p.elicit})
 			b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: 30 * time.Second})
 			t.Cleanup(b.ask.Close)
-			b.askingItself()
+			b.letClientAnswer()
 			b.overStdio(revision)
 			if got := b.ok("read_text_file", m{"path": "~/x"}); got != "of home" || p.asked.Load() != 1 {
 				t.Errorf("%q, asked %d times", got, p.asked.Load())
@@ -254,7 +257,7 @@ func (g *slowGrants) Record(r guard.Record) error {
 	return nil
 }
 
-// A consent that is given at the moment in which the session ends is revoked with the session's
+// If the session ends while a consent is being granted, the grant is revoked with the session's
 // other grants.
 func TestEndWhileGranting(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
@@ -267,7 +270,7 @@ func TestEndWhileGranting(t *testing.T) {
 			b.reg = reg
 			b.ask = broker.New(broker.Config{Registry: reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: time.Minute})
 			t.Cleanup(b.ask.Close)
-			b.askingItself()
+			b.letClientAnswer()
 			b.overStdio(revision)
 			path := filepath.Join(t.TempDir(), "yes")
 			testkit.Must(t, os.WriteFile(path, []byte("text"), 0o600))

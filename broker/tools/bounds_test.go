@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// One subject of the issuer cannot use up all sessions or connections. The refusal and the log
-// name the bound that was reached. Other subjects are served.
+// The sessions and the requests under way of one subject of the issuer are bounded. The log names
+// the bound that was reached. Other subjects are served.
 func TestOAuthUserIsBounded(t *testing.T) {
 	var log lockedBuffer
 	_, site, i := trustingWith(t, tools.HTTPOptions{Sessions: 8, UserSessions: 3, BodyTimeout: time.Hour, Log: slog.New(slog.NewJSONHandler(&log, nil))})
@@ -62,7 +62,7 @@ func TestOAuthUserIsBounded(t *testing.T) {
 		if status, _ := post(t, site, list, with(tokenOf("alice"), session)); status == http.StatusTooManyRequests {
 			return true
 		}
-		beginRequest() // the request above may have taken the place of an ended one
+		beginRequest() // the list request above may have taken the place of a request that has ended
 		return false
 	})
 	if status, _ := post(t, site, hello, with(tokenOf("bob"), "")); status != 200 {
@@ -76,7 +76,7 @@ func TestOAuthUserIsBounded(t *testing.T) {
 	}
 }
 
-// A body whose header says that it is too large is refused at once.
+// A request whose Content-Length is too large is refused at once, before its body comes.
 func TestHTTPTooLargeByItsHeader(t *testing.T) {
 	b := start(t, nil, nil)
 	site := b.site(tools.HTTPOptions{BodyTimeout: time.Hour})
@@ -97,7 +97,7 @@ func TestHTTPTooLargeByItsHeader(t *testing.T) {
 	}
 }
 
-// Each request that was let in is reported once, and no other request is.
+// OnAdmitted is called once for each request that was let in, and for no other request.
 func TestHTTPAdmitted(t *testing.T) {
 	b := start(t, nil, nil)
 	admitted := make(chan *http.Request, 10)

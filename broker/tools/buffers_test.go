@@ -17,7 +17,7 @@ import (
 
 // Reused buffers carry no bytes of one answer into another, whichever calls overlap and however
 // much an answer grows.
-func TestLinesAnswersApart(t *testing.T) {
+func TestLineAnswersDoNotMix(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("code", guard.ReadOnly)
 	const files, rounds = 4, 8
@@ -25,7 +25,7 @@ func TestLinesAnswersApart(t *testing.T) {
 	for i := range files {
 		line := strings.Repeat(string(rune('a'+i)), 20+i) + "\n"
 		if i%4 == 3 {
-			line = strings.Repeat("\"", 20) + line // twice as long as JSON
+			line = strings.Repeat("\"", 20) + line // each quote has two bytes in JSON
 		}
 		want[i] = strings.Repeat(line, (100<<10)*(i+1)/len(line))
 		testkit.Must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), []byte(want[i]), 0o600))
@@ -43,14 +43,14 @@ func TestLinesAnswersApart(t *testing.T) {
 	}
 }
 
-// lineClient speaks JSON itself, a line at a time.
+// lineClient is a client without the SDK. It writes and reads JSON, a line at a time.
 type lineClient struct {
 	t       *testing.T
 	to      io.Writer
 	answers *bufio.Reader
 }
 
-// lines begins a session over lines, which ends with the test.
+// lines begins a session over a pair of streams. The session ends with the test.
 func (b *bench) lines(t *testing.T) *lineClient {
 	t.Helper()
 	in, toServer := io.Pipe()
@@ -93,7 +93,8 @@ func (x *lineClient) answer() (a toolAnswer) {
 	return a
 }
 
-// text returns the text of an answer, which has it twice.
+// text returns the text of an answer. It checks that the answer has the text twice, as content and
+// as structured content.
 func (a *toolAnswer) text(t *testing.T) string {
 	t.Helper()
 	if r := a.Result; len(r.Content) != 1 || r.Content[0].Text != r.StructuredContent.Content {

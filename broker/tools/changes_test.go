@@ -33,24 +33,25 @@ func collectAnnouncements(t *testing.T) (announcements chan struct{}, o *mcp.Cli
 	return announcements, &mcp.ClientOptions{ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { announcements <- struct{}{} }}
 }
 
-// awaitAnnounced waits for an announcement after which the list has, or lacks, a name.
-func (b *bench) awaitAnnounced(announcements <-chan struct{}, name string, there bool) {
+// awaitAnnounced waits for an announcement after which resources/list has a name, or, if wantListed
+// is false, lacks the name.
+func (b *bench) awaitAnnounced(announcements <-chan struct{}, name string, wantListed bool) {
 	b.t.Helper()
-	late := time.After(30 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for {
 		select {
 		case <-announcements:
-			if slices.Contains(b.resourceNames(), name) == there {
+			if slices.Contains(b.resourceNames(), name) == wantListed {
 				return
 			}
-		case <-late:
+		case <-timeout:
 			b.t.Fatalf("nothing was announced of %s; the list is %q", name, b.resourceNames())
 		}
 	}
 }
 
-// R225: resources/list has the roots. A client gets an announcement when a root comes or goes;
-// under revision 2026-07-28 only if the client listens.
+// R225: resources/list has the roots. A client of revision 2025-11-25 gets an announcement when a
+// root comes or goes. A client of revision 2026-07-28 that listens gets one when a root comes.
 func TestResourceListOfRoots(t *testing.T) {
 	for name, connect := range map[string]func(*bench, string){"stdio": (*bench).overStdio, "http": (*bench).overHTTP} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +93,7 @@ func TestListChangedBesideUnread(t *testing.T) {
 	x := b.reluctant(t)
 	b.connect("2025-11-25")
 	b.root("one", guard.ReadOnly)
-	x.until("list_changed") // an announcement about tools or resources, which this session then does not read
+	x.until("list_changed") // of tools or resources; the server has begun to write it, and x does not read it
 	b.awaitAnnounced(announcements, "one", true)
 	b.root("two", guard.ReadOnly)
 	b.awaitAnnounced(announcements, "two", true)

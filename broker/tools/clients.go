@@ -20,31 +20,31 @@ import (
 // that sends requests without a session.
 type clients struct {
 	open           func(guard.Subject) *Server // for a session of the subject
-	most           int                         // sessions at a time, and users
-	mostPerSubject int                         // sessions at a time of one subject
-	patience       time.Duration               // how long a body waits for room
+	most           int                         // bounds the sessions at a time, and also the users
+	mostPerSubject int                         // bounds the sessions at a time of one subject
+	patience       time.Duration               // how long a request waits for room for its body, or for an answer
 	shared         string                      // which clients share the consents given to requests without a session
 	requests       openRequests
-	bodies         flowcontrol.Budget // of all subjects' requests
-	answers        flowcontrol.Budget // of all subjects' requests
+	bodies         flowcontrol.Budget // the bodies of all subjects' requests
+	answers        flowcontrol.Budget // the answers to all subjects' requests
 
 	mu          sync.Mutex           // guards the fields below
-	sessions    map[*Server]identity // that have begun and not ended
+	sessions    map[*Server]identity // the Servers of sessions that have begun and not ended
 	users       map[identity]*user
 	busy        map[guard.Subject]*load
-	ending      sync.WaitGroup // Servers that are being closed
+	ending      sync.WaitGroup // Servers of sessions that are not closed yet, and Servers of users that are being closed
 	noQuestions bool           // no person is asked any more
 	closed      atomic.Bool    // set under mu
 }
 
-// identity identifies the owner of a session.
+// identity identifies the sender of a request. A session belongs to the sender that began it.
 type identity struct {
 	subject guard.Subject
 	user    string // auth.TokenInfo.UserID: no other user may use the session
 }
 
-// user is the sender of requests without a session, as far as the requests prove it: one
-// subject of the OAuth issuer through one OAuth client. With the server's own bearer token, or
+// user is the sender of requests without a session, as far as the requests prove who sends them:
+// one subject of the OAuth issuer through one OAuth client. With the server's own bearer token, or
 // without a token, one user stands for all clients. For grants, a user is one session.
 type user struct {
 	srv  *Server
@@ -89,8 +89,8 @@ func (c *clients) openLocked(who guard.Subject) *Server {
 // load counts one subject's requests in progress.
 type load struct {
 	requests int
-	bodies   flowcontrol.Budget // of its requests
-	answers  flowcontrol.Budget // of its requests
+	bodies   flowcontrol.Budget // the bodies of the subject's requests
+	answers  flowcontrol.Budget // the answers to the subject's requests
 }
 
 // subjectBodies bounds the bodies of one subject's requests that have no answer yet, in
@@ -106,10 +106,10 @@ const (
 	smallBody = 64 << 10
 )
 
-// admit counts a request of a subject until leave is called. The body of the request is still to
-// be read, and admit waits for room for its n bytes. If the request is refused, leave is nil, and
-// status and why are for the client. A subject may have up to most requests at a time; 0: any
-// number.
+// admit counts a request of a subject until leave is called. The body of the request is still to be
+// read, and admit waits for room for the n bytes of the body. If the request is refused, leave is
+// nil, and status and why are for the client. A subject may have up to most requests at a time; 0:
+// any number.
 func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (leave func(), status int, why string) {
 	c.mu.Lock()
 	l := c.busy[who]
@@ -151,15 +151,16 @@ func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (
 	return leave, 0, ""
 }
 
-// answersOf returns the account of the answers to a subject's admitted request. refuse is called
-// when a call of the request gets no room.
+// answersOf returns an unreadAnswers, which bounds the memory of the answers to a subject's
+// admitted request. refuse is called when there is no room for the answer to a call of the request.
 func (c *clients) answersOf(who guard.Subject, refuse func()) *unreadAnswers {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return &unreadAnswers{budgets: []*flowcontrol.Budget{&c.busy[who].answers, &c.answers}, patience: c.patience, refuse: refuse}
 }
 
-// endWith closes the Server of a session when the session has ended, or did not begin.
+// endWith closes the Server of a session. If the session has begun, endWith first waits for its
+// end.
 func (c *clients) endWith(s *Server) {
 	defer c.ending.Done()
 	for ss := range s.mcp.Sessions() {
@@ -176,7 +177,7 @@ func (c *clients) endWith(s *Server) {
 }
 
 // cancel ends the calls of a session that are in progress: the SDK waits for them when it
-// closes the session. It ends nothing if the session belongs to another user.
+// closes the session. cancel ends nothing if the session belongs to another user.
 func (c *clients) cancel(session, user string) {
 	c.mu.Lock()
 	sessions := maps.Clone(c.sessions)
@@ -251,7 +252,7 @@ func (c *clients) withdraw() {
 	}
 }
 
-// close ends all sessions and waits for their end.
+// close ends all calls and all sessions, and waits until the Servers are closed.
 func (c *clients) close() {
 	c.mu.Lock()
 	c.closed.Store(true)

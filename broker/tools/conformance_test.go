@@ -24,13 +24,13 @@ import (
 )
 
 // The tools give the same verdicts in the conformance suite as the tree, a mount and files/*
-// do, over each transport, with each tool that reads a file or lists a directory. The test
-// takes the verdict from the text of the answer, because a client gets nothing else. R002,
-// R063, R064, R065, R066, R067, R070, R110.
+// do. Each subtest has its own transport, or its own tools that read a file and list a directory.
+// The test takes the verdict from the text of the answer, because a client gets nothing else.
+// R002, R063, R064, R065, R066, R067, R070, R110.
 func TestConformance(t *testing.T) {
 	for name, run := range map[string]struct {
 		connect func(*bench)
-		uris    bool // paths are absolute: so they are written in one way only
+		uris    bool // files are named by URIs, in which a path is written in one way only
 		read    func(*toolsFront, string) ([]byte, error)
 		list    func(*toolsFront, string) ([]string, error)
 		staged  bool
@@ -81,7 +81,8 @@ type toolsFront struct {
 	list func(*toolsFront, string) ([]string, error)
 }
 
-// tool calls a tool, and makes an error of its refusal.
+// tool calls a tool and returns the text of the answer. If the tool refuses the call, tool returns
+// the error that the text describes.
 func (f *toolsFront) tool(name string, args m) (string, error) {
 	res, err := f.b.host.CallTool(context.Background(), &mcp.CallToolParams{Name: name, Arguments: args})
 	if err != nil {
@@ -94,8 +95,9 @@ func (f *toolsFront) tool(name string, args m) (string, error) {
 	return text, nil
 }
 
-// causes maps the beginnings of error texts that do not have the text of their kind to the kinds.
-var causes = map[string]guard.Kind{
+// kindsByText has the kinds of errors whose texts do not begin with the text of their kind. A key
+// is the beginning of the text of such an error.
+var kindsByText = map[string]guard.Kind{
 	"path has the element": names.Invalid, "path has a NUL byte": names.Invalid, "URI ": names.Invalid,
 	"root name ": names.Invalid, "arguments: path is missing": names.Invalid, "arguments: paths is missing": names.Invalid,
 	"path has an element longer": names.TooLong, "the policy ": names.Permission, "device or resource busy": names.IO,
@@ -112,7 +114,7 @@ func refusalOf(text string) error {
 			return &guard.Error{Kind: k, Err: errors.New(text)}
 		}
 	}
-	for words, k := range causes {
+	for words, k := range kindsByText {
 		if strings.HasPrefix(bare, words) {
 			return &guard.Error{Kind: k, Err: errors.New(text)}
 		}
@@ -228,9 +230,9 @@ func (f *toolsFront) Append(p string, data []byte) error {
 func (f *toolsFront) Mkdir(p string) error {
 	root, rel, _ := strings.Cut(p, "/")
 	dir, _ := f.b.reg.Dir(guard.RootName(root))
-	_, absent := os.Lstat(filepath.Join(dir, rel))
+	_, lstatErr := os.Lstat(filepath.Join(dir, rel))
 	_, err := f.tool("create_directory", m{"path": p})
-	if err == nil && absent == nil {
+	if err == nil && lstatErr == nil {
 		return &guard.Error{Kind: names.Exist}
 	}
 	return err
@@ -246,7 +248,9 @@ func (f *toolsFront) Rename(p, q string) error {
 	return err
 }
 
-// Stat answers as lstat(2) does, where the tool follows a link.
+// Stat returns only the error of get_file_info. The tool follows a link, and lstat(2) does not: so
+// for a link that leaves the root, Stat returns the mode of a link, if the directory lists the
+// link.
 func (f *toolsFront) Stat(p string) (guardtest.Info, error) {
 	_, err := f.tool("get_file_info", m{"path": p})
 	dir, base := filepath.Split(p)

@@ -17,9 +17,10 @@ import (
 
 // connection is an HTTP connection of a client. From before an answer is written until the
 // client has received it, the connection keeps the stamps of the roots whose data is in the
-// answer. If one of these roots may no longer be read, the connection is reset.
+// answer. If one of these roots may no longer be read before the client has received the answer,
+// the connection is reset.
 type connection struct {
-	*net.TCPConn // nil: it is not known
+	*net.TCPConn // nil: the connection is not known, see Attach
 	http         *HTTP
 
 	mu       sync.Mutex      // guards the fields below
@@ -36,9 +37,10 @@ const (
 
 type connectionKey struct{}
 
-// Attach records the connections of a server. It returns the listener to serve on, below TLS,
-// and sets srv.ConnContext, which still calls the earlier one. Without Attach, a revocation stops
-// an answer before its next piece, but the part that the system has buffered may still arrive.
+// Attach records the connections of a server. It returns the listener to serve on; a TLS listener
+// must wrap the returned one. It sets srv.ConnContext to a function that also calls the earlier
+// function. Without Attach, a revocation stops an answer before its next piece, but the part that
+// the system has buffered may still arrive.
 func (h *HTTP) Attach(srv *http.Server, l net.Listener) net.Listener {
 	base := srv.ConnContext
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
@@ -56,7 +58,7 @@ func (h *HTTP) Attach(srv *http.Server, l net.Listener) net.Listener {
 	return listener{l, h}
 }
 
-// listener accepts connections that are watched.
+// listener accepts TCP connections and records them as connections of http.
 type listener struct {
 	net.Listener
 	http *HTTP
@@ -76,7 +78,7 @@ func (l listener) Accept() (net.Conn, error) {
 
 // Close implements net.Conn. The server closes a connection when it has written the last
 // answer, not when the client has received it. So Close leaves the connection open while a part
-// of an answer is still on its way: a revocation can then reset it.
+// of an answer is still on its way: a revocation can then reset the connection.
 func (c *connection) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,8 +151,9 @@ func (c *connection) addStamps(s *guard.Stamps) {
 // errReset is the error of writing to a connection that was reset.
 var errReset = errors.New("what may be read has changed, so the answer ends here")
 
-// recheck is called before each piece of an answer is written. It returns an error, and resets the
-// connection, if data in the answer may no longer be read.
+// recheck is called before each piece of an answer is written, and when the answer is complete. It
+// resets the connection if data in the answer may no longer be read. It returns an error if the
+// connection was reset, now or before.
 func (c *connection) recheck() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,22 +23,22 @@ import (
 // clients take no such requests: the question is the result of the call, and the client repeats
 // the call with its user's answer (SEP-2322; package proxy does the same for servers). The
 // repeated call runs from its beginning. It finds the path granted, or knows the refusal, and
-// may come to another path.
+// may ask about another path.
 //
-// The requestState of a question is 128 random bits. The decisions made earlier in the same
-// call are kept here with the question, where no client can change them.
+// The requestState of a question is 128 random bits. The openQuestion, which no client can change,
+// has the decisions that were made earlier in the same call.
 
 const (
 	// questionKey is the key of the question among the requested inputs.
 	questionKey = "rootsfs-consent"
-	// maxQuestions bounds the questions whose calls have not come back.
+	// maxQuestions bounds the questions whose calls the client has not repeated yet.
 	maxQuestions = 64
-	// keepAnswerFor is how long a decision is kept, after it was made, for a client that does not
-	// come back.
+	// keepAnswerFor is how long a decision is kept, after it was made, for a client that has not
+	// repeated the call yet.
 	keepAnswerFor = 2 * time.Minute
 )
 
-// openQuestions are the questions whose calls have not come back.
+// openQuestions are the questions whose calls the client has not repeated yet.
 type openQuestions struct {
 	undecided *semaphore.Weighted // one unit for each question that is not decided, at most maxQuestions
 
@@ -51,11 +51,11 @@ type openQuestions struct {
 type openQuestion struct {
 	id      string
 	path    string
-	earlier map[string]error       // decisions before it in the same call, by path
-	form    chan *mcp.ElicitParams // has the form when it is to be shown
-	answer  chan *mcp.ElicitResult // has the client's answer; nil: the client came back without an answer
+	earlier map[string]error       // decisions made before this question in the same call, by path
+	form    chan *mcp.ElicitParams // gets the form that is to be shown
+	answer  chan *mcp.ElicitResult // gets the client's answer; nil: the client gives none
 	done    chan struct{}          // closed when err is known
-	err     error                  // why the path is not granted
+	err     error                  // why the path is not granted; nil: it is granted
 }
 
 // close refuses questions from now on.
@@ -113,7 +113,7 @@ func (q *openQuestion) Elicit(ctx context.Context, form *mcp.ElicitParams) (*mcp
 	}
 }
 
-// decisions returns the decisions of the call, this one included.
+// decisions returns the decisions of the call, the decision about q included.
 func (q *openQuestion) decisions() map[string]error {
 	all := map[string]error{q.path: q.err}
 	maps.Copy(all, q.earlier) // earlier has other paths
@@ -138,7 +138,8 @@ func isInputNeeded(err error) bool {
 	return errors.As(err, &n)
 }
 
-// consent asks for a path that nobody approved.
+// consent asks about host, a path that no root holds. If the path was decided earlier in this call,
+// consent returns that decision. nil means that the path is granted.
 func (c *call) consent(host string) error {
 	if err, known := c.decisions[host]; known {
 		return err
@@ -162,9 +163,9 @@ func showsForms(c *mcp.ClientCapabilities) bool {
 	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }
 
-// askFor asks for the path host and waits for the answer. It asks through elicitor, which shows a
-// form to the client's user (nil: the client is not asked), and through the other ways to the
-// owner. The question ends when ctx ends, and when the server withdraws its questions.
+// askFor asks about the path host through Config.Ask, and waits for the answer. elicitor shows a
+// form to the client's user; nil: the client is not asked. The question ends when ctx ends, and
+// when the server withdraws its questions.
 func (c *call) askFor(ctx context.Context, host string, elicitor broker.Elicitor) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// The headers that pages of HTTPOptions.Origins may send and read. Answers name no other
-// headers.
+// The methods that pages of HTTPOptions.Origins may use, the headers that the pages may send
+// (pageHeaders), and the headers that the pages may read (pageReads). Answers name no others.
 const (
 	pageMethods = "GET, POST, DELETE"
 	pageHeaders = "Authorization, Content-Type, Accept, Last-Event-ID, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name"

@@ -9,9 +9,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// The browser checks a page of another site twice: by a preflight request, which has no token,
+// A browser checks a page of another site twice: by a preflight request, which has no token,
 // and by the headers of every answer, also of a refusal. A page of a listed origin passes both
-// checks, and another page neither. A preflight request has no other effect.
+// checks. A page of an origin that is not listed passes neither.
 func TestListedOriginPassesTheBrowsersChecks(t *testing.T) {
 	b := start(t, nil, nil)
 	const page = "http://localhost:6274"

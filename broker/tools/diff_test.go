@@ -27,8 +27,8 @@ func (c *endsAfter) Err() error {
 	return nil
 }
 
-// The comparison of two long texts ends with its request. It also ends when the difference is
-// larger than an answer can be.
+// The comparison of two long texts ends when the context of its request ends. It also ends when the
+// difference is larger than the caller's bound.
 func TestDiffEndsWithItsRequest(t *testing.T) {
 	old, text := strings.Repeat("a\nb\n", 1<<18), strings.Repeat("a\nc\n", 1<<18)
 	ctx := &endsAfter{Context: context.Background(), after: 2}

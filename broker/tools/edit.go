@@ -116,10 +116,10 @@ func applyEdits(ctx context.Context, edits []edit, text string) (string, error) 
 // unixEnds returns a text with Unix line ends. Edits are compared, and differences shown, with these.
 func unixEnds(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
 
-// apply replaces the first match. A match is exact except for the kind of line ends. If there is
-// no such match, apply replaces the first whole lines that differ from the edit only in the white
-// space around them. The rest of the text keeps its bytes, and the new text gets the line ends of
-// the old one.
+// apply replaces the first match of the edit's old text, and reports whether there is one. A match
+// is exact except for the kind of line ends. If there is no such match, apply replaces the first
+// whole lines that differ from the old text only in the white space around each line. The rest of
+// the text keeps its bytes. The new text gets the line ends of the replaced part (withLineEnds).
 func (e edit) apply(ctx context.Context, text string) (string, bool) {
 	from, to, ok := find(text, unixEnds(*e.OldText))
 	if ok {
@@ -153,12 +153,12 @@ func skip(text string, from, n int) int {
 	return i
 }
 
-// withLineEnds gives a text the line ends of the part that it replaces, or of the whole if that part
-// has none.
-func withLineEnds(text, of string, from, to int) string {
-	part := of[from:to]
+// withLineEnds returns text with the kind of line ends that most lines of old[from:to], the
+// replaced part, have. If that part has no line end, the lines of all of old count.
+func withLineEnds(text, old string, from, to int) string {
+	part := old[from:to]
 	if !strings.Contains(part, "\n") {
-		part = of
+		part = old
 	}
 	if strings.Count(part, "\r\n")*2 > strings.Count(part, "\n") {
 		return strings.ReplaceAll(text, "\n", "\r\n")
@@ -167,7 +167,7 @@ func withLineEnds(text, of string, from, to int) string {
 }
 
 // applyLines applies an edit whose indentation differs, as server-filesystem does. At the
-// worst it compares every line of the file with every line of the edit, so it ends with ctx.
+// worst it compares every line of the file with every line of the edit, so it also ends with ctx.
 func (e edit) applyLines(ctx context.Context, text string) (string, bool) {
 	old := strings.Split(unixEnds(*e.OldText), "\n")
 	lines := strings.SplitAfter(text, "\n")
@@ -188,8 +188,11 @@ func (e edit) applyLines(ctx context.Context, text string) (string, bool) {
 	return text, false
 }
 
-// indentLike returns the lines of text with the indentation of the lines that they replace. old
-// are the lines of the edit, and first is the first line that is replaced.
+// indentLike returns the lines of text, indented like the replaced lines. The first line gets the
+// indentation of first, the first replaced line. A further line gets the indentation of first, and
+// as many spaces as it is indented more than the line of old with the same number. If either of
+// these two lines is not indented, the line of text stays as it is. old are the lines of the edit's
+// old text.
 func indentLike(text string, old []string, first string) []string {
 	base := indent(first)
 	lines := strings.Split(text, "\n")
@@ -214,9 +217,9 @@ func indent(line string) string { return line[:len(line)-len(strings.TrimLeft(li
 // diffContext is how many unchanged lines a hunk shows before and after a change.
 const diffContext = 4
 
-// diff returns the difference of two texts as server-filesystem shows it: a git-style patch
-// in a block of as many backticks as it needs. It stops when ctx ends. Once the changes have
-// enough bytes together, diff may leave out the rest.
+// diff returns the difference of two texts as server-filesystem shows it: a git-style patch between
+// two runs of backticks, each longer than any run of backticks in the patch. It stops when ctx
+// ends. Once the changes have enough bytes in all, diff may leave out the other changes.
 func diff(ctx context.Context, name, old, text string, enough int) (string, error) {
 	old, text = unixEnds(old), unixEnds(text)
 	changes, err := textdiff.Lines(ctx, old, text, enough)

@@ -6,9 +6,9 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 )
 
-// LowerCallBounds lowers the bounds of unanswered calls to n bytes, for lines and for bodies. Calls
-// that find no room then wait for as long as a test takes on a busy machine. restore restores the
-// bounds and the wait.
+// LowerCallBounds lowers to n bytes the bounds of calls that have no answer: for the lines of a
+// session over streams, and for the bodies of one subject over HTTP. A line without room then waits
+// for an hour, which is longer than a test takes. restore restores the bounds and the wait.
 func LowerCallBounds(n int64) (restore func()) {
 	lines, bodies, wait := maxHeld, subjectBodies, flowcontrol.MaxWait.Load()
 	maxHeld, subjectBodies = n, n
@@ -19,22 +19,22 @@ func LowerCallBounds(n int64) (restore func()) {
 	}
 }
 
-// Linger sets how long a server waits for the calls in progress when the client has hung up.
-func Linger(d time.Duration) (restore func()) {
+// SetPatience sets how long Server.Run waits for the calls in progress when the client has hung up.
+func SetPatience(d time.Duration) (restore func()) {
 	was := patience
 	patience = d
 	return func() { patience = was }
 }
 
-// HoldAnswers lowers the bounds of the memory of answers over HTTP: to n bytes for all users, and to
-// half of that for one user.
-func HoldAnswers(n int64) (restore func()) {
+// LowerAnswerBounds lowers the bounds of the memory of answers over HTTP: to n bytes for all users,
+// and to half of that for one user.
+func LowerAnswerBounds(n int64) (restore func()) {
 	all, user := allAnswers, userAnswers
 	allAnswers, userAnswers = n, n/2
 	return func() { allAnswers, userAnswers = all, user }
 }
 
-// AnswersHeld returns how many bytes answers hold that their clients have not read.
+// AnswersHeld returns how many bytes the answers hold that clients have not read.
 func (h *HTTP) AnswersHeld() int64 {
 	_, bytes := h.clients.answers.Used()
 	return bytes

@@ -10,15 +10,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// Bounds of patterns: each is tried on each name.
+// Bounds of the patterns in one argument: a call compares each pattern with each name.
 const (
 	maxPattern  = 1024 // bytes
 	maxPatterns = 64
 )
 
-// glob reads the pattern in the argument field as minimatch does, which server-filesystem uses,
-// and returns it in the syntax of doublestar. It refuses a pattern that is malformed or too long,
-// or that the two read differently.
+// glob reads text, the pattern in the argument field, as minimatch does, which server-filesystem
+// uses. It returns the pattern in the syntax of doublestar. It refuses a pattern that is malformed
+// or too long, or that minimatch and doublestar read differently.
 func glob(field, text string) (pattern.Glob, error) {
 	bad := func(why string) (pattern.Glob, error) {
 		return "", invalid("arguments: %s %s %s; the syntax is * ? [a-z] {a,b} **", field, names.QuoteShort(text), why)
@@ -62,7 +62,8 @@ var atEnd = regexp.MustCompile(`/\*\*($|[,}])`)
 // in minimatch.
 func matchOnlyBelow(p string) string { return atEnd.ReplaceAllString(p, "/**/*$1") }
 
-// plainBraces escapes braces without a comma, which mean themselves, as in a shell.
+// plainBraces escapes each pair of braces that has no comma. As in a shell, such braces mean
+// themselves.
 func plainBraces(p string) string {
 	type brace struct {
 		at    int

@@ -61,16 +61,16 @@ func startOn(t testing.TB, reg *guard.Registry, configure func(*tools.Config), o
 	return b
 }
 
-// askingItself replaces b.srv, the server for other transports than HTTP, by a server that asks
-// through b.ask, and whose client answers the questions.
-func (b *bench) askingItself() {
+// letClientAnswer replaces b.srv, the server for other transports than HTTP. The new server asks
+// through b.ask, and its client may answer the questions (Config.ClientAnswers).
+func (b *bench) letClientAnswer() {
 	b.srv.Close()
 	cfg := b.cfg
 	cfg.Ask, cfg.ClientAnswers = b.ask.Session(cfg.Subject), true
 	b.srv = tools.New(cfg)
 }
 
-// connect begins the session, in the revision, "" for the newest.
+// connect connects the client over memory, in a revision of the protocol; "": the newest.
 func (b *bench) connect(revision string) *bench {
 	b.t.Helper()
 	ours, theirs := mcp.NewInMemoryTransports()
@@ -115,7 +115,8 @@ func (b *bench) overHTTP(revision string) {
 	b.t.Cleanup(func() { _ = b.host.Close() })
 }
 
-// root grants a new directory made of a tree, as guardtest.Tree takes it.
+// root grants a new directory as the root name, and returns the directory. tree has its entries, as
+// guardtest.Tree takes them.
 func (b *bench) root(name string, rights guard.Rights, tree ...string) string {
 	b.t.Helper()
 	dir := b.t.TempDir()

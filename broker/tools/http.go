@@ -39,15 +39,15 @@ const (
 	DefaultWithin   = 30 * time.Second
 )
 
-// HTTPOptions say who may reach a server over Streamable HTTP, and how much.
+// HTTPOptions say who may call a server over Streamable HTTP, and how much a client may use.
 type HTTPOptions struct {
-	// Registry puts refusals on record. It is required.
+	// Registry records refusals. It is required.
 	Registry *guard.Registry
-	// Subject is the subject that clients act for. Each session is a session of it
+	// Subject is the subject that clients act for. Each session is a session of this subject
 	// (guard.Subject.InSession).
 	Subject guard.Subject
-	// Token is the bearer token that clients have to send. "" means that none is required; that
-	// is only for callers that themselves keep others out.
+	// Token is the bearer token that clients have to send. "" means that no token is required.
+	// Only a program that keeps other clients out by itself may leave Token empty.
 	Token string
 	// Number returns a new number for each session; nil: numbers from 1 on. Front ends that
 	// share a registry and a Subject must share one Number.
@@ -57,17 +57,17 @@ type HTTPOptions struct {
 	OAuth *oauth.Verifier
 	// Port is the port at which clients call the server; "": any.
 	Port string
-	// Hosts are the names, beside those of the loopback, by which clients may call the server,
-	// at Port or at a port of their own (NAME:PORT). A request with another Host is refused. So
-	// neither a foreign site that resolves its name to this server (DNS rebinding) nor another
-	// server of this machine gets through.
+	// Hosts are the names, beside those of the loopback, by which clients may call the server, at Port
+	// or at a port of their own (NAME:PORT). A request with another Host is refused. So neither a page
+	// of a foreign site that resolves its name to this server (DNS rebinding) nor another server of
+	// this machine gets through.
 	Hosts []string
 	// Origins are web origins (scheme://host:port) whose pages may call the server. The
 	// server's own origins, by Hosts and Port, may call anyway.
 	Origins  []string
 	Sessions int // at a time; more are refused
-	// UserSessions is how many sessions one OAuth subject may have at a time; it may have
-	// SessionRequests times as many requests. 0: DefaultUserSessions.
+	// UserSessions is how many sessions one OAuth subject may have at a time. The subject may
+	// have SessionRequests times as many requests under way. 0: DefaultUserSessions.
 	UserSessions int
 	// OnAdmitted, unless nil, is called for each authenticated request before the request is
 	// served. It must not wait.
@@ -84,25 +84,26 @@ type HTTPOptions struct {
 	Log               *slog.Logger
 }
 
-// HTTP serves tools over Streamable HTTP. Each session has a Server and a subject of its own.
-// HTTP may be used concurrently. Each request's Host, Origin and token are checked, in this
-// order, before the body is read. Refusals are logged and recorded in the audit; if there are
-// very many, some of them and their number. Requests of revision 2026-07-28 need no session.
-// Requests of older revisions belong to a session, whose id has 128 random bits.
+// HTTP serves tools over Streamable HTTP. Each session has a Server and a subject of its own. HTTP
+// may be used concurrently. Each request's Host, Origin and token are checked, in this order,
+// before the body is read. Refusals are logged and recorded in the audit. If there are very many,
+// only some are, and the log has the number of the others. Requests of revision 2026-07-28 need
+// no session. Requests of older revisions belong to a session, whose id has 128 random bits.
 type HTTP struct {
 	o                HTTPOptions
 	handler          http.Handler
 	sessions, single http.Handler
 	clients          clients
-	leaving          context.Context // Withdraw ends it
-	leave            context.CancelFunc
+	streams          context.Context // of the streams of events; Withdraw and Close end it
+	endStreams       context.CancelFunc
 	refusals         *flowcontrol.Tally[int] // by status
 	connections      sync.Map                // the keys are the *connection; see Attach
 	closing          atomic.Int32            // number of connections whose Close waits for the client
 }
 
-// NewHTTP serves each subject by the Server that open returns for it. HTTP closes these
-// Servers. The caller must close the HTTP.
+// NewHTTP makes an HTTP. The HTTP calls open with the subject of each session, and of each user who
+// sends requests without a session, and closes the Servers that open returns. The caller must close
+// the HTTP.
 func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	setDefault(&o.Sessions, DefaultSessions)
 	setDefault(&o.UserSessions, DefaultUserSessions)
@@ -131,7 +132,7 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 		sessions: mcp.NewStreamableHTTPHandler(serverOf, &opts), single: mcp.NewStreamableHTTPHandler(serverOf, &single),
 	}
 	h.clients.requests.answers = &h.clients.answers
-	h.leaving, h.leave = context.WithCancel(context.Background())
+	h.streams, h.endStreams = context.WithCancel(context.Background())
 	var inner http.Handler = http.HandlerFunc(h.serve)
 	switch {
 	case o.OAuth != nil:
@@ -157,8 +158,8 @@ func setDefault[T int | int64 | time.Duration](v *T, to T) {
 // ServeHTTP implements http.Handler.
 func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.handler.ServeHTTP(w, r) }
 
-// Metadata tells clients where to get a token (oauth.WellKnown). It requires no token, and
-// pages of every origin may call it.
+// Metadata returns the handler that tells clients where to get a token (oauth.WellKnown). The
+// handler requires no token, and pages of every origin may call it.
 func (h *HTTP) Metadata() http.Handler {
 	if h.o.OAuth == nil {
 		return http.NotFoundHandler()
@@ -175,16 +176,16 @@ func (h *HTTP) Metadata() http.Handler {
 
 // Withdraw withdraws every question to a person, allows no further ones, and ends the streams
 // of events. The remaining calls end by themselves. Withdraw does not wait. A caller that wants
-// to let these calls finish calls it before Close.
+// to let these calls finish calls Withdraw before Close.
 func (h *HTTP) Withdraw() {
 	h.clients.withdraw()
-	h.leave()
+	h.endStreams()
 }
 
 // Close ends every session and its calls, and refuses new sessions. It returns when the Servers
 // of the sessions are closed.
 func (h *HTTP) Close() {
-	h.leave()
+	h.endStreams()
 	h.clients.close()
 	h.o.Registry.RemoveView(h)
 	h.refusals.Flush()
@@ -233,7 +234,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	// This bounds how long a slow client holds the connection. net/http lifts the deadline at
 	// the end of the body. Without a body nothing lifts the deadline, and net/http would take
-	// its end for a client that has gone.
+	// the passed deadline for the hang-up of the client.
 	if r.Body != http.NoBody {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.o.BodyTimeout))
 	}
@@ -249,7 +250,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	if isStream(r) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer context.AfterFunc(h.leaving, cancel)()
+		defer context.AfterFunc(h.streams, cancel)()
 		r = r.WithContext(ctx)
 	}
 	h.route(w, r, whose)
@@ -299,7 +300,7 @@ func isStream(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen"
 }
 
-// subject returns the subject of a request, before the session of the request is known.
+// subject returns the subject of a request, without the request's session.
 func (h *HTTP) subject(info *auth.TokenInfo) guard.Subject {
 	if h.o.OAuth == nil || info == nil {
 		return h.o.Subject
@@ -311,8 +312,8 @@ func (h *HTTP) subject(info *auth.TokenInfo) guard.Subject {
 }
 
 // awaitBody waits for the whole body of a request, and puts it into memory. If the body does not
-// come, awaitBody writes the answer and reports false. A session begins only after that: otherwise
-// incomplete requests could take all the room for sessions.
+// come, awaitBody writes the answer and reports false. A session begins only after its first
+// request has come whole: otherwise incomplete requests could take all the room for sessions.
 func (h *HTTP) awaitBody(w http.ResponseWriter, r *http.Request) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.o.Body))
 	var large *http.MaxBytesError
@@ -326,8 +327,8 @@ func (h *HTTP) awaitBody(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil
 }
 
-// check refuses a request, or passes it to next. It reports every refusal, its own and those of
-// next.
+// check returns a handler that refuses a request, or passes it to next. The handler reports every
+// refusal, its own and those of next.
 func (h *HTTP) check(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, r := h.withConnection(r)

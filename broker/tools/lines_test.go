@@ -121,7 +121,7 @@ func TestLinesCancel(t *testing.T) {
 // A client sends a last line, which is not a message or is refused, and hangs up. The server
 // answers that line, and then ends at once.
 func TestHangUpBehindRubbish(t *testing.T) {
-	t.Cleanup(tools.Linger(time.Hour))
+	t.Cleanup(tools.SetPatience(time.Hour))
 	for name, c := range map[string]struct {
 		sent    string
 		answers int

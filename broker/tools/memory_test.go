@@ -26,7 +26,7 @@ const answersBound = 40 << 20
 // startBounded makes a bench with a root data, and a site whose answers are bounded.
 func startBounded(t *testing.T, tree ...string) (*bench, *httptest.Server, *tools.HTTP) {
 	t.Helper()
-	t.Cleanup(tools.HoldAnswers(answersBound))
+	t.Cleanup(tools.LowerAnswerBounds(answersBound))
 	b := start(t, func(c *tools.Config) { c.IgnoreRoots = true }, nil)
 	b.root("data", guard.ReadWrite, append(tree, "f="+strings.Repeat("0123456789abcde\n", 3<<20/16))...)
 	site, h := b.siteOf(tools.HTTPOptions{Body: 32 << 20, BodyTimeout: 2 * time.Second, ClientReadTimeout: time.Hour})

@@ -18,7 +18,7 @@ func TestSessionlessConsents(t *testing.T) {
 	testkit.Must(t, os.WriteFile(path, []byte("outside"), 0o600))
 	t.Run("oauth", func(t *testing.T) {
 		b, site, i := trustingWith(t, tools.HTTPOptions{})
-		o := b.askOwner()
+		o := b.letOwnerAnswer()
 		tokenOf := func(sub, client string) bearerToken {
 			return bearerToken(i.Token(audience, m{"sub": sub, "client_id": client, "scope": "files"}))
 		}
@@ -44,7 +44,7 @@ func TestSessionlessConsents(t *testing.T) {
 	})
 	t.Run("token", func(t *testing.T) {
 		b := start(t, nil, nil)
-		o := b.askOwner()
+		o := b.letOwnerAnswer()
 		o.allow = true
 		site := b.site(tools.HTTPOptions{})
 		if text, ok := connect(t, site.URL, bearerToken(token), "2026-07-28").read(t, path); !ok || text != "outside" {

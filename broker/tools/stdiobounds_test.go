@@ -325,7 +325,7 @@ func TestStdioAnswersPassBoundedCalls(t *testing.T) {
 			b := start(t, func(c *tools.Config) { c.InFlight, c.Subject = 1, guard.Subject("test").InSession(1) }, nil)
 			b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: time.Hour})
 			t.Cleanup(b.ask.Close)
-			b.askingItself()
+			b.letClientAnswer()
 			ours, w := io.Pipe()
 			r, theirs := io.Pipe()
 			done := make(chan error, 1)
