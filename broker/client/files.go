@@ -17,26 +17,27 @@ import (
 // client accepts absolute paths in roots that it announced or that Consent approved. It
 // compares names: the path must begin with the root's path from roots/list, or with the path
 // given to Consent. A link from elsewhere into a root is not accepted. Answers and events name
-// paths by their root. A path that climbs (".."), or could not be sent as it is (NUL, not
-// UTF-8, what Windows would read as something else), is refused before anything is sent.
+// paths by their root. Every method except Consent and ConsentMode refuses a path before it
+// sends anything if the path climbs (".."), has a NUL byte, is not UTF-8, or is an invalid file
+// URI or Windows path (a device name, for example).
 //
-// Call with the context of the handler that needs the answer: it has the deadline, cancels the
-// request, and over HTTP selects the stream.
+// Call each method with the context of the handler that needs the answer. The context sets the
+// deadline, cancels the request when the context ends, and over HTTP selects the stream.
 type Files struct {
 	c    *conn
 	opts Options
 }
 
-// Consent asks the person at the client for paths, absolute or as the client names them.
-// message gives the purpose. Later operations inside an approved path need no new question.
-// Without approval the error's kind is names.NoConsent. The result's Reason distinguishes a
-// denial from no answer.
+// Consent asks the person at the client to approve paths. Each path is absolute or begins with
+// a root's name. message gives the purpose. Later operations inside an approved path need no new
+// question. Without approval the error's kind is names.NoConsent. The result's Reason
+// distinguishes a denial from no answer.
 func (f *Files) Consent(ctx context.Context, message string, paths ...string) (wire.ConsentResult, error) {
 	return f.ConsentMode(ctx, "", message, paths...)
 }
 
-// ConsentMode is Consent for a mode: "ro", "rw" or a comma list of rights; ""
-// leaves it to the client, which then means ro.
+// ConsentMode is Consent for a mode: "ro", "rw" or a comma list of rights. "" leaves the mode
+// out of the request, and rootsfs then takes "ro".
 func (f *Files) ConsentMode(ctx context.Context, mode, message string, paths ...string) (wire.ConsentResult, error) {
 	p := wire.ConsentParams{Message: message, RequestedPaths: paths, Mode: mode}
 	if p.RequestedPaths == nil {
@@ -107,8 +108,9 @@ type Written struct {
 	ETag string // of the file now; "" from a client that has none
 }
 
-// WriteFile replaces the content of a file by data, atomically: with one request,
-// or as an upload when data is larger than a chunk.
+// WriteFile replaces the content of a file by data, atomically: with one request, or as an
+// upload when data is larger than a chunk. A client that knows only SEP-1708 has no uploads:
+// there, a write of more than a chunk is not atomic (see Writer).
 func (f *Files) WriteFile(ctx context.Context, name string, data []byte, o WriteOptions) (Written, error) {
 	w, err := f.NewWriter(ctx, name, o)
 	if err != nil {
@@ -120,8 +122,8 @@ func (f *Files) WriteFile(ctx context.Context, name string, data []byte, o Write
 	return w.Written(), err
 }
 
-// Append adds data, at most Options.Chunk bytes, at the end of the file. A client
-// that knows only SEP-1708 answers ErrNotSupported or INVALID_PATH.
+// Append adds data, at most Options.Chunk bytes, at the end of the file. Appending is an
+// extension of SEP-1708: a client that knows only SEP-1708 may refuse it.
 func (f *Files) Append(ctx context.Context, name string, data []byte, create bool) (Written, error) {
 	return f.write(ctx, wire.WriteParams{Path: name, Append: true, Create: create}, data)
 }
@@ -140,7 +142,7 @@ func (f *Files) write(ctx context.Context, p wire.WriteParams, data []byte) (Wri
 	return Written{r.Size, r.ETag}, err
 }
 
-// writeChunk sends one chunk in the encoding that is shorter on the wire.
+// writeChunk sends one chunk: as text if asText allows it, and otherwise in base64.
 func (f *Files) writeChunk(ctx context.Context, p wire.WriteParams, data []byte) (wire.WriteResult, error) {
 	if asText(data) {
 		p.Content, p.Encoding = string(data), wire.UTF8
@@ -154,8 +156,8 @@ func (f *Files) writeChunk(ctx context.Context, p wire.WriteParams, data []byte)
 	return r, err
 }
 
-// asText reports whether data is UTF-8 that JSON escapes make no longer than
-// base64 would: a control character takes six bytes.
+// asText reports whether data is UTF-8 and its JSON escapes add at most a third to its length,
+// as base64 does. It counts six bytes for a control character that is no line end or tab.
 func asText(data []byte) bool {
 	extra := 0
 	for _, b := range data {
@@ -182,8 +184,8 @@ type ListOptions struct {
 	NoMetadata bool
 }
 
-// List yields the entries of a directory, page by page as they are used; "" and
-// "." list the roots. After an error nothing follows.
+// List yields the entries of a directory; "" and "." list the roots. It requests a page only
+// when the caller has taken all entries of the page before. After an error nothing follows.
 func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[wire.Entry, error] {
 	return func(yield func(wire.Entry, error) bool) {
 		p := wire.ListParams{Path: dir, Recursive: o.Recursive, IncludeHidden: o.Hidden, Glob: o.Glob, Depth: o.Depth, Limit: o.PageSize}
@@ -213,12 +215,12 @@ func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[w
 	}
 }
 
-// Create makes an empty file. With parents, missing directories above it too.
+// Create makes an empty file. With parents, it also makes the missing directories above the file.
 func (f *Files) Create(ctx context.Context, name string, parents bool) (wire.CreateResult, error) {
 	return f.create(ctx, name, wire.TypeFile, parents)
 }
 
-// Mkdir makes a directory. With parents, missing directories above it too.
+// Mkdir makes a directory. With parents, it also makes the missing directories above.
 func (f *Files) Mkdir(ctx context.Context, name string, parents bool) (wire.CreateResult, error) {
 	return f.create(ctx, name, wire.TypeDirectory, parents)
 }
@@ -241,10 +243,10 @@ func (f *Files) Delete(ctx context.Context, name string, o DeleteOptions) error 
 	return err
 }
 
-// MoveOptions says what Rename and Copy may do to the target.
+// MoveOptions are the options of Rename and Copy.
 type MoveOptions struct {
-	Overwrite bool   // replace what is at the new path; otherwise names.Exist
-	IfMatch   string // refuse (names.Conflict) unless the old path is in the state of this etag
+	Overwrite bool   // replace an existing file at the new path; false: refuse (names.Exist)
+	IfMatch   string // refuse (names.Conflict) unless the file at the old path is in the state of this etag
 }
 
 // Rename renames or moves a file or a directory within one root.
@@ -252,7 +254,7 @@ func (f *Files) Rename(ctx context.Context, oldName, newName string, o MoveOptio
 	return f.move(ctx, wire.Rename, oldName, newName, o)
 }
 
-// Copy copies a file. A client that knows only SEP-1708 answers ErrNotSupported.
+// Copy copies a file. With a client that knows only SEP-1708 it returns ErrNotSupported.
 func (f *Files) Copy(ctx context.Context, oldName, newName string, o MoveOptions) (wire.RenameResult, error) {
 	return f.move(ctx, wire.Copy, oldName, newName, o)
 }
@@ -269,7 +271,7 @@ func (f *Files) move(ctx context.Context, method, oldName, newName string, o Mov
 // files/stat, it lists the parent directory.
 func (f *Files) Stat(ctx context.Context, name string) (wire.StatResult, error) {
 	if isTop(name) {
-		return wire.StatResult{Path: "", Type: wire.TypeDirectory}, nil // it holds the roots
+		return wire.StatResult{Path: "", Type: wire.TypeDirectory}, nil // the directory of all roots
 	}
 	r, err := do[wire.StatResult](ctx, f, request{method: wire.Stat, path: name, params: wire.StatParams{Path: name}})
 	if errors.Is(err, ErrNotSupported) {

@@ -23,8 +23,8 @@ import (
 
 var bg = context.Background()
 
-// R014, R097, R124: without the capability a call returns a typed error with a plain message
-// and sends nothing, and the server still works.
+// R014, R097, R124: without the capability Broker.Files returns ErrNotSupported, with a message
+// that names the capability. Nothing is sent, and the server still works.
 func TestWithoutBroker(t *testing.T) {
 	for _, tc := range []struct {
 		name, caps string
@@ -58,7 +58,7 @@ func TestWithoutBroker(t *testing.T) {
 				t.Fatalf("got %v, want ErrNotSupported that names the capability", err)
 			}
 			if f != nil {
-				t.Fatal("calls are offered nevertheless")
+				t.Fatal("Broker.Files returned files/* calls together with the error")
 			}
 			if err := cs.Ping(bg, nil); err != nil {
 				t.Fatalf("the server does not go on: %v", err)
@@ -70,7 +70,7 @@ func TestWithoutBroker(t *testing.T) {
 	}
 }
 
-// A session of an unwrapped transport is not one of the Broker.
+// A Broker returns no Files for a session whose transport the Broker did not wrap.
 func TestForeignSession(t *testing.T) {
 	h := newHost(t, nil)
 	ss, _ := connect(t, newServer(), nil, h, legacy)
@@ -79,7 +79,8 @@ func TestForeignSession(t *testing.T) {
 	}
 }
 
-// R098, R104: one question, then operations without further ones.
+// R098, R104: after one consent, operations ask no further question. A denial, a question
+// without an answer and a grant without paths are errors of the kind NoConsent.
 func TestConsent(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
 	f := filesOf(t, h, nil)
@@ -104,15 +105,15 @@ func TestConsent(t *testing.T) {
 			t.Fatalf("got %+v, %v", r, err)
 		}
 	}
-	// granted without a path grants nothing
+	// a reply that says granted and has no path grants nothing
 	h.on(wire.Consent, func(context.Context, json.RawMessage) (any, error) { return wire.ConsentResult{Granted: true}, nil })
 	if r, err := f.Consent(bg, "again", "p"); !errors.Is(err, names.NoConsent) || r.Granted {
 		t.Fatalf("got %+v, %v", r, err)
 	}
 }
 
-// R099, R133: every kind of error arrives as the same kind. An error that has only one of the
-// seven codes, and no kind, gets a kind of this code.
+// R099, R133: each kind of error from the client arrives as the same kind. An error reply that
+// has one of the seven codes, and no reason of that code, gets a kind with this code.
 func TestErrorKinds(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
 	f := filesOf(t, h, nil)
@@ -162,13 +163,14 @@ func TestErrorKinds(t *testing.T) {
 	}
 }
 
-// R099: a network that does not answer is a timeout, and the client is told.
+// R099: a call without an answer ends with a timeout, and the client is told to cancel the
+// request. A call whose context is cancelled ends in the same way, with context.Canceled.
 func TestTimeoutAndCancel(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
-	gone := make(chan struct{}, 2)
+	handlerEnded := make(chan struct{}, 2)
 	h.on(wire.Read, func(ctx context.Context, _ json.RawMessage) (any, error) {
 		<-ctx.Done() // ends only when our notification arrives
-		gone <- struct{}{}
+		handlerEnded <- struct{}{}
 		return nil, ctx.Err()
 	})
 	f := filesOf(t, h, &client.Options{Timeout: 200 * time.Millisecond})
@@ -176,7 +178,7 @@ func TestTimeoutAndCancel(t *testing.T) {
 	if !errors.Is(err, names.Timeout) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v", err)
 	}
-	<-gone
+	<-handlerEnded
 	ctx, cancel := context.WithCancel(bg)
 	f = filesOf(t, h, nil)
 	go func() {
@@ -186,15 +188,15 @@ func TestTimeoutAndCancel(t *testing.T) {
 	if _, err := f.ReadFile(ctx, "p/a"); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	<-gone
+	<-handlerEnded
 	h.on(wire.Read, nil)
 	if b, err := f.ReadFile(bg, "p/a"); err != nil || string(b) != "x" {
 		t.Fatalf("the session does not go on: %q, %v", b, err)
 	}
 }
 
-// R100: a request whose refusal names a time is repeated once, after that time. Other requests
-// are not repeated.
+// R100: a request is repeated once if its refusal has the code QUOTA_EXCEEDED, is retryable, and
+// names a waiting time that MaxRetryWait and the deadline allow. Other requests are not repeated.
 func TestRetry(t *testing.T) {
 	after := func(ms int64, retryable bool) func(*wire.ErrorData) {
 		return func(d *wire.ErrorData) { d.RetryAfterMs, d.Retryable = ms, retryable }
@@ -309,7 +311,7 @@ func TestOperations(t *testing.T) {
 		t.Errorf("stat: %+v", s)
 	}
 	if err := f.Delete(bg, "p/n", client.DeleteOptions{}); !errors.Is(err, names.NotEmpty) {
-		t.Errorf("delete a full directory: %v", err)
+		t.Errorf("delete a non-empty directory: %v", err)
 	}
 	ok("delete", f.Delete(bg, "p/n", client.DeleteOptions{Recursive: true}))
 	if got := list("p", client.ListOptions{}); got != "b d" {
@@ -321,7 +323,7 @@ func TestOperations(t *testing.T) {
 		t.Errorf("stat by listing: %+v, %v", s, err)
 	}
 	if _, err := f.Stat(bg, "p/none"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("stat by listing of nothing: %v", err)
+		t.Errorf("stat by listing of a missing name: %v", err)
 	}
 	if _, err := f.Copy(bg, "p/b", "p/c", client.MoveOptions{}); !errors.Is(err, client.ErrNotSupported) {
 		t.Errorf("copy: %v", err)
@@ -333,8 +335,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// R101: the fs.FS follows the rules of package fs, with this client and with one that knows
-// only SEP-1708.
+// R101: the fs.FS follows the rules of package fs, with a client that has rootsfs's extensions of
+// SEP-1708 and with a client that knows only SEP-1708.
 func TestFS(t *testing.T) {
 	files := map[string]string{"p/a.txt": "alpha", "p/d/b": strings.Repeat("b", 5000), "p/d/e/c": "", "p/.h": "hidden"}
 	for _, sepOnly := range []bool{false, true} {
@@ -358,7 +360,7 @@ func TestFS(t *testing.T) {
 	}
 }
 
-// 200 requests at a time get their own answers.
+// Each of 200 concurrent reads gets its own answer.
 func TestConcurrent(t *testing.T) {
 	files := map[string]string{}
 	for i := range 200 {
@@ -414,8 +416,8 @@ func TestSessionEnds(t *testing.T) {
 	}
 }
 
-// R166, R167: under revision 2026-07-28 nothing is sent outside an open request;
-// inside one files/* works.
+// R166, R167: under revision 2026-07-28 files/* works inside an open request of the client.
+// Outside such a request nothing is sent.
 func TestOnlyInsideRequests(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
 	b := client.New(nil)

@@ -14,18 +14,19 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// FS is the client's files as an fs.FS, read-only. Names that are absolute or
-// have "..", "." or empty elements are refused, as package fs demands. Modes are
-// made up (0444 and 0555): the protocol carries none.
+// FS is the client's files as an fs.FS, read-only. FS refuses the names that fs.ValidPath refuses,
+// as package fs demands, and below a Windows path also names with a backslash. Permissions are
+// made up, because the protocol carries none: 0555 for directories, 0777 for symbolic links and
+// 0444 for other files.
 type FS struct {
 	f    *Files
 	ctx  context.Context
 	root string
 }
 
-// FS returns the tree below root, a directory by any of its names (see Files); ""
-// is the directory of all roots. ctx is the context of all its requests, because
-// package fs has no place for one.
+// FS returns the tree below root, which is the path of a directory in any form that Files
+// accepts; "" is the directory of all roots. ctx is the context of all requests of the tree,
+// because the methods of package fs take no context.
 func (f *Files) FS(ctx context.Context, root string) *FS {
 	if root != "/" && !isFileURI(root) {
 		root = strings.TrimSuffix(root, "/")
@@ -48,7 +49,8 @@ func (t *FS) path(op, name string) (string, error) {
 	return t.root + "/" + name, nil
 }
 
-// pathError leaves io.EOF bare, because readers compare it.
+// pathError wraps err in an fs.PathError. It does not wrap io.EOF, because readers compare their
+// error with io.EOF by ==.
 func pathError(op, name string, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
@@ -111,7 +113,7 @@ func (t *FS) ReadFile(name string) ([]byte, error) {
 	return b, nil
 }
 
-// ReadDir implements fs.ReadDirFS: all entries, sorted.
+// ReadDir implements fs.ReadDirFS. It returns the entries sorted by name.
 func (t *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	p, err := t.path("readdir", name)
 	if err != nil {

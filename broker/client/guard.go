@@ -18,10 +18,10 @@ const (
 	// Local is a client on this machine: links are resolved, ~ and relative
 	// paths have a meaning.
 	Local Platform = iota
-	// POSIX is a client on another machine with POSIX paths: judged by name.
+	// POSIX is a client on another machine with POSIX paths, which are judged by name.
 	POSIX
-	// Windows is a client on another machine with drive and network paths:
-	// judged by name, without regard to case.
+	// Windows is a client on another machine with drive and network paths, which
+	// are judged by name, without regard to case.
 	Windows
 )
 
@@ -34,9 +34,9 @@ type Guard struct {
 	roots    []string // canonical, without a trailing separator except "/" itself
 }
 
-// NewGuard makes a guard. Roots that cannot be read or resolved are left out, so that paths in
-// them are denied. A local root's links are resolved here and not again: a root that is
-// replaced by a link later does not widen the guard.
+// NewGuard makes a guard. A root is left out if its URI is invalid or cannot be resolved. Paths
+// that lie only in such a root are denied. A local root's links are resolved here and not again:
+// a root that is replaced by a link later does not widen the guard.
 func NewGuard(platform Platform, roots []wire.Root) *Guard {
 	g := &Guard{platform: platform}
 	for _, r := range roots {
@@ -52,16 +52,16 @@ func NewGuard(platform Platform, roots []wire.Root) *Guard {
 
 // Within reports whether path is a root or lies below one. It takes absolute
 // paths and file URIs, and for a local client ~, ~/x and relative paths; other
-// readings of "~" are denied. Links are resolved as far as the path exists, for
-// a local client; elsewhere ".." is denied, because its meaning depends on
-// links. A path that cannot be resolved is denied, and for a local client also a path that
-// is too long for a system call. Nothing is opened.
+// forms with "~", such as ~user, are denied. For a local client, links are resolved
+// as far as the path exists. For a client on another machine, ".." is denied, because
+// its meaning depends on links. A path that cannot be resolved is denied, and for a local
+// client also a path that is too long for a system call. Nothing is opened.
 func (g *Guard) Within(path string) bool { return g.Check(path) == nil }
 
-// Check is Within with the reason: names.Invalid for a path that cannot be
-// read, names.Escaped for one that lies outside, the reason of a failed
-// resolution otherwise. The text has the path as it was given, shortened if it is long, and
-// reveals nothing about files outside.
+// Check is Within with the reason for a denial: names.Invalid for a path that cannot be
+// interpreted, names.Escaped for a path outside the roots, and otherwise the reason why the path
+// could not be resolved. The error's text quotes the path as it was given, shortened if the path
+// is long, and does not say where links lead.
 func (g *Guard) Check(path string) error {
 	refuse := func(kind names.Kind, why string) error {
 		return &names.Error{Kind: kind, Err: errors.New("path " + names.QuoteShort(path) + " " + why)}
@@ -81,7 +81,7 @@ func (g *Guard) Check(path string) error {
 	return refuse(names.Escaped, "is outside the client's declared roots")
 }
 
-// Roots returns the canonical paths of the roots; the result is the caller's.
+// Roots returns the canonical paths of the roots. The caller may change the result.
 func (g *Guard) Roots() []string {
 	if g == nil {
 		return nil
@@ -89,7 +89,8 @@ func (g *Guard) Roots() []string {
 	return slices.Clone(g.roots)
 }
 
-// inside compares whole elements: /home/a does not hold /home/ab.
+// inside reports whether p is root or lies below root. It compares whole elements: /home/ab does
+// not lie in /home/a.
 func (g *Guard) inside(root, p string) bool {
 	if g.isWindows() {
 		root, p = foldWindows(root), foldWindows(p)
@@ -124,7 +125,8 @@ func (g *Guard) canonical(s string) (string, error) {
 	return posixPath(s)
 }
 
-// posixPath cleans an absolute path by name.
+// posixPath cleans an absolute path of another machine. It refuses a relative path and a path
+// with "..".
 func posixPath(s string) (string, error) {
 	switch {
 	case s[0] != '/':

@@ -26,12 +26,12 @@ func guardOf(p client.Platform, uris ...string) *client.Guard {
 func posixOnly(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
-		t.Skip("POSIX paths of this machine")
+		t.Skip("needs a machine with POSIX paths")
 	}
 }
 
-// tree makes directories of alice and bob, a file of each, and links that lead into alice/project and
-// out of it.
+// tree makes directories of alice and bob, a file of each, and links that lead into alice/project
+// and out of it.
 func tree(t *testing.T) (base string) {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
@@ -102,7 +102,7 @@ func TestGuardLocal(t *testing.T) {
 		{"R197 another's home", base + "/bob/secrets", false},
 		{"empty", "", false},
 		{"R200 other host", "file://server" + root + "/src", false},
-		{"percent slash", "file://" + root + "%2Fsrc", false},
+		{"percent-encoded slash", "file://" + root + "%2Fsrc", false},
 		{"a URI with another scheme is a relative path", "https://x" + root, false},
 		{"R205 other case", base + "/alice/PROJECT/src", false},
 	} {
@@ -116,11 +116,11 @@ func TestGuardLocal(t *testing.T) {
 			t.Error("R207: a guard without roots admits")
 		}
 	}
-	// The root of everything.
+	// The root / holds every path.
 	if all := guardOf(client.Local, "file:///"); !all.Within("/etc") || !all.Within("/") {
 		t.Error("the root / does not hold its files")
 	}
-	// Roots that are not file URIs of this machine have no effect.
+	// A root that is not a file URI of this machine, or cannot be resolved, has no effect.
 	for _, bad := range []string{root, "https://x" + root, "file:" + root, "file://other" + root, "file://" + base + "/alice/project/loop/x", ""} {
 		if guardOf(client.Local, bad).Within(root) {
 			t.Errorf("the root %q counts", bad)
@@ -128,7 +128,7 @@ func TestGuardLocal(t *testing.T) {
 	}
 }
 
-// R203, R208: ~ and relative paths, for a local client.
+// R203, R208: ~ and relative paths are resolved for a local client, and denied for other clients.
 func TestGuardHomeAndWorkingDirectory(t *testing.T) {
 	posixOnly(t)
 	base := tree(t)
@@ -168,7 +168,8 @@ func TestGuardHomeAndWorkingDirectory(t *testing.T) {
 	}
 }
 
-// R174: the check opens no file: a FIFO, outside or inside, would block it.
+// R174: Within opens no file. If it opened a FIFO, inside or outside the root, the test would
+// hang.
 func TestGuardOpensNothing(t *testing.T) {
 	base := tree(t)
 	fifo(t, base+"/bob/fifo")
@@ -180,7 +181,7 @@ func TestGuardOpensNothing(t *testing.T) {
 }
 
 // R192: the answer of Within holds only for the moment of the call.
-func TestGuardAnswersAreOfTheirMoment(t *testing.T) {
+func TestGuardAnswerHoldsForOneMoment(t *testing.T) {
 	posixOnly(t)
 	base := tree(t)
 	root := base + "/alice/project"
@@ -192,7 +193,7 @@ func TestGuardAnswersAreOfTheirMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	if g.Within(root + "/src/x") {
-		t.Error("the swapped link is not seen by the next question")
+		t.Error("the next call does not see that a link has replaced the directory")
 	}
 	// A root that becomes a link does not widen a guard made before.
 	if err := errors.Join(os.Rename(root, root+"-moved"), os.Symlink(base+"/bob", root)); err != nil {
@@ -203,14 +204,14 @@ func TestGuardAnswersAreOfTheirMoment(t *testing.T) {
 	}
 }
 
-// R102, R205: a POSIX client on another machine is judged by name, with case.
+// R102, R205: the paths of a POSIX client on another machine are judged by name, and case counts.
 func TestGuardRemotePOSIX(t *testing.T) {
 	g := guardOf(client.POSIX, "file:///home/alice/project", "file:///home/alice/with%20space")
 	for path, want := range map[string]bool{
 		"/home/alice/project/src": true, "/home/alice/project": true, "/home/alice//project/./src/": true,
 		"file:///home/alice/project/x": true, "file:///home/alice/with%20space/x": true, "/home/alice/with space/x": true,
 		"/home/alice/project-evil": false, "/home/alice/Project": false, "/home/alice": false, "/etc/passwd": false,
-		"/home/alice/project/../project/src": false, // what .. means depends on links there
+		"/home/alice/project/../project/src": false, // the meaning of .. depends on links of that machine
 		"/home/alice/project/../../bob":      false,
 		`C:\home`:                            false, `\\home\alice`: false, "file://server/home/alice/project": false,
 	} {
@@ -220,7 +221,8 @@ func TestGuardRemotePOSIX(t *testing.T) {
 	}
 }
 
-// R190, R191, R202, R205, R227: a Windows client, judged on every platform.
+// R190, R191, R202, R205, R227: on every platform the paths of a Windows client are judged by
+// the rules of Windows.
 func TestGuardWindows(t *testing.T) {
 	g := guardOf(client.Windows, "file:///c:/Users/alice/project", "file://server/share/folder", "file:///D:/")
 	for path, want := range map[string]bool{
@@ -240,14 +242,15 @@ func TestGuardWindows(t *testing.T) {
 			t.Errorf("Within(%q) = %v: %v", path, !want, g.Check(path))
 		}
 	}
-	// Names are not folded further than the file system does it: these are two directories.
+	// Case is folded no further than NTFS folds it: the Kelvin sign (U+212A) is not the letter k.
 	k := guardOf(client.Windows, "file:///c:/kelvin", "file:///c:/%C3%A4")
 	if k.Within("C:\\\u212aelvin") || !k.Within(`C:\KELVIN`) || !k.Within(`C:\Ä`) {
 		t.Error("the folding of case is not NTFS's")
 	}
 }
 
-// R176, R202, R228: the Windows parser against RFC 8089's forms.
+// R176, R202, R228: ParseWindowsURI accepts or refuses the forms of RFC 8089, and a refusal says
+// why. The comments of the table name sections of RFC 8089.
 func TestParseWindowsURI(t *testing.T) {
 	for _, tc := range []struct{ uri, want, refusal string }{
 		{"file:///c:/path/to/file", `C:\path\to\file`, ""}, // E.2
@@ -297,7 +300,8 @@ func TestParseWindowsURI(t *testing.T) {
 	}
 }
 
-// R176, R198, R199, R200, R201, R228: the POSIX forms, through the guard.
+// R176, R198, R199, R200, R201, R228: a guard of a POSIX client decodes the file URIs of roots and
+// paths. It denies URIs that are malformed, or name another host or another path.
 func TestGuardURIs(t *testing.T) {
 	g := guardOf(client.POSIX, "file:///r/a%20b/%ff")
 	for uri, want := range map[string]bool{
@@ -310,7 +314,7 @@ func TestGuardURIs(t *testing.T) {
 			t.Errorf("Within(%q) = %v: %v", uri, !want, g.Check(uri))
 		}
 	}
-	// R222: a path goes to its URI and back.
+	// R222: a path that is turned into a URI and back stays the same.
 	for _, p := range []string{"/tmp/mcp scratch", "/a#b", "/100%", "/a?b", "/ü", "/\xff", "/a;b&c=d"} {
 		if g := guardOf(client.POSIX, names.FormatURI(p)); !g.Within(p) || len(g.Roots()) != 1 || g.Roots()[0] != p {
 			t.Errorf("%q became %q", p, g.Roots())
@@ -318,7 +322,7 @@ func TestGuardURIs(t *testing.T) {
 	}
 }
 
-// R194: immutable; safe for concurrent use.
+// R194: a guard is immutable and safe for concurrent use.
 func TestGuardIsImmutable(t *testing.T) {
 	roots := []wire.Root{{URI: "file:///a"}}
 	g := client.NewGuard(client.POSIX, roots)
@@ -354,9 +358,8 @@ func TestGuardReasons(t *testing.T) {
 	}
 }
 
-// Checking a path that is as long as a request takes no longer than reading it once, and the refusal
-// is short.
-// (If the path were read again for each element, the test would take hours.)
+// The check of a path of about 2 MiB is fast, and the refusal is short. If the check read the
+// path again for each element, the test would take hours.
 func TestGuardLongPaths(t *testing.T) {
 	posixOnly(t)
 	base := tree(t)
@@ -367,12 +370,12 @@ func TestGuardLongPaths(t *testing.T) {
 			t.Errorf("%.40s…: %.200v", p, err)
 		}
 	}
-	most := base + "/alice" + strings.Repeat("/a", (names.MaxHostPath-1-len(base+"/alice"))/2)
-	if !local.Within(most) || local.Within(most+"/a") {
+	longest := base + "/alice" + strings.Repeat("/a", (names.MaxHostPath-1-len(base+"/alice"))/2)
+	if !local.Within(longest) || local.Within(longest+"/a") {
 		t.Error("the bound is not that of the system")
 	}
 	if g := guardOf(client.POSIX, "file:///r"); !g.Within("/r"+long) || g.Within(long) {
-		t.Error("another machine's paths are judged by name, whatever their length")
+		t.Error("a long path of another machine is not judged by its name")
 	}
 }
 

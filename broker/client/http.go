@@ -24,11 +24,11 @@ const sessionHeader = "Mcp-Session-Id"
 
 // HTTPOptions are the options of an HTTPHandler. The zero value of each field means its default.
 type HTTPOptions struct {
-	// MaxBody bounds a request's body, bytes; it must hold a chunk in base64 and
-	// its frame. Default 8 MiB.
+	// MaxBody bounds the body of a request, in bytes. It must leave room for a chunk
+	// in base64 and its frame. Default 8 MiB.
 	MaxBody int64
-	// IdleTimeout ends a session that has sent nothing and has no request open
-	// for so long. Default: never.
+	// IdleTimeout ends a session that has had no POST request open for this long.
+	// An open event stream (GET) does not keep a session alive. Default: never.
 	IdleTimeout time.Duration
 	// EventStore lets streams be resumed, as in the SDK.
 	EventStore mcp.EventStore
@@ -38,12 +38,12 @@ type HTTPOptions struct {
 	AnyHost bool
 }
 
-// HTTPHandler serves Streamable HTTP with sessions, as
-// mcp.NewStreamableHTTPHandler does, over connections of the Broker. It exists because
-// the SDK's handler makes its own transports, which cannot be wrapped. Revision
-// 2026-07-28 has no sessions over HTTP, and so no files/*: it gets the error that makes
-// clients fall back. Methods that a server added itself (mcp.AddReceivingCustomMethod)
-// are not served here, because the SDK tells only its own handler about them.
+// HTTPHandler serves Streamable HTTP with sessions, as mcp.NewStreamableHTTPHandler does, over
+// connections of the Broker. It exists because the SDK's handler makes its own transports, which
+// cannot be wrapped. Revision 2026-07-28 has no sessions over HTTP, and so no files/*: a request
+// of this revision gets the error that makes clients fall back to an earlier revision. Methods
+// that a server added itself (mcp.AddReceivingCustomMethod) are not served here, because the SDK
+// tells only its own handler about them.
 type HTTPHandler struct {
 	broker    *Broker
 	getServer func(*http.Request) *mcp.Server
@@ -59,15 +59,15 @@ type httpSession struct {
 	conn    *conn
 	user    string // of the token the session was made with; "" for none
 
-	mu   sync.Mutex // guards the fields below
-	busy int        // requests open
-	idle *time.Timer
+	mu        sync.Mutex  // guards the fields below
+	open      int         // number of POST requests in progress
+	idleTimer *time.Timer // ends the session; nil: the session may be idle forever
 }
 
-// Bounds of the bodies of requests without an answer.
+// Bounds of the bodies of all requests that have no answer yet.
 const (
-	mostBodies  = 32               // how many bodies of the greatest length there is room for
-	smallBody   = 64 << 10         // bytes up to which a body is not counted: it may be an answer that ends a call
+	mostBodies  = 32               // there is room for this number of bodies of MaxBody bytes
+	smallBody   = 64 << 10         // a body up to this size is not counted: an open call may wait for it
 	roomTimeout = 30 * time.Second // how long a request waits for room before it is refused
 )
 
@@ -87,13 +87,13 @@ func (b *Broker) HTTPHandler(getServer func(*http.Request) *mcp.Server, opts *HT
 func (h *HTTPHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	req.Body = http.MaxBytesReader(w, req.Body, h.opts.MaxBody)
 	id := req.Header.Get(sessionHeader)
-	found, _ := h.sessions.Load(id)
-	s, _ := found.(*httpSession)
+	value, _ := h.sessions.Load(id)
+	s, _ := value.(*httpSession)
 	switch {
 	case !h.opts.AnyHost && isRebound(req):
 		http.Error(w, "the Host header names another host than this one", http.StatusForbidden)
 	case req.Method == http.MethodPost && !isJSON(req.Header.Get("Content-Type")):
-		// A form of a web page cannot send this type, so it cannot pass for a request.
+		// A form of a web page cannot send this type, so a form cannot pass for a request.
 		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
 	case id == "" && req.Method == http.MethodPost:
 		h.begin(w, req)
@@ -146,7 +146,8 @@ func userOf(req *http.Request) string {
 	return ""
 }
 
-// begin makes a session for the request that initializes it.
+// begin makes a session and passes it its first request. If the request does not initialize the
+// session, begin closes the session.
 func (h *HTTPHandler) begin(w http.ResponseWriter, req *http.Request) {
 	server := h.getServer(req)
 	if server == nil {
@@ -162,7 +163,7 @@ func (h *HTTPHandler) begin(w http.ResponseWriter, req *http.Request) {
 	}
 	s := &httpSession{session: session, inner: inner, conn: t.conn, user: userOf(req)}
 	if h.opts.IdleTimeout > 0 {
-		s.idle = time.AfterFunc(h.opts.IdleTimeout, func() { _ = session.Close() })
+		s.idleTimer = time.AfterFunc(h.opts.IdleTimeout, func() { _ = session.Close() })
 	}
 	h.sessions.Store(inner.SessionID, s)
 	go func() {
@@ -171,15 +172,15 @@ func (h *HTTPHandler) begin(w http.ResponseWriter, req *http.Request) {
 	}()
 	h.post(w, req, s)
 	if session.InitializeParams() == nil {
-		_ = session.Close() // the request was no initialize
+		_ = session.Close() // the request did not initialize the session
 	}
 }
 
 // post handles notifications/files/changed, which the SDK would refuse, and passes everything
 // else to the SDK.
 func (h *HTTPHandler) post(w http.ResponseWriter, req *http.Request, s *httpSession) {
-	s.use(1, h.opts.IdleTimeout)
-	defer s.use(-1, h.opts.IdleTimeout)
+	s.countRequest(1, h.opts.IdleTimeout)
+	defer s.countRequest(-1, h.opts.IdleTimeout)
 	n := req.ContentLength
 	if n < 0 || n > h.opts.MaxBody {
 		n = h.opts.MaxBody
@@ -204,7 +205,7 @@ func (h *HTTPHandler) post(w http.ResponseWriter, req *http.Request, s *httpSess
 		return
 	}
 	if bytes.Contains(body, []byte(wire.Changed)) {
-		msg, _ := jsonrpc.DecodeMessage(body) // the SDK answers what is malformed
+		msg, _ := jsonrpc.DecodeMessage(body) // the SDK refuses a malformed message below
 		if r, ok := msg.(*jsonrpc.Request); ok && !r.IsCall() && r.Method == wire.Changed {
 			s.conn.handleChanged(r.Params)
 			w.WriteHeader(http.StatusAccepted)
@@ -215,17 +216,18 @@ func (h *HTTPHandler) post(w http.ResponseWriter, req *http.Request, s *httpSess
 	s.inner.ServeHTTP(w, req)
 }
 
-// use counts a request that begins (1) or ends (-1). The session is idle while there is none.
-func (s *httpSession) use(n int, idle time.Duration) {
+// countRequest counts a request that begins (n is 1) or ends (n is -1). The idle timer runs while
+// no request is open.
+func (s *httpSession) countRequest(n int, idle time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.busy += n
+	s.open += n
 	switch {
-	case s.idle == nil:
-	case s.busy > 0:
-		s.idle.Stop()
+	case s.idleTimer == nil:
+	case s.open > 0:
+		s.idleTimer.Stop()
 	default:
-		s.idle.Reset(idle)
+		s.idleTimer.Reset(idle)
 	}
 }
 

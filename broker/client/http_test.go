@@ -35,8 +35,8 @@ func overHTTP(t *testing.T, s *mcp.Server, b *client.Broker, h *host, version st
 	return cs, ts.URL
 }
 
-// Over Streamable HTTP the same handler works: requests travel on the stream of the tool call,
-// watches outlast the call, and roots come in pages.
+// A tool handler works over Streamable HTTP: its requests travel on the stream of the tool call,
+// its watch outlasts the call, and it can read the client's roots.
 func TestHTTP(t *testing.T) {
 	for _, version := range []string{legacy, ""} { // "": falls back, because revision 2026-07-28 has no sessions
 		h := newHost(t, map[string]string{"p/a": "alpha", "p/big": strings.Repeat("0123456789", 300)})
@@ -79,7 +79,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// The requests of many tool calls at a time are not mixed up.
+// The answers to the requests of concurrent tool calls are not mixed up.
 func TestHTTPConcurrent(t *testing.T) {
 	h := newHost(t, map[string]string{"p/0": "0", "p/1": "1", "p/2": "2", "p/3": "3"})
 	b := client.New(nil)
@@ -155,11 +155,11 @@ func TestHTTPRefusals(t *testing.T) {
 		want               int
 	}{
 		{"initialize", "POST", initialize, nil, 200},
-		{"no session to get", "GET", "", nil, 400},
-		{"no session to delete", "DELETE", "", nil, 400},
+		{"GET without a session", "GET", "", nil, 400},
+		{"DELETE without a session", "DELETE", "", nil, 400},
 		{"unknown session", "POST", initialize, []string{"Mcp-Session-Id", "x"}, 404},
 		{"another host's name", "POST", initialize, []string{"Host", "evil.example"}, 403},
-		{"a page's form", "POST", initialize, []string{"Content-Type", "text/plain"}, 415},
+		{"form of a web page", "POST", initialize, []string{"Content-Type", "text/plain"}, 415},
 		{"too large", "POST", `{"x":"` + strings.Repeat("x", 2000) + `"}`, nil, 413},
 		{"no JSON", "POST", "{", nil, 400},
 		{"notification without a session", "POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, nil, 202},
@@ -236,8 +236,8 @@ func TestHTTPIdle(t *testing.T) {
 	}
 }
 
-// R166, R170: the SDK's own stateless handler, revision 2026-07-28: each request
-// is a session of its own, and the roots come with it.
+// R166, R170: under revision 2026-07-28 RequireWithinRoots works with the SDK's own stateless
+// handler. Each request is a session of its own, and the roots come inside a request.
 func TestStatelessHTTP(t *testing.T) {
 	roots := client.NewRootsService(&client.RootsOptions{Platform: remote})
 	runs := 0

@@ -22,8 +22,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The calls of this package work against a host with package broker, over the SDK's transports
-// and over the line transports of the two packages.
+// The calls of this package work against a host that executes files/* with package broker. They
+// work over a wrapped transport of the SDK and over the line transports of the two packages.
 func TestExecutor(t *testing.T) {
 	t.Run("wrapped", func(t *testing.T) {
 		testExecutor(t, func(b *client.Broker, s *broker.Session) (server, host mcp.Transport) {
@@ -131,10 +131,10 @@ func testExecutor(t *testing.T, transports func(*client.Broker, *broker.Session)
 	if n != 4 {
 		t.Errorf("%d files listed", n)
 	}
-	for _, bare := range []bool{false, true} {
-		for e, err := range f.List(bg, "p", client.ListOptions{NoMetadata: bare}) {
-			if err != nil || (e.MTime == "") != bare || bare && e.Size != 0 || e.Type == "" {
-				t.Errorf("without metadata %v: %+v, %v", bare, e, err)
+	for _, noMetadata := range []bool{false, true} {
+		for e, err := range f.List(bg, "p", client.ListOptions{NoMetadata: noMetadata}) {
+			if err != nil || (e.MTime == "") != noMetadata || noMetadata && e.Size != 0 || e.Type == "" {
+				t.Errorf("without metadata %v: %+v, %v", noMetadata, e, err)
 			}
 		}
 	}
@@ -155,8 +155,9 @@ func testExecutor(t *testing.T, transports func(*client.Broker, *broker.Session)
 }
 
 // R065, R066, R101: an absolute path is accepted below a root that the host announced, or
-// below a path that got consent. Only names are compared, so a link from elsewhere leads
-// to no root. A refusal tells nothing of the host.
+// below a path that got consent. Only names are compared, so a path that reaches a root through a
+// link from elsewhere is refused. The text of a refusal does not contain the directory of the
+// roots.
 func TestExecutorAbsolutePaths(t *testing.T) {
 	base := t.TempDir()
 	for _, d := range []string{"granted", "consented", "closed"} {

@@ -14,17 +14,17 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// minFrame is the least default of maxFrame, bytes: enough for any sensible message that
-// does not answer a request for a chunk.
+// minFrame is the smallest default of maxFrame (see Lines), in bytes. It is enough for any
+// sensible message that carries no chunk of a file.
 const minFrame = 32 << 20
 
 // Bounds of the unanswered calls of a client. Further calls are refused.
 const (
 	mostCalls  = 1024
-	mostFrames = 4 // the calls may hold as many bytes as this number of lines of the greatest length
+	mostFrames = 4 // the calls may hold as many bytes as this number of lines of maxFrame bytes
 )
 
-// Stdio is Lines on this program's standard input and output, as MCP has it.
+// Stdio is Lines on this program's standard input and output: the stdio transport of MCP.
 func (b *Broker) Stdio() mcp.Transport {
 	return b.Lines(os.Stdin, nopCloser{os.Stdout}, 0)
 }
@@ -34,12 +34,12 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// Lines is a transport of the Broker's own over a pair of streams, one JSON object a line. It
-// does what Transport does around mcp.IOTransport, and is several times faster for files/*:
-// only the caller decodes the answer to its request. It survives a client's mistakes: it skips
-// a line that is not JSON, or is longer than maxFrame bytes. If maxFrame is 0, the bound is
-// twice Options.Chunk, and at least 32 MiB. Batches, of revision 2025-03-26, are accepted and
-// answered message by message.
+// Lines returns a transport over a pair of streams, with one JSON message a line. The Broker
+// implements this transport itself. It does what Transport does around mcp.IOTransport, and is
+// several times faster for files/*, because only the caller decodes the answer to its request. A
+// line that is not JSON, or is longer than maxFrame bytes, does not end the connection. If
+// maxFrame is 0, the bound is twice Options.Chunk, and at least 32 MiB. Batches, of revision
+// 2025-03-26, are accepted and answered message by message.
 func (b *Broker) Lines(r io.ReadCloser, w io.WriteCloser, maxFrame int) mcp.Transport {
 	if maxFrame <= 0 {
 		maxFrame = max(minFrame, 2*b.opts.Chunk)
@@ -58,8 +58,9 @@ type lines struct {
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	l := &lineConn{}
 	l.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Reply: l.reply, Unread: l.unread})
-	// The SDK queues messages without bound. A call's handler may wait for an answer that comes
-	// after further calls. So calls beyond the bound are refused, and reading goes on.
+	// The SDK queues messages without bound, so the unanswered calls are bounded here. Calls beyond
+	// the bound are refused, and reading goes on: the handler of an earlier call may wait for an
+	// answer that comes after the refused calls.
 	l.Bound(&flowcontrol.Budget{Count: mostCalls, Bytes: mostFrames * int64(t.max)}, nil, func(string) {})
 	l.conn = newConn(t.broker, l)
 	t.broker.add(l.conn)
@@ -70,15 +71,15 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 // SupportsProtocolVersion reports true for all versions, as mcp.StdioTransport does.
 func (*lines) SupportsProtocolVersion(string) bool { return true }
 
-// lineConn is the connection inside a conn. It passes answers to the conn's requests to the
-// conn, and everything else to the SDK.
+// lineConn is the line connection inside a conn. It delivers the result of each request of the
+// conn directly to the caller. Read returns the other messages.
 type lineConn struct {
 	*wire.LineConn
 	conn *conn
 }
 
-// reply passes the result of one of the conn's requests to the caller of the request, in the
-// buffer of its line. It reports false for the answer to any other request.
+// reply passes the result of one of the conn's requests to the caller of the request, together
+// with line, the buffer that the result lies in. It reports false for any other request.
 func (l *lineConn) reply(id, result, line []byte) bool {
 	if !bytes.HasPrefix(id, []byte(l.conn.prefix)) {
 		return false
@@ -87,8 +88,8 @@ func (l *lineConn) reply(id, result, line []byte) bool {
 	return true
 }
 
-// unread fails the conn's request whose answer cannot be read. It reports false if the line is
-// anything else.
+// unread handles a line that cannot be read. If the line is the answer to one of the conn's
+// requests, unread fails the request. Otherwise it reports false.
 func (l *lineConn) unread(h *jsonline.Head, why string) bool {
 	id := jsonline.Unquote(h.ID())
 	if h.IsCall() || !bytes.HasPrefix(id, []byte(l.conn.prefix)) {

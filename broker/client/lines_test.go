@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// wireHost is the client's end of a line connection, which speaks raw JSON. The connection is
-// initialized. The function answer makes the answer to each files/* request.
+// wireHost is the client's end of an initialized line connection. It reads and writes raw JSON.
+// Its function answer makes the answer to each files/* request.
 type wireHost struct {
 	t  *testing.T
 	ss *mcp.ServerSession
@@ -44,18 +44,18 @@ func newWireHost(t *testing.T, maxFrame int, answer func(id, method string, para
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = inW.Close(); _ = h.ss.Wait() })
-	h.raw(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + legacy + `","clientInfo":{"name":"h","version":"1"},"capabilities":` + fullCaps + `}}` + "\r\n")
+	h.writeRaw(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + legacy + `","clientInfo":{"name":"h","version":"1"},"capabilities":` + fullCaps + `}}` + "\r\n")
 	if err := <-ready; err != nil {
 		t.Fatal(err)
 	}
-	h.raw(`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n")
+	h.writeRaw(`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n")
 	if h.f, err = b.Files(h.ss); err != nil {
 		t.Fatal(err)
 	}
 	return h
 }
 
-func (h *wireHost) raw(text string) {
+func (h *wireHost) writeRaw(text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, err := io.WriteString(h.w, text); err != nil {
@@ -76,7 +76,7 @@ func (h *wireHost) read(r io.Reader, ready chan<- error) {
 			Params json.RawMessage
 		}
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			h.t.Errorf("a line that is no JSON: %q", line)
+			h.t.Errorf("a line that is not JSON: %q", line)
 		}
 		switch {
 		case string(m.ID) == "1":
@@ -86,7 +86,7 @@ func (h *wireHost) read(r io.Reader, ready chan<- error) {
 			_ = json.Unmarshal(m.ID, &id)
 			go func() {
 				if text := h.answer(id, m.Method, m.Params); text != "" {
-					h.raw(text)
+					h.writeRaw(text)
 				}
 			}()
 		default:
@@ -97,8 +97,8 @@ func (h *wireHost) read(r io.Reader, ready chan<- error) {
 
 const oneByte = `{"content":"eA==","size":1,"mimeType":"text/plain","encoding":"base64","eof":true,"nextOffset":1}`
 
-// An answer arrives in any spelling. A malformed answer is an error of its call, and the
-// connection goes on.
+// An answer may have spaces, any order of members, or a batch around it. A malformed answer is an
+// error of its call, and the connection goes on.
 func TestLines_answers(t *testing.T) {
 	var answer string // with $ for the id
 	h := newWireHost(t, 2000, func(id, _ string, _ json.RawMessage) string { return strings.ReplaceAll(answer, "$", id) + "\n" })
@@ -112,7 +112,7 @@ func TestLines_answers(t *testing.T) {
 		{answer: ` { "jsonrpc" : "2.0", "id" : "$", "result" : ` + oneByte + `}`},
 		{answer: `[{"jsonrpc":"2.0","id":"$","result":` + oneByte + `}]`},
 		{answer: "\n\n" + `{"jsonrpc":"2.0","id":"rootsfs:0:1","result":{}}` + "\n" + `{"jsonrpc":"2.0","id":"$","result":` + oneByte + `}`},
-		{answer: `{"jsonrpc":"2.0","id":"$0","result":{}}` + "\n" + `{"jsonrpc":"2.0","id":"$","result":` + oneByte + `}`}, // never asked
+		{answer: `{"jsonrpc":"2.0","id":"$0","result":{}}` + "\n" + `{"jsonrpc":"2.0","id":"$","result":` + oneByte + `}`}, // no request had the first id
 		{answer: `{"jsonrpc":"2.0","id":"$","result":` + oneByte + `,"error":{"code":1,"message":"no"}}`, err: "malformed", kind: names.IO},
 		{answer: `{"jsonrpc":"2.0","id":"$","result":}`, err: "malformed", kind: names.IO},
 		{answer: `{"jsonrpc":"2.0","id":"$","result":{"content":"??","size":1}}`, err: "not base64", kind: names.IO},
@@ -131,8 +131,8 @@ func TestLines_answers(t *testing.T) {
 			t.Errorf("%.200s: %v, want %q, %v", c.answer, err, c.err, c.kind)
 		}
 	}
-	if err := h.ss.Ping(cancelled(), nil); err == nil { // the SDK's own requests travel, too
-		t.Error("a ping nobody answers")
+	if err := h.ss.Ping(cancelled(), nil); err == nil { // the SDK's own request ends with its context
+		t.Error("a ping that nobody answers succeeded")
 	}
 }
 
@@ -156,12 +156,12 @@ func TestLines_mistakes(t *testing.T) {
 		`{"jsonrpc":"1.0","id":2,"method":"ping"}`:  wire.CodeInvalidRequest,
 		`{"x":"` + strings.Repeat("y", 2000) + `"}`: wire.CodeInvalidRequest,
 	} {
-		h.raw(line + "\n")
+		h.writeRaw(line + "\n")
 		if got := <-h.stray; !strings.Contains(got, `"id":null`) || !strings.Contains(got, fmt.Sprint(code)) {
 			t.Errorf("%.50s: %s", line, got)
 		}
 	}
-	h.raw(`[{"jsonrpc":"2.0","id":7,"method":"ping"}]` + "\n")
+	h.writeRaw(`[{"jsonrpc":"2.0","id":7,"method":"ping"}]` + "\n")
 	if got := <-h.stray; !strings.Contains(got, `"id":7`) || strings.Contains(got, `"error"`) {
 		t.Errorf("ping in a batch: %s", got)
 	}
@@ -170,8 +170,8 @@ func TestLines_mistakes(t *testing.T) {
 	}
 }
 
-// Each of many calls at a time gets its own answer, also when buffers are reused. The end of
-// the stream ends the calls in flight.
+// Each of many concurrent calls gets its own answer, also when buffers are reused. The end of the
+// stream ends the calls in flight.
 func TestLines_concurrent(t *testing.T) {
 	hold := make(chan struct{})
 	h := newWireHost(t, 0, func(id, method string, params json.RawMessage) string {
@@ -201,7 +201,7 @@ func TestLines_concurrent(t *testing.T) {
 	wg.Wait()
 	failed := make(chan error)
 	go func() { failed <- second(h.f.Stat(bg, "r/f")) }()
-	h.raw(`{"jsonrpc":"2.0","id":"half`)
+	h.writeRaw(`{"jsonrpc":"2.0","id":"half`)
 	_ = h.w.Close()
 	if err := <-failed; err == nil {
 		t.Error("a call survived the connection")

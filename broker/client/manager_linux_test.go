@@ -14,12 +14,14 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// manager implements the calls of the managers of roots that Example_rootsManager names, with the
-// registry. (A host would use the registry itself.)
+// manager uses a guard.Registry to implement the methods of MCPRootsManager, DynamicRootsManager
+// and SecureRootsManager, three root managers that are not part of rootsfs. (A host would use the
+// registry itself.)
 type manager struct{ reg *guard.Registry }
 
-// AddRoot implements add_root(uri, name). It returns true on success, and false for a bad URI or
-// a duplicate. The default of name is the last element of the URI.
+// AddRoot implements add_root(uri, name). It reports whether the root was added: false for a bad
+// URI or mode, a missing directory or a duplicate. The default of name is the last element of the
+// URI.
 func (m manager) AddRoot(uri, name, mode string) bool {
 	dir, err := names.ParseURI(uri)
 	if err != nil {
@@ -48,7 +50,8 @@ func (m *manager) Within(path string) bool {
 	return guardOf(client.Local, uris...).Within(path)
 }
 
-// RemoveRoot implements remove_root(uri). The registry's Revoke takes a name.
+// RemoveRoot implements remove_root(uri). It looks the root's name up, because the registry's
+// Revoke takes a name.
 func (m manager) RemoveRoot(uri string) bool {
 	dir, err := names.ParseURI(uri)
 	if err != nil {
@@ -63,7 +66,7 @@ func (m manager) RemoveRoot(uri string) bool {
 	return false
 }
 
-// Allowed implements check_permission(uri, operation).
+// Allowed implements check_permission(uri, operation), with a path "root/a/b" instead of the URI.
 func (m manager) Allowed(op guard.Op, path string) bool {
 	p, err := m.reg.Parse("", path)
 	if err != nil {
@@ -76,8 +79,8 @@ func (m manager) Allowed(op guard.Op, path string) bool {
 	return lease.Done(0, nil) == nil
 }
 
-// R152, R153, R154, R155, R156, R157, R158, R161, R162, R163, R164: the calls of MCPRootsManager,
-// DynamicRootsManager and SecureRootsManager.
+// R152, R153, R154, R155, R156, R157, R158, R161, R162, R163, R164: the registry can
+// serve as MCPRootsManager, DynamicRootsManager and SecureRootsManager (see manager).
 func Example_rootsManager() {
 	base, err := os.MkdirTemp("", "manager")
 	if err != nil {

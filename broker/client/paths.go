@@ -64,8 +64,8 @@ func hostPath(name string) (string, error) {
 	return windowsPath(name)
 }
 
-// splitLast splits the last element off a path that check has passed, and cleans it: a
-// URI becomes a path of the client's machine.
+// splitLast cleans a path that check has accepted, and splits the last element off. A URI becomes
+// a path of the client's machine first.
 func splitLast(name string) (dir, base string) {
 	sep := byte('/')
 	if isAbsolute(name) {
@@ -79,13 +79,13 @@ func splitLast(name string) (dir, base string) {
 	i := strings.LastIndexByte(name, sep)
 	dir, base = name[:max(i, 0)], name[i+1:]
 	if i == 0 || strings.HasSuffix(dir, ":") {
-		dir = name[:i+1] // the top directory, or the top directory of a drive
+		dir = name[:i+1] // "/", or the top directory of a drive
 	}
 	return dir, base
 }
 
-// isAbsolute recognises POSIX, URI and Windows spellings: which one the client's
-// machine takes is not known here.
+// isAbsolute reports whether a path begins like an absolute POSIX path, a file URI or a Windows
+// path. The system of the client's machine is not known here.
 func isAbsolute(name string) bool {
 	return strings.HasPrefix(name, "/") || isFileURI(name) || isWindows(name)
 }

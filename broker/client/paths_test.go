@@ -13,7 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// eachCall is every call that takes a path, by its name.
+// eachCall returns calls with the path p, by name: at least one for each files/* method that takes
+// a path, except files/consent.
 func eachCall(f *client.Files, p string) map[string]func() error {
 	return map[string]func() error{
 		"read":   func() error { _, err := f.ReadFile(bg, p); return err },
@@ -36,7 +37,8 @@ func eachCall(f *client.Files, p string) map[string]func() error {
 }
 
 // R101: this package refuses a path before it sends anything if the path climbs, cannot be sent
-// unchanged or is a path on no machine. With Options.RelativeOnly it also refuses absolute paths.
+// unchanged or is a valid path on no system. With Options.RelativeOnly it also refuses absolute
+// paths.
 func TestPathsRefusedHere(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
 	for _, tc := range []struct {
@@ -64,13 +66,13 @@ func TestPathsRefusedHere(t *testing.T) {
 	}
 }
 
-// R065, R101: absolute paths and file URIs inside a root work like paths by the root's
-// name, on POSIX and Windows clients, also on a client that knows only SEP-1708. The
+// R065, R101: absolute paths and file URIs inside a root work like paths that begin with the
+// root's name, on POSIX and Windows clients, also on a client that knows only SEP-1708. The
 // client refuses paths outside its roots.
 func TestAbsolutePaths(t *testing.T) {
 	for _, tc := range []struct {
-		name, base string // "": where the roots lie
-		to         func(base, p string) string
+		name, base string                      // base "": the directory of the host's roots
+		absolute   func(base, p string) string // turns the path p into an absolute path
 	}{
 		{"POSIX", "", func(base, p string) string { return base + "/" + p }},
 		{"POSIX URI", "", func(base, p string) string { return names.FormatURI(base + "/" + p) }},
@@ -88,7 +90,7 @@ func TestAbsolutePaths(t *testing.T) {
 				if tc.base != "" {
 					h.base, base, h.windows = tc.base, tc.base, true
 				}
-				testAbsolute(t, h, func(p string) string { return tc.to(base, p) })
+				testAbsolute(t, h, func(p string) string { return tc.absolute(base, p) })
 			})
 		}
 	}
@@ -146,7 +148,7 @@ func testAbsolute(t *testing.T, h *host, at func(p string) string) {
 	}
 	for name, call := range eachCall(f, at("q/x")) {
 		if name == "watch" || name == "copy" && h.sepOnly {
-			continue // the host judges no path there
+			continue // the host does not judge the path of this call
 		}
 		if err := call(); names.Reason(err).Code() != names.PermissionDenied {
 			t.Errorf("outside, %s: %v", name, err)

@@ -25,8 +25,9 @@ func do[R any](ctx context.Context, f *Files, r request) (result R, err error) {
 	return result, err
 }
 
-// request checks the path of r, sends r and passes the result to decode, which may not keep
-// it. If the client refuses r for now and says when to come again, r is sent once more.
+// request checks the path of r, sends r and passes the result to decode. decode must not keep the
+// result. If the client refuses r for now and says when to repeat it, and the wait is not too
+// long, request sends r once more.
 func (f *Files) request(ctx context.Context, r request, decode func(result []byte) error) error {
 	if err := f.check(r.method, r.path); err != nil {
 		return err
@@ -65,9 +66,9 @@ func (f *Files) send(ctx context.Context, r request) (reply, error) {
 	return answer, failure(r.method, r.path, err)
 }
 
-// wait waits before a repetition. It reports false when that would take too long.
+// wait waits for d before a repetition. It reports false if d is too long or ctx ends first.
 func (f *Files) wait(ctx context.Context, d time.Duration) bool {
-	// After the deadline the refusal says more than a timeout would.
+	// Do not wait beyond the deadline: the refusal tells the caller more than a timeout would.
 	if deadline, ok := ctx.Deadline(); d > f.opts.MaxRetryWait || ok && time.Until(deadline) < d {
 		return false
 	}
@@ -80,14 +81,15 @@ func (f *Files) wait(ctx context.Context, d time.Duration) bool {
 }
 
 // A client that executes files/* bounds the memory of one session (rootsfs: 64 MiB,
-// contents counted twice) and refuses requests beyond it. Many large transfers at a time
+// contents counted twice) and refuses requests beyond this bound. Many large transfers at a time
 // would be refused again and again, so they take turns here, where waiting costs nothing.
 const (
 	maxTransfers  = 24 << 20 // bytes of the large transfers under way
 	smallTransfer = 64 << 10 // bytes up to which a transfer does not count
 )
 
-// transfers bounds the large transfers of a connection. They are served in their order.
+// transfers bounds the large transfers of a connection. Waiting transfers begin in the order in
+// which they came.
 type transfers struct{ bytes *semaphore.Weighted }
 
 func newTransfers() transfers { return transfers{semaphore.NewWeighted(maxTransfers)} }

@@ -19,20 +19,22 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Middleware keeps the service informed: add it with AddReceivingMiddleware. It
-// takes notifications/roots/list_changed, and under revision 2026-07-28 it asks
-// for the roots inside the request of a handler that returned ErrInputRequired.
+// Middleware returns a middleware that keeps the service informed: add it with
+// AddReceivingMiddleware. It watches for notifications/roots/list_changed. Under revision
+// 2026-07-28 the middleware asks for the roots inside the request of a handler that returned
+// ErrInputRequired.
 func (s *RootsService) Middleware() mcp.Middleware {
 	return s.middleware(nil)
 }
 
-// RequireWithinRoots refuses calls of tools whose named arguments are not paths
-// inside the session's roots: with INVALID_PARAMS (-32602), before the handler
-// runs, naming the path. Without names it is the argument "path". Each must be
-// there and be text; an argument in another capitalisation or given twice is
-// refused, because handlers disagree about which one counts.
+// RequireWithinRoots returns a middleware that refuses a tool call, before the handler runs, if an
+// argument named in args is not a path inside the session's roots. The refusal is INVALID_PARAMS
+// (-32602) and names the path or the argument. Without args, the argument "path" is checked. Each
+// checked argument must be present and be text. A call with an argument given twice, or with a
+// checked argument in another capitalisation, is refused, because handlers disagree about which
+// of the arguments counts.
 //
-// It applies to every tool, unless ForTools restricts it. It includes Middleware.
+// The middleware applies to every tool, unless ForTools restricts it. It includes Middleware.
 func (s *RootsService) RequireWithinRoots(args ...string) mcp.Middleware {
 	if len(args) == 0 {
 		args = []string{"path"}
@@ -111,7 +113,8 @@ func textArguments(raw []byte, args []string) ([]string, error) {
 	return out, nil
 }
 
-// The names of the middleware's question in a request under revision 2026-07-28.
+// The middleware's question under revision 2026-07-28: its name in inputRequests, and the
+// requestState by which a repeated request shows that its client was asked.
 const (
 	inputRoots = "io.github.rootsfs/roots"
 	stateRoots = "io.github.rootsfs/roots asked"
@@ -169,9 +172,10 @@ func question() mcp.Result {
 	return &inputRequired{ResultType: "input_required", InputRequests: mcp.InputRequestMap{inputRoots: &mcp.ListRootsParams{}}, RequestState: stateRoots}
 }
 
-// acceptRoots takes the answer to the middleware's question out of a request and makes it
-// the request's roots. Inner handlers see the request as if there had been no question.
-// Of two services in a row the outer one takes the answer, for both.
+// acceptRoots takes the answer to the middleware's question out of a request, and returns a
+// context that carries the roots. Inner handlers see the request as if there had been no
+// question. If the middlewares of two services are nested, the outer middleware takes the answer
+// for both.
 func (s *RootsService) acceptRoots(ctx context.Context, ss *mcp.ServerSession, responses *mcp.InputResponseMap, state *string) (context.Context, error) {
 	if _, hasRoots := ctx.Value(answerKey{s}).(Snapshot); hasRoots {
 		return ctx, nil
@@ -217,9 +221,9 @@ func inputs(p mcp.Params) (*mcp.InputResponseMap, *string) {
 	return nil, nil
 }
 
-// addQuestion requests the roots if a handler said that it needs them. If a handler that has
-// the roots requests other input, addQuestion requests the roots again with it: a repeated
-// request has only the answers to the last questions.
+// addQuestion requests the roots if a handler returned ErrInputRequired. If a handler that has the
+// roots requests other input, addQuestion adds a request for the roots to the handler's requests:
+// a repeated request has only the answers to the last questions.
 func (s *RootsService) addQuestion(ctx context.Context, res mcp.Result, err error) (mcp.Result, error) {
 	_, hasRoots := ctx.Value(answerKey{s}).(Snapshot)
 	if errors.Is(err, ErrInputRequired) && !hasRoots {

@@ -18,7 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// toolServer has a tool that counts its runs and returns its arguments.
+// toolServer returns a server with the named tools. Each tool counts its runs in runs and returns
+// its arguments.
 func toolServer(runs *int, tools ...string) *mcp.Server {
 	s := newServer()
 	for _, name := range tools {
@@ -30,7 +31,7 @@ func toolServer(runs *int, tools ...string) *mcp.Server {
 	return s
 }
 
-// R114, R131, R215, R216, R217, R218, R219: the middleware refuses before the handler runs.
+// R114, R131, R215, R216, R217, R218, R219: the middleware refuses a call before the handler runs.
 func TestRequireWithinRoots(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -134,7 +135,7 @@ func TestForTools(t *testing.T) {
 	if _, err := cs.CallTool(bg, &mcp.CallToolParams{Name: "read"}); err == nil || runs != 1 {
 		t.Error("the named tool runs without a path")
 	}
-	// the notification passes through it too
+	// notifications pass through the restricted middleware, too
 	h.setRoots("/b")
 	h.tell(wire.RootsChanged, nil)
 	if _, err := cs.CallTool(bg, &mcp.CallToolParams{Name: "read", Arguments: map[string]any{"path": "/b"}}); err != nil || runs != 2 {
@@ -222,7 +223,7 @@ func connectModern(t *testing.T, s *mcp.Server, roots ...string) (*mcp.ServerSes
 }
 
 // R166, R167, R168, R169, R170, R171, R173: under 2026-07-28 the roots are asked for inside the request,
-// in the protocol's form, and nothing is sent outside one.
+// in the protocol's form, and nothing is sent outside a request.
 func TestRootsInsideRequest(t *testing.T) {
 	runs := 0
 	s := toolServer(&runs, "tool")
@@ -271,7 +272,7 @@ func TestRootsInsideRequest(t *testing.T) {
 	if len(wrote) < 8 {
 		t.Errorf("only %d frames were looked at", len(wrote))
 	}
-	// R170, R171: the golden form, without jsonrpc and id inside.
+	// R170, R171: the form on the wire: the inner request has no jsonrpc and no id.
 	questions := rec.lines("write", "input_required")
 	if len(questions) != 4 {
 		t.Fatalf("asked %d times", len(questions))
@@ -311,7 +312,7 @@ func TestRootsInsideRequest(t *testing.T) {
 	}
 }
 
-// R172: an answer without the roots is refused, not asked for again and again.
+// R172: a repeated request without the roots is refused, and the client is not asked again.
 func TestAnswerWithoutRoots(t *testing.T) {
 	runs := 0
 	s := toolServer(&runs, "tool")
@@ -327,7 +328,8 @@ func TestAnswerWithoutRoots(t *testing.T) {
 	}
 }
 
-// A client without roots is refused under revision 2026-07-28, too, and not asked (R119).
+// A tool call of a client without the roots capability is refused under revision 2026-07-28, too
+// (R119).
 func TestInsideRequestWithoutRoots(t *testing.T) {
 	runs := 0
 	s := toolServer(&runs, "tool")
@@ -348,8 +350,8 @@ func TestInsideRequestWithoutRoots(t *testing.T) {
 	}
 }
 
-// One handler serves all revisions: it returns the error of Guard, and is called again when the
-// roots have come (R170). This holds for tools, prompts and resources.
+// One handler serves the old and the new revision: it returns the error of Guard. Under the new
+// revision it is called again when the roots have come (R170). The test has a tool and a prompt.
 func TestHandlersAskByError(t *testing.T) {
 	for _, version := range []string{legacy, ""} {
 		roots := client.NewRootsService(&client.RootsOptions{Platform: remote})
@@ -393,9 +395,9 @@ func TestHandlersAskByError(t *testing.T) {
 	}
 }
 
-// A handler that asks a question of its own gets its answer. The middleware's question is
-// added to it, and the handler sees neither that question nor its state. Two services
-// share one answer.
+// A handler that asks the client a question of its own gets the answer. The middleware adds the
+// question for the roots, and the handler sees neither the answer nor the state of the added
+// question. Two services share one answer.
 func TestQuestionsAreCombined(t *testing.T) {
 	s := newServer()
 	a := client.NewRootsService(&client.RootsOptions{Platform: remote})

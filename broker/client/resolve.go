@@ -17,7 +17,9 @@ import (
 
 const (
 	localWindows = runtime.GOOS == "windows"
-	maxWindows   = 32767 // of a path, in UTF-16 units: "Maximum Path Length Limitation"
+	// maxWindows bounds a path on Windows, in UTF-16 units ("Maximum Path Length Limitation").
+	// resolveLocal compares it with the number of bytes, which is never smaller.
+	maxWindows = 32767
 )
 
 // resolveLocal makes a path or file URI of this machine absolute and resolves
@@ -101,7 +103,7 @@ func elements(p string) func(yield func(string) bool) {
 	return strings.FieldsFuncSeq(p, func(r rune) bool { return r < 0x80 && isSeparator(byte(r)) })
 }
 
-// walk resolves one element at a time, as the kernel would.
+// walk resolves a path one element at a time, as the kernel would.
 func walk(abs string) (string, error) {
 	missing := false
 	look := func(s names.LinkStep) (string, error) {
