@@ -123,7 +123,7 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	single := opts
 	single.Stateless, single.PropagateRequestCancellation = true, true
 	h := &HTTP{
-		o: o, refusals: flowcontrol.NewTally[int](refusalBurst, refusalsPerSecond, refusalsCounted),
+		o: o, refusals: flowcontrol.NewTally[int](refusalBurst, refusalsPerSecond, refusalInterval),
 		clients: clients{
 			open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) },
 			most: o.Sessions, mostPerSubject: o.Sessions, patience: o.BodyTimeout, shared: sharedByAll,
@@ -332,7 +332,7 @@ func (h *HTTP) awaitBody(w http.ResponseWriter, r *http.Request) bool {
 func (h *HTTP) check(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, r := h.withConnection(r)
-		res := &response{ResponseWriter: w, conn: conn, taking: h.o.ClientReadTimeout}
+		res := &response{ResponseWriter: w, conn: conn, pieceTimeout: h.o.ClientReadTimeout}
 		r = r.WithContext(context.WithValue(r.Context(), responseKey{}, res))
 		switch {
 		case !h.namesThisServer(r):

@@ -32,7 +32,7 @@ const (
 	hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 )
 
-// bearer sends the token.
+// bearer is a transport that adds the constant token to each request.
 type bearer struct{}
 
 func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -85,7 +85,8 @@ func (b *bench) siteOf(o tools.HTTPOptions) (*httptest.Server, *tools.HTTP) {
 	return site, h
 }
 
-// post sends one request and returns its status and the session it began.
+// post sends one request, which change may modify first. It returns the status of the answer, and
+// the id of the session that the request began.
 func post(t *testing.T, site *httptest.Server, body string, change func(*http.Request)) (status int, session string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodPost, site.URL, bytes.NewBufferString(body))
@@ -101,7 +102,8 @@ func post(t *testing.T, site *httptest.Server, body string, change func(*http.Re
 	return res.StatusCode, res.Header.Get("Mcp-Session-Id")
 }
 
-// R072: a client that is not let in learns nothing, and the server stays alive.
+// R072: a request that is not let in gets the status of its refusal. The server goes on, accepts 5
+// sessions and refuses the others.
 func TestHTTPRefuses_R072(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("code", guard.ReadOnly, "a=1")
@@ -137,9 +139,9 @@ func TestHTTPRefuses_R072(t *testing.T) {
 	}
 }
 
-// Refusals are in the log and in the audit records, with the reason. Of very many refusals only
-// some have a line and a record, which count the others.
-func TestHTTPTells_R072(t *testing.T) {
+// Refusals are logged with the reason, and recorded in the audit log. Of very many refusals only
+// some have a log line and an audit record. The log lines count the other refusals.
+func TestHTTPLogsRefusals_R072(t *testing.T) {
 	b := start(t, nil, nil)
 	var log lockedBuffer
 	site := b.site(tools.HTTPOptions{Log: slog.New(slog.NewJSONHandler(&log, nil))})
@@ -174,7 +176,7 @@ func TestHTTPTells_R072(t *testing.T) {
 		return refusals == storm+3 && records == len(lines) // the last refusal, too, is logged after its answer
 	})
 	if len(lines) < 20 || len(lines) > storm/2 || records != len(lines) || refusals != storm+3 {
-		t.Errorf("%d lines and %d records of %d refusals, which say %d", len(lines), records, storm+3, refusals)
+		t.Errorf("%d log lines and %d audit records for %d refusals; the log lines count %d refusals", len(lines), records, storm+3, refusals)
 	}
 }
 
@@ -196,7 +198,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// The server does not wait for a body that does not come.
+// The server does not wait long for the rest of a body that does not come.
 func TestHTTPSlowBody(t *testing.T) {
 	b := start(t, nil, nil)
 	site := b.site(tools.HTTPOptions{BodyTimeout: 100 * time.Millisecond})
@@ -213,13 +215,13 @@ func TestHTTPSlowBody(t *testing.T) {
 	}
 }
 
-// The time for a body bounds neither a stream of events nor an answer.
+// BodyTimeout limits neither how long a stream of events stays open nor how long an answer takes.
 func TestHTTPStreamOutlivesTheBody(t *testing.T) {
 	changed := make(chan struct{}, 16)
 	b := start(t, nil, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} }})
 	b.root("code", guard.ReadOnly, "a=1")
-	const within = 100 * time.Millisecond
-	site := b.site(tools.HTTPOptions{BodyTimeout: within})
+	const bodyTimeout = 100 * time.Millisecond
+	site := b.site(tools.HTTPOptions{BodyTimeout: bodyTimeout})
 	var opened atomic.Int64 // streams that the client has opened
 	var err error
 	b.host, err = b.mcp.Connect(context.Background(), &mcp.StreamableClientTransport{
@@ -247,7 +249,7 @@ func TestHTTPStreamOutlivesTheBody(t *testing.T) {
 	}
 }
 
-// streams counts the event streams that are opened.
+// streams is a transport like bearer. It also counts the event streams that the client opens (GET).
 type streams struct{ n *atomic.Int64 }
 
 func (s streams) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -257,7 +259,8 @@ func (s streams) RoundTrip(r *http.Request) (*http.Response, error) {
 	return bearer{}.RoundTrip(r)
 }
 
-// R003: over HTTP the tools give the same answers, with a handshake and without.
+// R003: over HTTP a tool gives the same answer, and the same refusal, in a revision with a
+// handshake and in one without.
 func TestHTTPServes_R003(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {

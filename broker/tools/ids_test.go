@@ -16,7 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// oddIDs are ids, most of which a float64 or an int64 does not hold.
+// oddIDs are request ids as JSON. Most of them change when they are decoded into a float64 or an
+// int64 and encoded again.
 var oddIDs = []string{"9007199254740993", "-9007199254740993", "1795854427892123457", "9223372036854775807", "18446744073709551617", "7.9", "1e2", "-0", "7", `"7"`}
 
 // An answer has the id of its request to the last digit, whether the SDK or this package gives
@@ -25,12 +26,12 @@ func TestStdioGivesIDsBackAsTheyCame(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("r", guard.ReadWrite, "f=text")
 	testkit.Must(t, os.WriteFile(dir+"/big", make([]byte, 32<<20), 0o644))
-	unread, theirs := io.Pipe()
-	ours, w := io.Pipe()
+	fromServer, out := io.Pipe()
+	in, toServer := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- b.srv.Run(ctx, ours, theirs) }()
-	x := newTalker(t, w, unread)
+	go func() { ended <- b.srv.Run(ctx, in, out) }()
+	x := newTalker(t, toServer, fromServer)
 	x.say(hello)
 	x.next(`"id":1,`)
 	x.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
@@ -53,8 +54,8 @@ func TestStdioGivesIDsBackAsTheyCame(t *testing.T) {
 		}
 	}
 	cancel()
-	_ = w.Close()
-	_ = unread.Close()
+	_ = toServer.Close()
+	_ = fromServer.Close()
 	testkit.Must(t, <-ended)
 }
 
@@ -63,7 +64,8 @@ func TestHTTPGivesIDsBackAsTheyCame(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("r", guard.ReadWrite, "f=text")
 	site := b.site(tools.HTTPOptions{})
-	// send returns the session that the request began, and its answer.
+	// send posts text with these header fields. It returns the id of the session that the request
+	// began, and the answer.
 	send := func(text string, header ...string) (session, answer string) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL, strings.NewReader(text))
 		testkit.Must(t, err)

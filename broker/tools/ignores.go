@@ -15,27 +15,28 @@ import (
 // larger file do not count, and the answer says so.
 const maxIgnoreFile = 1 << 20
 
-// ignores applies the .gitignore files of a tree on the way down through it.
-// They are read through the gate and for the same subject, like every other file: the rules of
-// a file that the subject may not read do not count. As in git, the rules of a directory
-// override those from above it, and those of .git/info/exclude are the weakest. In a repository
-// inside another one, only the inner one's rules count. A .gitignore that is a link has no rules.
+// ignores applies the .gitignore files of a tree to a walk of the tree. It reads these files
+// through the gate, for the subject of the call, like every other file: the rules of a file that
+// the subject may not read do not count. As in git, the rules of a directory override the rules
+// from above it, and the rules of .git/info/exclude are the weakest of a repository. In a
+// repository inside another one, only the rules of the inner repository count. A .gitignore that is
+// a link has no rules.
 //
-// Unlike git it needs no repository: a root may be a part of one.
+// Unlike git, ignores needs no repository: a root may be a part of a repository.
 type ignores struct {
 	c      *call
 	levels []ignoreRules // by the depth of the directory in the walk
-	large  int           // files that were too large, and directories with too many rules
+	large  int           // number of files that were too large, and of directories with too many rules
 }
 
 // ignoreRules are the rules that hold in one directory.
 type ignoreRules struct {
-	dir   string // below its root
+	dir   string // path of the directory below its root
 	rules []pattern.Rule
 	set   *pattern.Set // of the rules; nil: there are none
 }
 
-// isIgnored reports whether an entry of the walk's directory of this depth is left out.
+// isIgnored reports whether the walk leaves out e, an entry of the directory at this depth.
 func (g *ignores) isIgnored(depth int, e *entry) bool {
 	at := &g.levels[depth]
 	if e.name == ".git" {
@@ -54,8 +55,8 @@ func (g *ignores) isIgnored(depth int, e *entry) bool {
 	return at.set.At(at.dir).Judge(at.dir, e.name, t, nil).Effect != pattern.None
 }
 
-// enter is called for each directory that the walk enters, with names in it. whole reports
-// whether these are all names.
+// enter loads the rules of the directory p, which the walk enters at this depth. list has entries
+// of the directory. whole means that list has all of them.
 func (g *ignores) enter(depth int, p guard.Path, list []entry, whole bool) (err error) {
 	var up ignoreRules
 	if depth > 0 {
@@ -72,8 +73,8 @@ func (g *ignores) enter(depth int, p guard.Path, list []entry, whole bool) (err 
 	return err
 }
 
-// above returns the rules of the directories above a walk's start that are in its root and
-// among the client's own roots.
+// above returns the rules of the directories above the start of a walk, in the same root. It leaves
+// out directories that are not in the client's own roots.
 func (g *ignores) above(start guard.Path) (rules ignoreRules, err error) {
 	scope, all, err := g.c.s.scope(g.c.ctx, g.c.req.Session)
 	if err != nil {
@@ -94,7 +95,8 @@ func (g *ignores) above(start guard.Path) (rules ignoreRules, err error) {
 	return rules, nil
 }
 
-// load adds the rules of one directory to those from above it.
+// load adds the rules of the directory p to up, the rules from above it. list and whole are those
+// of enter.
 func (g *ignores) load(up ignoreRules, p guard.Path, list []entry, whole bool) (at ignoreRules, err error) {
 	at = ignoreRules{p.Rel(), up.rules, up.set}
 	if !whole {
@@ -158,8 +160,8 @@ func (g *ignores) list(p guard.Path) (list []entry, err error) {
 	}
 }
 
-// read appends the rules of a file that applies to dir. A file that cannot be read has no
-// rules.
+// read appends the rules of the file p, which hold in dir. A file that cannot be read has no rules,
+// unless the error is fatal.
 func (g *ignores) read(rules []pattern.Rule, p guard.Path, dir string) ([]pattern.Rule, error) {
 	data, _, err := g.c.readChunk(p, 0, maxIgnoreFile+1)
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// searchedFiles returns the files below a path that a search looks into. Each of them contains "x".
+// searchedFiles searches for "x" below path, with the further arguments more. It returns the files
+// with matches, relative to path. If each file contains "x", these are the files that are searched.
 func (b *bench) searchedFiles(path string, more m) (out []string) {
 	b.t.Helper()
 	args := m{"path": path, "substring": "x", "max_results": 10000}
@@ -42,12 +43,12 @@ func (b *bench) searchedFiles(path string, more m) (out []string) {
 	return out
 }
 
-// A search leaves out what git does, in a tree with nested files, negations, anchors,
+// A search leaves out the files that git ignores, in a tree with nested files, negations, anchors,
 // patterns for directories, and .git/info/exclude.
 func TestSearchRespectsGitignore(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil && os.Getenv("CI") == "" {
-		t.Skip("git is not here")
+		t.Skip("git is not installed")
 	}
 	testkit.Must(t, err)
 	b := start(t, nil, nil)
@@ -85,7 +86,7 @@ func TestSearchRespectsGitignore(t *testing.T) {
 	}
 	slices.Sort(want)
 	if len(want) < 10 || slices.Contains(want, "a.log") || !slices.Contains(want, "src/a.log") {
-		t.Fatalf("the tree shows little: %q", want)
+		t.Fatalf("the tree tests too little: %q", want)
 	}
 	if got := b.searchedFiles("code", nil); !slices.Equal(got, want) {
 		t.Errorf("searched %q\ngit has   %q", got, want)
@@ -102,8 +103,8 @@ func TestSearchRespectsGitignore(t *testing.T) {
 			t.Errorf("%s: searched %q, git has %q", sub, got, below)
 		}
 	}
-	// A request that names an ignored file gets it, and a request for everything gets
-	// everything.
+	// A search that names an ignored file or directory searches it. A search with
+	// respect_gitignore false searches the ignored files, too.
 	if got := b.searchedFiles("code/build", nil); !slices.Equal(got, []string{"deep/out", "out"}) {
 		t.Errorf("an ignored directory that is named: %q", got)
 	}
@@ -113,13 +114,13 @@ func TestSearchRespectsGitignore(t *testing.T) {
 	all := b.searchedFiles("code", m{"respect_gitignore": false})
 	for _, name := range append(want, "a.log", "build/deep/out", "excluded", "src/gen/a") {
 		if !slices.Contains(all, name) {
-			t.Errorf("%s is left out although all was asked for", name)
+			t.Errorf("%s is left out although respect_gitignore is false", name)
 		}
 	}
-	b.checkPaged(t, want) // the cursor goes on with the same rules
+	b.checkPaged(t, want) // a search that continues at a cursor applies the same rules
 }
 
-// checkPaged checks that a search in small steps finds the same.
+// checkPaged checks that a search in steps of one result finds the files want.
 func (b *bench) checkPaged(t *testing.T, want []string) {
 	t.Helper()
 	var got []string
@@ -145,8 +146,9 @@ func (b *bench) checkPaged(t *testing.T, want []string) {
 	}
 }
 
-// A .gitignore counts only if the subject can read it: not if it is hidden, a link, outside the
-// client's roots, or outside a nested repository. A root need not be a repository.
+// A .gitignore does not count if it is hidden, a link, or too large, or lies outside the client's
+// roots. The .gitignore files outside a nested repository do not count in the nested repository. A
+// root need not be a repository.
 func TestSearchReadsIgnoresAsItsSubject(t *testing.T) {
 	b := start(t, nil, nil)
 	outside := filepath.Join(t.TempDir(), "rules")
@@ -180,11 +182,11 @@ func TestSearchReadsIgnoresAsItsSubject(t *testing.T) {
 	narrowed.mcp.AddRoots(&mcp.Root{URI: names.FormatURI(top + "/in")})
 	narrowed.connect("2025-11-25")
 	if got := narrowed.searchedFiles("code/in", nil); !slices.Equal(got, []string{"a.log"}) {
-		t.Errorf("what lies above the client's roots counts: %q", got)
+		t.Errorf("a .gitignore above the client's roots counts: %q", got)
 	}
 }
 
-// A directory of more names than a page has its .gitignore respected too.
+// The .gitignore of a directory counts even if the names in the directory do not fit on one page.
 func TestSearchRespectsGitignoreOfLargeDirectory(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("code", guard.ReadOnly, ".gitignore=f*\n", "z=x")

@@ -20,14 +20,14 @@ import (
 
 const secretLine = "SECRETLINE"
 
-// endings end the root data, or narrow the rights to it.
+// endings are ways to end the root "data", or to narrow the rights to it.
 var endings = map[string]func(b *bench) error{
 	"revoke": func(b *bench) error { _, err := b.reg.Revoke(b.t.Context(), "data"); return err },
 	"hide": func(b *bench) error {
 		return b.reg.SetPatterns(b.t.Context(), "data", guard.Patterns{Hide: guard.Texts("f*")})
 	},
 	"rights": func(b *bench) error { return b.reg.Set(b.t.Context(), "data", guard.Write) },
-	"nested": func(b *bench) error { // grants a root in data that may not be read
+	"nested": func(b *bench) error { // grants a nested root for the file f, without the right to read
 		_, err := b.reg.Grant(b.t.Context(), guard.Grant{Root: "file", Dir: names.Foreign(b.dir("data") + "/f"), Origin: "test", Policy: guard.Policy{Rights: guard.Write}})
 		return err
 	},
@@ -38,7 +38,7 @@ func (b *bench) dir(root guard.RootName) string {
 	return dir
 }
 
-// awaitOpened waits until n files or directories have been opened to be read.
+// awaitOpened waits until there are audit records of n opened files and directories.
 func (b *bench) awaitOpened(n int) {
 	b.t.Helper()
 	have := 0
@@ -51,28 +51,28 @@ func (b *bench) awaitOpened(n int) {
 		}
 		return have >= n
 	}) {
-		b.t.Fatalf("%d files have been read, not %d", have, n)
+		b.t.Fatalf("%d files and directories have been opened, not %d", have, n)
 	}
 }
 
-// Data that was read from a root before it ended or was narrowed does not reach a client
-// afterwards, whether the SDK or this package writes the answer. A client that sends requests
-// without reading gets at most one more piece, and then a refusal for each request.
+// A client that reads nothing sends requests for data of a root. Then the root ends or is narrowed.
+// Afterwards at most one piece of the data (jsonline.Piece) reaches the client, whether the SDK or
+// this package writes the answers. Each request still gets an answer.
 func TestNothingLateOverStdio(t *testing.T) {
 	const calls = 4
 	read := `"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"data/f"}`
-	begun := []string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`}
+	handshake := []string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`}
 	for how, end := range endings {
 		for name, c := range map[string]struct {
 			lines  []string
 			params string
-			opens  int // that are done before the client reads
+			opens  int // files and directories that are opened before the root ends
 		}{
-			"2025-11-25": {begun, read + `}`, calls},
+			"2025-11-25": {handshake, read + `}`, calls},
 			"2026-07-28": {nil, read + noHandshakeMeta + `}`, calls},
-			"resource":   {begun, `"method":"resources/read","params":{"uri":"file://%s/f"}`, calls},
-			"edit":       {begun, `"method":"tools/call","params":{"name":"edit_file","arguments":{"path":"data/f","edits":[{"oldText":"` + secretLine + `","newText":"` + secretLine + `!"}]}}`, 1},
-			"completion": {begun, `"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"file:///{+path}"},"argument":{"name":"path","value":"%s/n"}}`, calls},
+			"resource":   {handshake, `"method":"resources/read","params":{"uri":"file://%s/f"}`, calls},
+			"edit":       {handshake, `"method":"tools/call","params":{"name":"edit_file","arguments":{"path":"data/f","edits":[{"oldText":"` + secretLine + `","newText":"` + secretLine + `!"}]}}`, 1},
+			"completion": {handshake, `"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"file:///{+path}"},"argument":{"name":"path","value":"%s/n"}}`, calls},
 		} {
 			t.Run(how+" "+name, func(t *testing.T) {
 				b := start(t, nil, nil)
@@ -100,7 +100,7 @@ func TestNothingLateOverStdio(t *testing.T) {
 					}
 				}()
 				b.awaitOpened(c.opens)
-				time.Sleep(50 * time.Millisecond) // most answers are encoded by then; the others show nothing
+				time.Sleep(50 * time.Millisecond) // most answers are encoded by then; the others will have no contents
 				testkit.Must(t, end(b))
 				late, answered := 0, 0
 				for answered < calls {
@@ -125,9 +125,8 @@ func TestNothingLateOverStdio(t *testing.T) {
 	}
 }
 
-// Data that was read from a root before it ended or was narrowed does not reach a client over
-// HTTP afterwards: the connection is reset, and nothing arrives beyond the data that the client's
-// system has already received.
+// Clients over HTTP that read nothing request data of a root. Then the root ends or is narrowed.
+// Afterwards at most 256 KiB of the data reach a client on average, from the system's buffers.
 func TestNothingLateOverHTTP(t *testing.T) {
 	const calls = 3
 	for how, end := range endings {
@@ -145,12 +144,12 @@ func TestNothingLateOverHTTP(t *testing.T) {
 					conns = append(conns, slowPost(t, site, revision, strings.ReplaceAll(body, "%s", dir)))
 				}
 				b.awaitOpened(calls)
-				time.Sleep(100 * time.Millisecond) // most are being written then
+				time.Sleep(100 * time.Millisecond) // most answers are being written by then
 				testkit.Must(t, end(b))
 				late := 0
 				for _, c := range conns {
 					_ = c.SetReadDeadline(time.Now().Add(testTimeout))
-					got, _ := io.ReadAll(c) // the error is a reset
+					got, _ := io.ReadAll(c) // an error means that the connection was reset
 					late += strings.Count(string(got), secretLine) * len(secretLine+" 0123456789abcdef\n")
 				}
 				if late > calls*256<<10 {
@@ -161,8 +160,9 @@ func TestNothingLateOverHTTP(t *testing.T) {
 	}
 }
 
-// slowPost sends a request over its own connection, whose buffers take little before the test
-// reads.
+// slowPost sends a request over a new connection, and does not read the answer. The connection has
+// a small receive buffer, so the server cannot write much before the test reads. revision begins
+// with the protocol revision; a space and further words may follow.
 func slowPost(t *testing.T, site *httptest.Server, revision, body string) net.Conn {
 	t.Helper()
 	version, _, _ := strings.Cut(revision, " ")

@@ -24,21 +24,21 @@ import (
 // for write_file.
 const maxFrame = 32 << 20
 
-// maxHeld bounds the lines of calls that have no answer yet, in bytes. Beyond the bound the
-// client's next lines wait. Only tests change it.
+// maxHeld bounds the lines of requests that have no answer yet, in bytes. Beyond the bound the
+// client's next lines wait. Only tests change maxHeld.
 var maxHeld int64 = 2 * maxFrame
 
 // patience is how long Run waits for requests in progress after the client has hung up. Only
 // tests change it.
 var patience = 3 * time.Second
 
-// Run serves one client over a pair of streams, one JSON object a line, as MCP's stdio has it,
-// until the client hangs up or ctx ends. After a line that is no message, or is too long, the
-// session goes on. The memory of unanswered calls is bounded. Beyond the bound, Run reads no
-// further line until a call has its answer. If the server itself waits for an answer of the
-// client, Run reads on and refuses the lines beyond the bound. When the client has hung up, the
-// calls in progress have a moment to end. Questions to a person are withdrawn at once, and no
-// more are asked. The end of ctx ends the calls in progress, too.
+// Run serves one client over a pair of streams, one JSON object a line, as in MCP's transport
+// stdio, until the client hangs up or ctx ends. After a line that is no message, or is too long,
+// the session goes on. The memory of unanswered calls is bounded. Beyond the bound, the next line
+// waits until a call has its answer. After 10 seconds Run refuses the line and reads on; it waits
+// less if the server itself waits for an answer of the client. When the client has hung up, Run
+// waits up to 3 seconds for the calls in progress. Questions to a person are withdrawn at once, and
+// no more are asked. The end of ctx ends the calls in progress, too.
 //
 // Calls of tools, in the revisions that begin with a handshake, are answered here and not by
 // the SDK. The SDK reads and writes each message several times, and takes several times as long
@@ -52,7 +52,7 @@ func (s *Server) Run(ctx context.Context, r io.ReadCloser, w io.WriteCloser) err
 	}
 	t.conn.session.Store(ss)
 	defer context.AfterFunc(ctx, func() {
-		s.cancel() // the SDK waits for what is under way
+		s.cancel() // because ss.Close waits for the calls in progress
 		_ = ss.Close()
 	})()
 	err = ss.Wait()
@@ -62,7 +62,7 @@ func (s *Server) Run(ctx context.Context, r io.ReadCloser, w io.WriteCloser) err
 	return err
 }
 
-// lines is the transport.
+// lines is the transport of Run: a pair of streams with one JSON object a line.
 type lines struct {
 	s    *Server
 	r    io.ReadCloser
@@ -89,13 +89,13 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 type lineConn struct {
 	*wire.LineConn
 	s        *Server
-	session  atomic.Pointer[mcp.ServerSession] // nil until the SDK has made it
+	session  atomic.Pointer[mcp.ServerSession] // nil until Run sets it
 	ctx      context.Context                   // of the calls that are answered here
 	end      context.CancelFunc
-	requests *flowcontrol.Budget // requests that have no answer yet
+	requests *flowcontrol.Budget // of the requests that have no answer yet
 
-	long  sync.Mutex // held while a long answer is written
-	shown sync.Map   // *guard.Stamps of answers of the SDK's that are not written yet, by their requests' marks
+	long   sync.Mutex // held while a long answer is written
+	stamps sync.Map   // the *guard.Stamps of the SDK's answers that are not written yet, by the marks of their requests
 
 	mu    sync.Mutex                    // guards the field below
 	calls map[string]context.CancelFunc // calls that are answered here, by id
@@ -109,7 +109,8 @@ func (c *lineConn) Close() error {
 	return c.LineConn.Close()
 }
 
-// intercept answers a call of a tool. It leaves any other or irregular message to the SDK.
+// intercept answers a call of a tool, or cancels such a call. It reports false for any other or
+// irregular message, and in revisions without a handshake: the SDK must handle the message.
 func (c *lineConn) intercept(f wire.Frame, line []byte) (isHandled bool) {
 	ss := c.session.Load()
 	if ss == nil {
@@ -122,7 +123,7 @@ func (c *lineConn) intercept(f wire.Frame, line []byte) (isHandled bool) {
 	case "tools/call":
 		return c.call(ss, f, len(line))
 	case "notifications/cancelled":
-		return c.cancelled(f)
+		return c.cancelCall(f)
 	}
 	return false
 }
@@ -193,7 +194,7 @@ func (c *lineConn) finish(id string) bool {
 
 // send writes the answer to a call. An error means that the client has hung up, and is ignored.
 func (c *lineConn) send(id []byte, res *result) {
-	if res.isLong() { // its JSON has twice its length, or more
+	if res.isLong() { // its frame may be twice as long, or longer: only one such frame is made at a time
 		c.long.Lock()
 		defer c.long.Unlock()
 		if res.unlessRevoked != nil {
@@ -214,15 +215,15 @@ func (c *lineConn) send(id []byte, res *result) {
 	putBuffer(b)
 }
 
-// hand marks a request for the SDK with its id. By this mark the writer of the answer finds the
-// roots that the answer shows.
+// hand marks a request that goes to the SDK. The mark is the id of the request. By this mark, Write
+// finds the stamps of the roots whose data the answer has.
 func (c *lineConn) hand(r *jsonrpc.Request) {
 	if !r.IsCall() {
 		return
 	}
 	mark := markOf(r.ID)
 	r.Extra = &mcp.RequestExtra{Header: http.Header{markHeader: {mark}}}
-	c.s.requests.byMark.Store(mark, &openRequest{ctx: c.ctx, addStamps: func(s *guard.Stamps) { c.shown.Store(mark, s) }})
+	c.s.requests.byMark.Store(mark, &openRequest{ctx: c.ctx, addStamps: func(s *guard.Stamps) { c.stamps.Store(mark, s) }})
 }
 
 // markOf returns the mark of a request: its id as it is in JSON.
@@ -234,15 +235,16 @@ func (c *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	if r, ok := msg.(*jsonrpc.Response); ok {
 		mark := markOf(r.ID)
 		c.s.requests.byMark.Delete(mark)
-		if stamps, ok := c.shown.LoadAndDelete(mark); ok && r.Error == nil {
+		if stamps, ok := c.stamps.LoadAndDelete(mark); ok && r.Error == nil {
 			recheck = c.s.recheck([]byte(mark), stamps.(*guard.Stamps))
 		}
 	}
 	return c.WriteIf(msg, recheck)
 }
 
-// cancelled ends a call. It reports false if the SDK answers the call.
-func (c *lineConn) cancelled(f wire.Frame) (ok bool) {
+// cancelCall handles notifications/cancelled. It ends the call that the notification names, and
+// reports false if no such call is answered here.
+func (c *lineConn) cancelCall(f wire.Frame) (ok bool) {
 	var p struct {
 		RequestID json.RawMessage `json:"requestId"`
 		Reason    string          `json:"reason"`
@@ -251,8 +253,8 @@ func (c *lineConn) cancelled(f wire.Frame) (ok bool) {
 	return wire.Decode(f.Params, &p) == nil && c.finish(string(p.RequestID))
 }
 
-// hungUp withdraws the questions to a person, and waits until all requests are answered, also
-// with refusals, or patience is over.
+// hungUp is called when the client has hung up. It withdraws the questions to a person, and waits
+// until every request has its answer or refusal, but not longer than patience.
 func (c *lineConn) hungUp() {
 	c.s.withdraw()
 	for end := time.Now().Add(patience); c.ctx.Err() == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {

@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Over lines, a line that is not a message gets an error and ends nothing, ids come back
-// unchanged, and hanging up ends the session.
+// Over a pair of streams, a line that is not a message gets an error, and the session goes on. Ids
+// come back unchanged. When the client hangs up, the session ends.
 func TestLines(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("code", guard.ReadOnly, "a=one <&>\u2028 \"two\"")
@@ -118,35 +118,35 @@ func TestLinesCancel(t *testing.T) {
 	}
 }
 
-// A client sends a last line, which is not a message or is refused, and hangs up. The server
-// answers that line, and then ends at once.
-func TestHangUpBehindRubbish(t *testing.T) {
+// A client sends its last lines, most of which are no messages, and hangs up. The server gives the
+// lines their answers. Then Run ends, without waiting for the hour that SetPatience sets.
+func TestHangUpAfterInvalidLines(t *testing.T) {
 	t.Cleanup(tools.SetPatience(time.Hour))
 	for name, c := range map[string]struct {
 		sent    string
 		answers int
 	}{
-		"no JSON":              {"garbage\n", 1},
-		"many":                 {strings.Repeat("garbage\n", 200), 200},
-		"half a line":          {`{"jsonrpc":"2.0","id":1,"me`, 0},
-		"half a line behind":   {"garbage\n" + `{"jsonrpc"`, 1},
-		"a batch, no JSON":     {"[garbage\n", 1},
-		"an empty batch":       {"[]\n", 1},
-		"a batch of no object": {"[1,2]\n", 2},
-		"invalid UTF-8":        {"\xff\xfe\n", 1},
-		"too long":             {strings.Repeat("x", 33<<20) + "\n", 1},
-		"a number":             {"7\n", 1},
-		"an empty object":      {"{}\n", 1},
-		"an answer":            {`{"jsonrpc":"2.0","id":1,"result":{}}` + "\n", 0},
-		"an id twice":          {strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n", 2), 2},
-		"a notification":       {`{"jsonrpc":"2.0","method":"notifications/none"}` + "\n", 0},
+		"no JSON":            {"garbage\n", 1},
+		"many lines":         {strings.Repeat("garbage\n", 200), 200},
+		"half a line":        {`{"jsonrpc":"2.0","id":1,"me`, 0},
+		"a line and a half":  {"garbage\n" + `{"jsonrpc"`, 1},
+		"a batch, no JSON":   {"[garbage\n", 1},
+		"an empty batch":     {"[]\n", 1},
+		"a batch of numbers": {"[1,2]\n", 2},
+		"invalid UTF-8":      {"\xff\xfe\n", 1},
+		"too long":           {strings.Repeat("x", 33<<20) + "\n", 1},
+		"a number":           {"7\n", 1},
+		"an empty object":    {"{}\n", 1},
+		"an answer":          {`{"jsonrpc":"2.0","id":1,"result":{}}` + "\n", 0},
+		"an id twice":        {strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n", 2), 2},
+		"a notification":     {`{"jsonrpc":"2.0","method":"notifications/none"}` + "\n", 0},
 	} {
-		for _, begun := range []string{"", hello + "\n" + `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n"} {
-			t.Run(name+map[bool]string{false: " at first", true: " in a session"}[begun != ""], func(t *testing.T) {
+		for _, handshake := range []string{"", hello + "\n" + `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n"} {
+			t.Run(name+map[bool]string{false: " before the handshake", true: " in a session"}[handshake != ""], func(t *testing.T) {
 				b := start(t, nil, nil)
 				r, w := io.Pipe()
 				go func() {
-					_, _ = io.WriteString(w, begun+c.sent)
+					_, _ = io.WriteString(w, handshake+c.sent)
 					_ = w.Close()
 				}()
 				fromServer, out := io.Pipe()
@@ -160,7 +160,7 @@ func TestHangUpBehindRubbish(t *testing.T) {
 				got, err := io.ReadAll(fromServer)
 				testkit.Must(t, err)
 				testkit.Must(t, <-ended)
-				want := c.answers + strings.Count(begun, `"id"`)
+				want := c.answers + strings.Count(handshake, `"id"`)
 				if have := strings.Count(string(got), `"id":`); have != want {
 					t.Errorf("%d answers, want %d: %.300s", have, want, got)
 				}
@@ -169,7 +169,8 @@ func TestHangUpBehindRubbish(t *testing.T) {
 	}
 }
 
-// A session over a socket, which serves as both streams, ends like a session over two pipes.
+// A session over a socket, which serves as both streams, ends without an error when the client
+// hangs up.
 func TestHangUpOfSocket(t *testing.T) {
 	b := start(t, nil, nil)
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))

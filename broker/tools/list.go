@@ -35,7 +35,7 @@ func (e *entry) kind() string {
 }
 
 // page reads one page of a directory, sorted by the bytes of the names, as Node.js sorts
-// them. A directory that has no more names than a page is sorted as a whole.
+// them. Only a directory whose names fit on one page is sorted as a whole.
 func (c *call) page(p guard.Path, o vfs.ListOptions) (list []entry, next string, err error) {
 	o.Hidden, o.Limit = true, vfs.MaxListLimit
 	page, err := c.s.cfg.Tree.List(c.ctx, c.s.caller, p, o)
@@ -66,7 +66,7 @@ type listArgs struct {
 
 func (c *call) listDirectory(a *listArgs) (*result, error) {
 	if a.Path == "." || a.Path == "./" {
-		if roots := c.s.visible(); len(roots) != 1 { // if there is one root, the path is that root
+		if roots := c.s.visible(); len(roots) != 1 { // if there is one root, "." is that root
 			return listRoots(roots), nil
 		}
 	}
@@ -148,7 +148,8 @@ func (c *call) followSizes(dir guard.Path, list []entry) error {
 	return nil
 }
 
-// sizeTable formats a listing with sizes and their sums.
+// sizeTable formats a listing with sizes, and with the numbers of files and directories and the sum
+// of the sizes at the end.
 func sizeTable(list []entry) string {
 	var b strings.Builder
 	files, dirs, total := 0, 0, int64(0)
@@ -195,7 +196,7 @@ func (c *call) getFileInfo(a *pathArgs) (*result, error) {
 	}
 	birth := info.Btime
 	if birth.Sec == 0 && birth.Nsec == 0 {
-		birth = info.Ctime // as Node.js does where the file system keeps none
+		birth = info.Ctime // as Node.js does where the file system keeps no birth time
 	}
 	return &result{text: fmt.Sprintf("size: %d\ncreated: %s\nmodified: %s\naccessed: %s\nisDirectory: %t\nisFile: %t\npermissions: %03o",
 		info.Size, date(birth), date(info.Mtime), date(info.Atime), info.IsDir(), info.IsRegular(), info.Mode&0o777)}, nil

@@ -19,17 +19,17 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A client may ask with a short text for work that would take hours. The work ends with the
-// session, so an owner who stops the server does not wait for it.
+// One request may ask for work that would take hours. The work ends with the session of the
+// request, so the session can be deleted without waiting for the end of the work.
 func TestLongWorkEndsWithItsSession(t *testing.T) {
-	twice := func(n int) []m { return slices.Repeat([]m{{"oldText": "x", "newText": "x"}}, n) }
+	sameEdit := func(n int) []m { return slices.Repeat([]m{{"oldText": "x", "newText": "x"}}, n) }
 	for name, c := range map[string]struct {
 		tool string
 		args m
 	}{
 		"a long regular expression": {"search_within_files", m{"regex": strings.Repeat("[x\n]{0,900}y|", 50) + "z"}},
 		"an edit of many lines":     {"edit_file", m{"edits": []m{{"oldText": strings.Repeat("x\n", 1<<20) + "y", "newText": ""}}}},
-		"many edits":                {"edit_file", m{"edits": append(twice(100_000), m{"oldText": "y", "newText": ""})}},
+		"many edits":                {"edit_file", m{"edits": append(sameEdit(100_000), m{"oldText": "y", "newText": ""})}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := start(t, nil, nil)
@@ -99,8 +99,7 @@ func TestReadMultipleFilesIsBounded(t *testing.T) {
 	}
 }
 
-// A client that does not read its answers delays the end of its session, and the release of
-// their memory, for a bounded time.
+// A client that does not read an answer delays the end of its session only for a bounded time.
 func TestHTTPUnreadAnswer(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("code", guard.ReadOnly, "big="+strings.Repeat("x", tools.DefaultAnswer-1))
@@ -112,7 +111,7 @@ func TestHTTPUnreadAnswer(t *testing.T) {
 	c, err := net.Dial("tcp", site.Listener.Addr().String())
 	testkit.Must(t, err)
 	defer c.Close()
-	testkit.Must(t, c.(*net.TCPConn).SetReadBuffer(1)) // the least there is
+	testkit.Must(t, c.(*net.TCPConn).SetReadBuffer(1)) // the system takes its minimum instead
 	const body = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"code/big"}}}`
 	_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 		"Accept: application/json, text/event-stream\r\nMcp-Session-Id: %s\r\nContent-Length: %d\r\n\r\n%s", token, session, len(body), body)
@@ -128,7 +127,7 @@ func TestHTTPUnreadAnswer(t *testing.T) {
 	}
 }
 
-// A client that subscribes, and has no stream of events, does not fill the log.
+// A client that subscribes, but has no stream of events, causes no warnings in the log.
 func TestHTTPNobodyListens(t *testing.T) {
 	var log lockedBuffer
 	b := start(t, func(c *tools.Config) {
@@ -137,12 +136,12 @@ func TestHTTPNobodyListens(t *testing.T) {
 	dir := b.root("code", guard.ReadOnly, "a=1")
 	site := b.site(tools.HTTPOptions{})
 	_, session := post(t, site, hello, func(*http.Request) {})
-	in := func(r *http.Request) { r.Header.Set("Mcp-Session-Id", session) }
+	inSession := func(r *http.Request) { r.Header.Set("Mcp-Session-Id", session) }
 	for _, body := range []string{
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 		`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"file://` + dir + `/a"}}`,
 	} {
-		if status, _ := post(t, site, body, in); status >= http.StatusBadRequest {
+		if status, _ := post(t, site, body, inSession); status >= http.StatusBadRequest {
 			t.Fatal(status)
 		}
 	}

@@ -77,10 +77,11 @@ func (u *unreadAnswers) end() {
 type answerRoom struct {
 	request *unreadAnswers
 	size    int64
-	held    []*flowcontrol.Reservation // in each budget of the request; nil: nothing was reserved
+	held    []*flowcontrol.Reservation // one in each budget of the request; nil: nothing is reserved
 }
 
-// room returns the room of a call, which holds nothing yet.
+// room returns the room for the answer to a call, with nothing reserved yet. It returns nil if the
+// call is bounded elsewhere.
 func (o *openRequests) room(extra *mcp.RequestExtra) *answerRoom {
 	if o == nil || o.answers == nil || extra == nil {
 		return nil
@@ -92,7 +93,8 @@ func (o *openRequests) room(extra *mcp.RequestExtra) *answerRoom {
 	return &answerRoom{request: &unreadAnswers{budgets: []*flowcontrol.Budget{o.answers}, refuse: func() {}, hasEnded: true}}
 }
 
-// reserve waits for room for n bytes, once.
+// reserve waits until n bytes are reserved. If the room has a reservation already, reserve does
+// nothing.
 func (r *answerRoom) reserve(ctx context.Context, n int64) error {
 	if r == nil || r.held != nil {
 		return nil
@@ -109,8 +111,9 @@ func (r *answerRoom) reserve(ctx context.Context, n int64) error {
 	return nil
 }
 
-// settle changes the room to that of an answer of n bytes. It does not wait, because the answer
-// is in memory already.
+// settle changes the reservation to n bytes, the size of the answer. It does not wait, because the
+// answer is in memory already. A small answer needs no reservation. A larger reservation stays as
+// it is if there is no room to make a new one first.
 func (r *answerRoom) settle(n int64) error {
 	switch {
 	case r == nil:
@@ -146,7 +149,8 @@ func (r *answerRoom) settle(n int64) error {
 	return nil
 }
 
-// asRefusal turns an error of the budget b into the refusal of a call.
+// asRefusal turns ErrBytes of the budget b into the refusal of a call. It returns any other error
+// as it is.
 func (r *answerRoom) asRefusal(err error, b *flowcontrol.Budget) error {
 	if !errors.Is(err, flowcontrol.ErrBytes) {
 		return err
@@ -155,8 +159,8 @@ func (r *answerRoom) asRefusal(err error, b *flowcontrol.Budget) error {
 		"answers that their clients have not read hold %d bytes, the most at a time", b.Bytes)}}
 }
 
-// noRoom is the error of a call when there is no room for its answer. It is an error of the
-// request, not a result.
+// noRoom is the error of a call when there is no room for its answer. The client gets a JSON-RPC
+// error, not a tool's result.
 type noRoom struct {
 	request *unreadAnswers
 	error
@@ -164,7 +168,7 @@ type noRoom struct {
 
 func (e *noRoom) Unwrap() error { return e.error }
 
-// rpc returns the error that answers the request.
+// rpc refuses the request for want of room, and returns the error that answers it.
 func (e *noRoom) rpc() error {
 	e.request.refuse()
 	return &jsonrpc.Error{Code: int64(wire.Number(names.QuotaExceeded)), Message: errorText(e.error)}
@@ -187,12 +191,12 @@ func (r *answerRoom) release() {
 	r.held, r.size = nil, 0
 }
 
-// heldBy returns how many bytes an answer holds for contents of n bytes, which take encoded
-// bytes in JSON.
+// heldBy returns how many bytes an answer holds for contents of n bytes, whose JSON has the length
+// encoded: the contents, and two copies of the JSON.
 func heldBy(n, encoded int) int64 { return int64(n) + 2*int64(encoded) }
 
-// encodedLen returns the greatest length of a text in the JSON of the SDK. The SDK escapes more
-// than package jsonline: characters with a meaning in HTML, and bytes that are not UTF-8.
+// encodedLen returns an upper bound of the length of a text in the JSON of the SDK. The SDK escapes
+// more than package jsonline: characters with a meaning in HTML, and bytes that are not UTF-8.
 func encodedLen[S string | []byte](text S) int {
 	perByte := 1 // bytes of JSON for each byte that is not ASCII
 	if !utf8.Valid([]byte(text)) {
@@ -230,7 +234,7 @@ func (r *result) held() int64 {
 	if r.media != nil {
 		encoded = base64.StdEncoding.EncodedLen(n)
 	}
-	return heldBy(n, 2*encoded) // structured results repeat their text
+	return heldBy(n, 2*encoded) // structuredContent repeats the contents
 }
 
 // heldByContents returns how many bytes an answer with a resource holds.

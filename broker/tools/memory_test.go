@@ -23,7 +23,7 @@ import (
 // of plain text, but not for the reservation of a third call.
 const answersBound = 40 << 20
 
-// startBounded makes a bench with a root data, and a site whose answers are bounded.
+// startBounded makes a bench with a root "data", and a site whose answers are bounded.
 func startBounded(t *testing.T, tree ...string) (*bench, *httptest.Server, *tools.HTTP) {
 	t.Helper()
 	t.Cleanup(tools.LowerAnswerBounds(answersBound))
@@ -33,7 +33,7 @@ func startBounded(t *testing.T, tree ...string) (*bench, *httptest.Server, *tool
 	return b, site, h
 }
 
-// openCount returns how many files have been read.
+// openCount returns how many times a file has been opened.
 func (b *bench) openCount() (n int) {
 	for _, rec := range b.recs.All() {
 		if rec.Op == names.OpOpen && rec.Verdict == guard.Allowed {
@@ -97,7 +97,7 @@ func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 		"in sessions": {"2025-06-18", readOld},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, site, h := startBounded(t, "small=abcde", "quotes="+strings.Repeat(`"`, 3<<20)) // JSON escapes quotes: the answer is as long as the text twice
+			b, site, h := startBounded(t, "small=abcde", "quotes="+strings.Repeat(`"`, 3<<20)) // JSON escapes quotes: the JSON is twice as long as the text
 			body := strings.ReplaceAll(c.body, "%s", b.dir("data"))
 			var conns []net.Conn
 			for range clients {
@@ -115,10 +115,10 @@ func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 				}
 			}
 			if served == 0 || served > most || b.openCount() > most {
-				t.Errorf("%d answers and %d files that were read have room, want 1 to %d", served, b.openCount(), most)
+				t.Errorf("%d answers have room, and %d files were opened, want 1 to %d", served, b.openCount(), most)
 			}
 			if h.AnswersHeld() == 0 {
-				t.Error("the answers that are not read hold nothing")
+				t.Error("the unread answers hold no memory")
 			}
 			for _, conn := range conns {
 				testkit.Must(t, conn.Close())
@@ -133,8 +133,8 @@ func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 	}
 }
 
-// An answer that is longer than its reservation needs further room. The answer to a change that
-// was made is sent even without room.
+// An answer that is longer than its reservation is refused if there is no further room. But if the
+// call has made a change, its answer is then a short text that says so.
 func TestHTTPLongAnswerWithoutRoom(t *testing.T) {
 	long := strings.Repeat("\x01", 3<<19)
 	b, site, h := startBounded(t, "long="+long)
@@ -159,7 +159,8 @@ func TestHTTPLongAnswerWithoutRoom(t *testing.T) {
 	awaitEmpty(t, h)
 }
 
-// Without room no change is made, and calls with short answers still work.
+// If there is no room for its answer, edit_file makes no change. Calls with short answers still
+// work. A call without room in a batch is refused by itself.
 func TestHTTPWithoutRoom(t *testing.T) {
 	b, site, h := startBounded(t, "small=1")
 	var conns []net.Conn

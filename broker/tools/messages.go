@@ -20,9 +20,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// checkBody makes checks of a request's body that the SDK lacks: a message is an object, and
-// the messages of a batch (in the revisions that have batches) have different ids. The SDK
-// judges the rest. If checkBody refuses a body, it has written the answer and reports false.
+// checkBody makes checks of a request's body that the SDK lacks: a message is an object, and a
+// batch (in the revisions that have batches) passes checkBatch. It also hides the numbers that the
+// SDK would change. The SDK checks the rest. If checkBody refuses a body, it has written the answer
+// and reports false.
 func (h *HTTP) checkBody(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodPost {
 		return true
@@ -52,8 +53,9 @@ func (h *HTTP) checkBody(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// hideNumbers replaces the numbers in a message that the SDK would not return unchanged; response
-// restores them. If hideNumbers refuses a body, it has written the answer and reports false.
+// hideNumbers replaces ids and progress tokens that the SDK would not return unchanged.
+// response.Write restores them. If hideNumbers refuses a body, it has written the answer and
+// reports false.
 func (h *HTTP) hideNumbers(w http.ResponseWriter, r *http.Request) bool {
 	if !h.awaitBody(w, r) {
 		return false
@@ -63,7 +65,8 @@ func (h *HTTP) hideNumbers(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// hideInBatch does for the messages of a batch what hideNumbers does for one.
+// hideInBatch does the same as hideNumbers for each message of a batch. It returns a body unchanged
+// if the body is no batch, or has too many messages.
 func hideInBatch(body []byte) []byte {
 	list, ok := jsonline.Batch(body, wire.MaxBatch)
 	if !ok || len(list) > wire.MaxBatch {
@@ -84,7 +87,8 @@ type peekedBody struct {
 	io.Closer
 }
 
-// first returns the first byte of a body that is not white space, and skips the white space.
+// first skips the white space at the beginning of a body. It returns the byte after that, which it
+// leaves unread.
 func (s *peekedBody) first() (byte, error) {
 	for {
 		c, err := s.ReadByte()
@@ -135,9 +139,9 @@ func idKey(raw string) string {
 	return raw
 }
 
-// checkURI refuses a URI that the Go syntax quotes with escapes that JSON lacks, such as a URI with
-// NUL or invalid UTF-8. For such a URI the SDK makes an error that is not JSON, and then ends the
-// connection (go-sdk 1.8.0, mcp.ResourceNotFoundError).
+// checkURI refuses a URI if strconv.Quote writes it with escapes that JSON lacks, such as a URI
+// with NUL or invalid UTF-8. For such a URI the SDK makes an error that is not JSON, and then ends
+// the connection (go-sdk 1.8.0, mcp.ResourceNotFoundError).
 func (s *Server) checkURI(method string, params mcp.Params) error {
 	var uri string
 	switch p := params.(type) {

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// postText returns the answer to a request of a session.
+// postText posts a request of a session, and returns the status and the body of the answer.
 func postText(t *testing.T, site *httptest.Server, session, body string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL, strings.NewReader(body))
@@ -28,8 +28,8 @@ func postText(t *testing.T, site *httptest.Server, session, body string) (int, s
 	return res.StatusCode, string(text)
 }
 
-// Every request of a batch is answered, or none is. JSON that is not an object is not a
-// message.
+// A batch is refused as a whole if two of its requests have the same id. JSON that is neither an
+// object nor a batch is refused.
 func TestHTTPMessages(t *testing.T) {
 	b := start(t, nil, nil)
 	site := b.site(tools.HTTPOptions{Body: 64 << 10})
@@ -74,12 +74,12 @@ func TestHTTPMessages(t *testing.T) {
 		r.ContentLength = -1
 	}
 	if status, _ := post(t, site, hello, r); status != http.StatusRequestEntityTooLarge {
-		t.Errorf("white space without end: %d", status)
+		t.Errorf("a body that begins with too much white space: %d", status)
 	}
 }
 
-// Another server of this machine is another site. Its pages, and requests with its name, are
-// refused unless the owner named them.
+// A server at another port of this machine is another site. A request whose Host or Origin is that
+// of another server is refused, unless the owner has named that Host or Origin.
 func TestHTTPPort(t *testing.T) {
 	b := start(t, nil, nil)
 	site := b.site(tools.HTTPOptions{Port: "8931", Hosts: []string{"files.example", "front.example:443", "::1"}, Origins: []string{"http://localhost:6274"}})

@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// If a client does not read the answer to its first request, the SDK queues the notifications
-// that follow. The queue is bounded for every kind of notification. Once the client reads,
-// later notifications are accepted again.
+// If a client does not read the answer to its first request, the SDK queues the notifications that
+// follow. The queue is bounded for each of these kinds of notifications. Once the client reads, the
+// server reads the rest, and the client sees none of the server's own pings.
 func TestStdioHoldsBoundedNotifications(t *testing.T) {
 	for _, method := range []string{"notifications/roots/list_changed", "notifications/cancelled", "notifications/none"} {
 		t.Run(method, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestStdioHoldsBoundedNotifications(t *testing.T) {
 				}
 			}()
 			if n := settle(t, sent.Load, heldBound-2*heldLine, 3*heldBound-heldLine); n > heldBound+2*heldLine {
-				t.Errorf("the server has read %d MiB of notifications that it has not handled; it is to hold %d", n>>20, int64(heldBound)>>20)
+				t.Errorf("the server has read %d MiB of notifications that it has not handled; the bound is %d MiB", n>>20, int64(heldBound)>>20)
 			}
 			x := newTalker(t, w, unread)
 			x.next(`"id":1,`)

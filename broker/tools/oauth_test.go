@@ -36,7 +36,7 @@ func trustingWith(t *testing.T, o tools.HTTPOptions) (*bench, *httptest.Server, 
 	return b, b.site(o), i
 }
 
-// with changes a request to carry a token, and a session's id.
+// with returns a function that adds a token to a request, and the id of a session unless it is "".
 func with(token, session string) func(*http.Request) {
 	return func(r *http.Request) {
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -47,7 +47,7 @@ func with(token, session string) func(*http.Request) {
 }
 
 // A session belongs to one subject through one OAuth client, whichever of their tokens a
-// request has. Nobody else can use it, the holder of the server's bearer token included.
+// request has. Nobody else can use the session, not even the holder of the server's bearer token.
 func TestOAuthSessions(t *testing.T) {
 	b, site, i := trusting(t)
 	b.root("code", guard.ReadOnly, "a=1")
@@ -70,13 +70,13 @@ func TestOAuthSessions(t *testing.T) {
 		"a guessed session":     {tokenOf("alice", "one"), "AAAAAAAAAAAAAAAAAAAAAAAAAA", 404},
 		"the server's token":    {token, session, 401},
 		"no scope":              {i.Token(audience, m{"client_id": "one"}), session, 403},
-		"for somebody else":     {i.Token("other", m{"client_id": "one", "scope": "files"}), session, 401},
+		"for another audience":  {i.Token("other", m{"client_id": "one", "scope": "files"}), session, 401},
 	} {
 		if got, _ := post(t, site, call, with(c.token, c.session)); got != c.status {
 			t.Errorf("%s: %d, want %d", name, got, c.status)
 		}
 	}
-	post(t, site, hello, with(tokenOf("alice#1", "one"), "")) // alice, who takes the name of a session
+	post(t, site, hello, with(tokenOf("alice#1", "one"), "")) // another subject, whose name looks like a session of alice
 	var whose []string
 	for _, r := range b.recs.All() {
 		if r.Via == guard.ViaTools && r.Verdict == guard.Allowed {
@@ -84,7 +84,7 @@ func TestOAuthSessions(t *testing.T) {
 		}
 	}
 	if got := strings.Join(whose, " "); !strings.Contains(got, "oauth:alice#1") || strings.Contains(got, "bob") {
-		t.Errorf("the records are of %q", whose)
+		t.Errorf("the subjects of the records are %q", whose)
 	}
 }
 
@@ -103,8 +103,8 @@ func TestOAuthSubjects(t *testing.T) {
 	}
 }
 
-// A subject's name may be chosen by a user of the issuer. It contains nothing that a shell
-// runs, and cannot be another subject's.
+// A user of the issuer may be able to choose the name of a subject. The name is escaped, so that it
+// contains nothing that a shell runs, and differs from the escaped names of other subjects.
 func TestOAuthSubjectNames(t *testing.T) {
 	b, site, i := trusting(t)
 	dirs := map[string]string{}
@@ -136,8 +136,8 @@ func (b *bench) listed(site *httptest.Server, token, revision string) string {
 // A stream of events ends when the token of its request has expired.
 func TestOAuthStreamEndsWithItsToken(t *testing.T) {
 	_, site, i := trusting(t)
-	// The token's end is within the allowed difference of clocks, so that the test does not
-	// take long.
+	// The server accepts a token until oauth.Skew after its expiry time. For this token that moment
+	// is 3 seconds away, to keep the test short. On a slow machine it is further away.
 	var old, session string
 	for left := 3 * time.Second; session == ""; left *= 2 {
 		old = i.Token(audience, m{"scope": "files", "exp": time.Now().Add(left - oauth.Skew).Unix()})
@@ -168,7 +168,7 @@ func TestOAuthStreamEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// Everybody may read where to get a token, under each name of the server and from each origin.
+// Everybody may read where to get a token, from any origin, but only under a name of the server.
 func TestOAuthMetadata(t *testing.T) {
 	i := oauthissuer.New(t)
 	v, err := oauth.New(t.Context(), oauth.Config{Issuer: i.URL, Resources: []string{"http://localhost/mcp"}})

@@ -23,7 +23,8 @@ type target struct {
 	abs  bool   // the text is absolute, or a URI; so answers name files absolutely, too
 }
 
-// display returns the form in which an answer names a path of the same root.
+// display returns the text by which an answer names the path p: an absolute path if at is absolute,
+// otherwise ROOT/path.
 func (s *Server) display(at target, p guard.Path) string {
 	if at.abs {
 		if dir, ok := s.cfg.Registry.Dir(p.Root); ok {
@@ -33,15 +34,15 @@ func (s *Server) display(at target, p guard.Path) string {
 	return p.String()
 }
 
-// target reads the path in the argument field. If no root holds the path, it asks a person, if
-// there is one to ask.
+// target parses text, the path in the argument field. If the path is absolute, and no root holds
+// it, target asks a person, if there is one to ask.
 func (c *call) target(field, text string) (target, error) {
 	if text == "" {
 		return target{}, missing(field)
 	}
 	at, err := c.s.parse(c.ctx, text)
 	if errors.Is(err, names.NoConsent) && at.abs {
-		// The client's own roots may bring another name for the path.
+		// scope records other names of the client's own roots. The path may lie below such a name.
 		if _, all, scopeErr := c.s.scope(c.ctx, c.req.Session); !all && scopeErr == nil {
 			at, err = c.s.parse(c.ctx, text)
 		}
@@ -97,7 +98,7 @@ func (s *Server) parseNamed(ctx context.Context, text string) (guard.Path, error
 }
 
 // narrowing holds the sessions whose clients have named roots. For such a session, an empty
-// list of roots leaves nothing. A client that never named roots does not narrow its session;
+// list of roots leaves no path. A client that never named roots does not narrow its session;
 // server-filesystem does the same.
 type narrowing struct {
 	sessions sync.Map // of *mcp.ServerSession
@@ -120,7 +121,7 @@ func (n *narrowing) applies(ss *mcp.ServerSession, hasRoots bool) bool {
 }
 
 // scope returns the part of the roots that the client's own roots leave to its session. If all
-// is true, the client's roots do not narrow it.
+// is true, the client's roots do not narrow the session.
 func (s *Server) scope(ctx context.Context, ss *mcp.ServerSession) (scope []guard.Path, all bool, err error) {
 	if s.cfg.IgnoreRoots || ss == nil {
 		return nil, true, nil
@@ -150,7 +151,7 @@ func (s *Server) scope(ctx context.Context, ss *mcp.ServerSession) (scope []guar
 			}
 			scope = append(scope, p)
 		} else if host, err := names.ParseURI(r.URI); err == nil {
-			scope = append(scope, s.inside(s.leadsTo(ctx, host))...)
+			scope = append(scope, s.rootsIn(s.resolveHost(ctx, host))...)
 		}
 	}
 	return scope, false, nil
@@ -163,7 +164,7 @@ func (s *Server) otherName(ctx context.Context, uri string) (guard.Path, error) 
 	if err != nil {
 		return guard.Path{}, err
 	}
-	real := s.leadsTo(ctx, host)
+	real := s.resolveHost(ctx, host)
 	p, err := s.cfg.Registry.Parse(s.cfg.Subject, real)
 	if err == nil && real != host {
 		s.cfg.Registry.NoteLink(host, real)
@@ -171,11 +172,13 @@ func (s *Server) otherName(ctx context.Context, uri string) (guard.Path, error) 
 	return p, err
 }
 
-// resolveWait is how long a client's root is waited for: it may lie on a server that is gone.
+// resolveWait is how long resolveHost waits: the path may lie on a file server that does not
+// answer.
 const resolveWait = 2 * time.Second
 
-// leadsTo returns where a path leads on the host, or the path itself if that is not known.
-func (s *Server) leadsTo(ctx context.Context, host string) string {
+// resolveHost returns the path to which the links in a path of the host lead (Config.Resolve). It
+// returns the path itself if it cannot resolve the path, or not in time.
+func (s *Server) resolveHost(ctx context.Context, host string) string {
 	if s.cfg.Resolve == nil {
 		return host
 	}
@@ -197,8 +200,8 @@ func (s *Server) leadsTo(ctx context.Context, host string) string {
 	}
 }
 
-// inside returns the roots that lie in a directory of the host.
-func (s *Server) inside(dir string) (tops []guard.Path) {
+// rootsIn returns the visible roots that lie in a directory of the host.
+func (s *Server) rootsIn(dir string) (tops []guard.Path) {
 	for _, st := range s.visible() {
 		if names.Under(st.Grant.Resolved, dir) {
 			tops = append(tops, guard.Path{Root: st.Grant.Root})
@@ -210,9 +213,9 @@ func (s *Server) inside(dir string) (tops []guard.Path) {
 // ignoreRoots tells the owner how to ignore a client's own roots.
 const ignoreRoots = "the owner can start rootsfs serve with --client-roots ignore"
 
-// checkRoots refuses a target outside the client's roots: the path, or where it leads.
-// It resolves the links in the target's path, so that the tree is asked for the path that
-// was checked.
+// checkRoots refuses a target if its path, or the path to which the links in it lead, is outside
+// the client's roots. Otherwise it replaces the target's path by the checked path, in which only
+// the last name may be a link. So the tree is asked for the path that was checked.
 func (s *Server) checkRoots(ctx context.Context, ss *mcp.ServerSession, at *target) error {
 	scope, all, err := s.scope(ctx, ss)
 	if all || err != nil {

@@ -33,13 +33,13 @@ func (c *call) readChunk(p guard.Path, off, length int64) ([]byte, *vfs.Info, er
 	return data, &info, err
 }
 
-// text returns bytes as valid UTF-8. Invalid bytes become U+FFFD, as many as Node.js and
-// browsers write; then lossy is true.
+// text returns data as valid UTF-8. Invalid bytes are replaced by U+FFFD, by as many of them as in
+// Node.js and browsers. lossy reports whether bytes were replaced.
 func text(data []byte) (shown []byte, lossy bool) {
 	if utf8.Valid(data) {
 		return data, false
 	}
-	shown, _ = unicode.UTF8.NewDecoder().Bytes(data) // it has no errors: it replaces what it cannot read
+	shown, _ = unicode.UTF8.NewDecoder().Bytes(data) // the decoder returns no errors: it replaces invalid bytes
 	return shown, true
 }
 
@@ -113,7 +113,7 @@ func (c *call) readWhole(p guard.Path) (*result, error) {
 	return textResult(data, next), nil
 }
 
-// textResult makes a result of data, which then belong to the result.
+// textResult makes a result of data, which then belongs to the result.
 func textResult(data []byte, note string) *result {
 	shown, lossy := text(data)
 	if lossy {
@@ -122,7 +122,7 @@ func textResult(data []byte, note string) *result {
 	return &result{data: shown, note: note}
 }
 
-// readHead reads the first lines, without the end of the last.
+// readHead reads the first n lines, without the newline that ends the last of them.
 func (c *call) readHead(p guard.Path, n int) (*result, error) {
 	r, err := c.readRange(p, 0, 1, int64(n))
 	switch {
@@ -186,8 +186,8 @@ func (r *lineRange) fill(part []byte, answer int) {
 	r.data, r.full = whole, true
 }
 
-// readTail reads the last lines. A newline at the end of the file ends its last line and
-// begins none.
+// readTail reads the last n lines. A newline at the end of the file ends the last line, and no
+// empty line follows it.
 func (c *call) readTail(p guard.Path, n int) (*result, error) {
 	const step = 64 << 10
 	_, info, err := c.read(p, 0, 0)
@@ -268,8 +268,8 @@ func (c *call) readMultipleFiles(a *readMultipleArgs) (*result, error) {
 	return &result{text: strings.Join(parts, "\n---\n")}, nil
 }
 
-// readUpTo reads one of several files whole, if it has no more bytes than are left in
-// the answer.
+// readUpTo reads one of several files whole. It refuses a file of more than left bytes, for which
+// the answer has no room.
 func (c *call) readUpTo(path string, left int) ([]byte, error) {
 	at, err := c.target("paths", path)
 	if err != nil {
@@ -315,8 +315,8 @@ func (c *call) readMediaFile(a *pathArgs) (*result, error) {
 	return &result{media: &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: c.s.uri(real), MIMEType: "application/octet-stream", Blob: data}}}, nil
 }
 
-// extension returns the extension of a file's name as Node.js does: a name whose only dot is
-// its first character has none.
+// extension returns the extension of a file's name, almost as Node.js does: dots at the beginning
+// of the name begin no extension.
 func extension(p guard.Path) string {
 	return path.Ext(strings.TrimLeft(path.Base(p.String()), "."))
 }

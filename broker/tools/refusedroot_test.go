@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// If only one root is left, a path may leave out its name. The name of a root that has ended is
-// not taken for a path in the remaining root: a file that was meant for the ended root is not made
-// in the remaining root.
+// If only one root remains, a path may leave out the root's name. The name of a root that has ended
+// is not taken for a path in the remaining root: a file that was meant for the ended root is not
+// created in the remaining root.
 func TestEndedRootIsNoPathInAnother_R070(t *testing.T) {
 	b := start(t, nil, nil).connect("")
 	b.root("code", guard.ReadWrite)
@@ -29,19 +29,19 @@ func TestEndedRootIsNoPathInAnother_R070(t *testing.T) {
 		b.refused("copy_file", m{"source": "a", "destination": path}, why)
 	}
 	if _, err := os.Lstat(filepath.Join(left, "code")); err == nil {
-		t.Error("made in the root that is left")
+		t.Error("created in the remaining root")
 	}
 	if text := b.ok("read_text_file", m{"path": "a"}); text != "left" {
 		t.Errorf("read %q", text)
 	}
 	b.root("code", guard.ReadWrite, "f=again")
 	if text := b.ok("read_text_file", m{"path": "code/f"}); text != "again" {
-		t.Errorf("of the root that was granted again: %q", text)
+		t.Errorf("read %q from the root that was granted again", text)
 	}
 }
 
-// The gate refuses a root that does not exist, or that has ended, and its record names the
-// root. A call of a tool that no root allows leaves a record, too.
+// A call with a root that does not exist, or that has ended, is refused, and the record of the
+// refusal names the root. The refusal of a tool that no root allows is recorded, too.
 func TestRefusalsAreOnRecord_R084(t *testing.T) {
 	for way, connect := range map[string]func(*bench){"memory": inMemory, "stdio": func(b *bench) { b.overStdio("") }} {
 		t.Run(way, func(t *testing.T) {

@@ -32,9 +32,9 @@ var fileTemplate = &mcp.ResourceTemplate{
 	Description: "The contents of a file, or the names in a directory, by absolute path.",
 }
 
-// checkRequests is middleware with checks that the SDK lacks. If no root allows a tool
-// any more, it answers that the tool is not offered. The SDK would answer that the tool is
-// unknown.
+// checkRequests is middleware with checks that the SDK lacks. If no root currently allows a tool, a
+// call of the tool gets the answer that the tool is not offered. The SDK would answer that the tool
+// is unknown.
 func (s *Server) checkRequests(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if err := s.checkURI(method, req.GetParams()); err != nil {
@@ -163,7 +163,7 @@ func (s *Server) contents(ctx context.Context, p guard.Path, uri string, room *a
 	return []*mcp.ResourceContents{out}, nil
 }
 
-// directory returns the contents of a directory: a JSON list of the URIs of its names.
+// directory returns the entries of a page of a directory as a JSON list.
 func (s *Server) directory(page *vfs.Page) string {
 	type child struct {
 		URI  string `json:"uri"`
@@ -200,7 +200,7 @@ func (s *Server) resourceTarget(ctx context.Context, ss *mcp.ServerSession, uri 
 	return at, err
 }
 
-// complete answers completion/complete for paths of the template.
+// complete answers completion/complete for the path in fileTemplate.
 func (s *Server) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	out := &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{}}}
 	if req.Params.Ref.URI != fileURIs || req.Params.Argument.Name != "path" {

@@ -13,18 +13,18 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bounds of the refusals that get a line in the log and a record of their own, in a burst and
-// then each second: a client that tries all day must not fill the disk. The other refusals are
-// counted by status. Within refusalsCounted the last refusal of each status is reported with
-// this count.
+// Bounds of the refusals that get a line in the log and an audit record of their own, in a burst
+// and then each second: a client that tries all day must not fill the disk. Further refusals are
+// counted by status. Within refusalInterval, the last of them for each status is reported with
+// their number.
 const (
 	refusalBurst      = 100
 	refusalsPerSecond = 0.2
-	refusalsCounted   = 5 * time.Second
-	maxReason         = 200 // bytes of each text in the line
+	refusalInterval   = 5 * time.Second
+	maxReason         = 200 // bytes of each of the reason, the Host and the Origin in the line
 )
 
-// report logs a refusal and records it in the audit.
+// report logs a refusal and records it in the audit log, or counts it.
 func (h *HTTP) report(r *http.Request, status int, reason string) {
 	short := func(s string) string { return strings.Clone(s[:min(len(s), maxReason)]) }
 	why, from, host, origin := strings.TrimSpace(reason), r.RemoteAddr, short(r.Host), short(r.Header.Get("Origin"))
@@ -35,7 +35,7 @@ func (h *HTTP) report(r *http.Request, status int, reason string) {
 	h.refusals.Add(status, func(count int) {
 		h.o.Log.Warn("refused an HTTP request", "why", why, "status", status, "from", from,
 			"host", host, "origin", origin, "others", count-1)
-		// Without a subject: a refused client has not proved its identity.
+		// Without a subject: a refused client may not have proved its identity.
 		if err := h.o.Registry.NoteRefusal(guard.Caller{Via: guard.ViaTools}, kind, "HTTP request from "+from+": "+why); err != nil {
 			h.o.Log.Error("a refusal could not be recorded", "error", err)
 		}
@@ -49,10 +49,10 @@ const piece = 64 << 10
 // read a piece of the answer in time loses its connection.
 type response struct {
 	http.ResponseWriter
-	conn   *connection
-	taking time.Duration // for a piece
-	status int
-	reason string
+	conn         *connection
+	pieceTimeout time.Duration // how long the client may take to read a piece
+	status       int
+	reason       string
 
 	isBatch   bool // the request is a batch, whose members are refused one by one
 	isBegun   bool
@@ -68,7 +68,8 @@ func responseOf(r *http.Request) *response { return r.Context().Value(responseKe
 // begun. In a batch each request is refused by itself instead.
 func (w *response) refuse() { w.isRefused.Store(true) }
 
-// writeRefusal writes the refusal of a request that the SDK has turned into an event.
+// writeRefusal writes the refusal of a request with status 503. event is the refusal as the SDK
+// wrote it, as an event of a stream.
 func (w *response) writeRefusal(event []byte) (n int, err error) {
 	_, data, _ := bytes.Cut(event, []byte("data: "))
 	w.Header().Set("Content-Type", "application/json")
@@ -114,10 +115,10 @@ func (w *response) Write(p []byte) (n int, err error) {
 	return sent, nil
 }
 
-// extend gives the client time for the next piece. A connection without deadlines is left to
-// the program that made it.
+// extend gives the client time for the next piece. If the connection has no deadlines, extend does
+// nothing.
 func (w *response) extend() {
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.taking))
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.pieceTimeout))
 }
 
 // Unwrap is for http.ResponseController.

@@ -13,15 +13,16 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// result is the answer of a tool: a text, which structured results repeat, or media.
+// result is the answer of a tool: a text, or media. Unless the call failed, the client gets the
+// text or media twice: as content and as structuredContent.
 type result struct {
 	text   string
-	data   []byte // unless nil, the text: UTF-8, in a buffer of its own (see putBuffer)
+	data   []byte // unless nil, used instead of text: UTF-8, in a buffer that the result owns (see putBuffer)
 	note   string // unless "", a second block of text: how to go on, or a remark about the first
 	media  mcp.Content
 	failed bool // the call failed, and text says why
 
-	done   string        // unless "", the text shows a change; done says that the change was made, if the text may no longer be shown
+	done   string        // unless "", the call made a change, and done says so: it is sent if the text may not be sent
 	stamps *guard.Stamps // of the roots whose data the result shows; nil: there are none
 
 	unlessRevoked func() *result // see call.unlessRevoked; nil: the call was refused
@@ -56,7 +57,7 @@ func (r *result) toMCP() *mcp.CallToolResult {
 	return out
 }
 
-// isLong reports whether the result is so long that it needs a pooled buffer.
+// isLong reports whether the result has media or a long text.
 func (r *result) isLong() bool {
 	return r.media != nil || len(r.text)+len(r.data) >= minBuffer
 }
@@ -109,8 +110,8 @@ func validUTF8(text string) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// buffers pools the memory of long texts, and of the frames that carry them. New memory costs
-// the system a quarter of the time to read 1 MB (measured).
+// buffers pools the memory of long texts, and of the frames that carry these texts. Without the
+// pool, new memory takes a quarter of the time to read 1 MB (measured).
 var buffers sync.Pool // of *[]byte
 
 // Sizes of pooled buffers, in bytes. Shorter ones are cheap to allocate, and longer ones are
@@ -120,8 +121,8 @@ const (
 	maxBuffer = 16 << 20
 )
 
-// getBuffer returns n bytes with arbitrary contents. It is the argument room of
-// vfs.Tree.ReadChunk, so it has an error, which is always nil.
+// getBuffer returns n bytes with arbitrary contents. The function is passed to vfs.Tree.ReadChunk
+// as the parameter room, so it returns an error, which is always nil.
 func getBuffer(n int64) ([]byte, error) {
 	if n >= minBuffer {
 		if b, ok := buffers.Get().(*[]byte); ok && int64(cap(*b)) >= n {
@@ -131,8 +132,8 @@ func getBuffer(n int64) ([]byte, error) {
 	return make([]byte, n), nil
 }
 
-// putBuffer gives memory to the pool. The caller must not use the memory any more. It need not
-// come from getBuffer.
+// putBuffer gives memory to the pool. The caller must not use the memory any more. The memory need
+// not come from getBuffer.
 func putBuffer(b []byte) {
 	if cap(b) >= minBuffer && cap(b) <= maxBuffer {
 		buffers.Put(&b)

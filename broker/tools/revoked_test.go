@@ -39,8 +39,9 @@ var readingArgs = map[string]string{
 }
 
 // Data that was read before a revocation is in no answer after it. In this test each reading tool
-// has done its work, but its answer is not handed over yet, when a root ends. The root that ends
-// is the root of the tool's path, which may be approved again at once, or a root inside it.
+// has done its work, but its answer is not handed over yet, when a root ends: the root of the
+// tool's path, which may be approved again at once, or a root inside it. The end of a root
+// elsewhere, whose data is not in the answer, changes nothing.
 func TestRevokedBeforeTheAnswer(t *testing.T) {
 	for _, tested := range catalog {
 		name := tested.def.Name
@@ -66,12 +67,12 @@ func TestRevokedBeforeTheAnswer(t *testing.T) {
 					s.revoke("code")
 					s.grant("code", s.dir)
 				}, "revoked"},
-				{"the same, and another path in it is used", func(k *call) {
+				{"the root ends, is approved again, and the call names it again", func(k *call) {
 					s.revoke("code")
 					s.grant("code", s.dir)
 					k.stamps.Add("code")
 				}, "revoked"},
-				{"the root ends while the client takes the last progress", func(k *call) {
+				{"the root ends while the client receives the last progress notification", func(k *call) {
 					k.reporting <- struct{}{}
 					go func() {
 						s.revoke("code")
@@ -89,8 +90,8 @@ func TestRevokedBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// A long answer waits behind another one, which the client does not read. If its root ends
-// meanwhile, the answer is a refusal without the root's data.
+// A long answer waits behind another one, which the client does not read. If the root of the
+// waiting answer ends meanwhile, the client gets a refusal without the root's data.
 func TestRevokedBehindALongAnswer(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		s := newRevocable(t)
@@ -124,7 +125,7 @@ type writeCloser struct{ io.Writer }
 
 func (writeCloser) Close() error { return nil }
 
-// resources/read returns no data of a root that ends while its file is read.
+// resources/read returns no data of a root that ends while a file or directory in it is read.
 func TestRevokedBeforeTheResource(t *testing.T) {
 	s := newRevocable(t)
 	s.grantAll()
@@ -159,7 +160,7 @@ type revocable struct {
 	s     *Server
 	dir   string
 	other string
-	// onRead is called once, when something has been read in a root.
+	// onRead is called once, when a file or directory is opened to be read. Its argument is the root.
 	onRead atomic.Pointer[func(guard.RootName)]
 }
 
@@ -213,7 +214,8 @@ func (r *revocable) revoke(name guard.RootName) {
 	}
 }
 
-// call calls a tool; end is called when its work is done.
+// call calls a tool. It calls end when the work of the tool is done, before the answer is handed
+// over.
 func (r *revocable) call(t tool, args string, end func(*call)) *result {
 	r.t.Helper()
 	run := t.run
