@@ -103,7 +103,7 @@ func TestUploadEndsWhileItBegins(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, nil)
 	p := l.connect("")
-	u := &uploading{path: mustPath(t, "r/u")}
+	u := &sessionUpload{path: mustPath(t, "r/u")}
 	if err := p.s.addUpload("id", u); err != nil {
 		t.Fatal(err)
 	}

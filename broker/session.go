@@ -37,8 +37,8 @@ type Session struct {
 
 	mu       sync.Mutex // guards the fields below
 	inflight map[string]*request
-	watches  map[string]*watching
-	uploads  map[string]*uploading
+	watches  map[string]*sessionWatch
+	uploads  map[string]*sessionUpload
 	revoked  map[string]guard.Path // paths of uploads that ended with their root or its rights, by id; see maxRevoked
 	peer     Sender                // nil until connected
 	revision string                // of the protocol, as agreed in initialize
@@ -90,7 +90,7 @@ func (b *Broker) SessionFor(subject guard.Subject, asker Asker) *Session {
 		limits: newLimiter(b.cfg.Limits), rejections: flowcontrol.Budget{Count: maxRejections},
 		refusals: flowcontrol.NewTally[names.Kind](refusalBurst, refusalsPerSecond, time.Second),
 		next:     make(chan *request), idle: make(chan struct{}, maxIdle), opening: make(chan struct{}, maxOpening), ended: make(chan struct{}),
-		inflight: map[string]*request{}, watches: map[string]*watching{}, uploads: map[string]*uploading{}, revoked: map[string]guard.Path{},
+		inflight: map[string]*request{}, watches: map[string]*sessionWatch{}, uploads: map[string]*sessionUpload{}, revoked: map[string]guard.Path{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.roots.s, s.roots.wait = s, b.cfg.Debounce
@@ -125,7 +125,7 @@ func (s *Session) Close() {
 	s.peer = nil
 	clients := s.clients
 	watches, uploads := s.watches, s.uploads
-	s.watches, s.uploads = map[string]*watching{}, map[string]*uploading{}
+	s.watches, s.uploads = map[string]*sessionWatch{}, map[string]*sessionUpload{}
 	s.mu.Unlock()
 	s.cancel()
 	for _, w := range watches {

@@ -23,11 +23,11 @@ import (
 
 //lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work; servers of older revisions know nothing else
 
-// spy records the messages that a client's transport wrote.
+// spy records the requests and notifications that a client writes to its transport.
 type spy struct {
 	mcp.Transport
-	mu    sync.Mutex
-	wrote []*jsonrpc.Request
+	mu       sync.Mutex
+	requests []*jsonrpc.Request
 }
 
 func (s *spy) Connect(ctx context.Context) (mcp.Connection, error) {
@@ -43,7 +43,7 @@ type spyConn struct {
 func (c *spyConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if r, ok := m.(*jsonrpc.Request); ok {
 		c.s.mu.Lock()
-		c.s.wrote = append(c.s.wrote, r)
+		c.s.requests = append(c.s.requests, r)
 		c.s.mu.Unlock()
 	}
 	return c.Connection.Write(ctx, m)
@@ -54,8 +54,9 @@ type advertised struct {
 	Extensions map[string]json.RawMessage `json:"extensions"`
 }
 
-// An SDK client over a wrapped transport declares brokering in the form its
-// revision has (R010, R011, R012, R013, R168, R169), and its server still sees the roots.
+// An SDK client over a wrapped transport declares brokering in the form of the negotiated
+// protocol revision (R010, R011, R012, R013, R168, R169). With the older revision the server
+// still gets the roots from roots/list. With the newer one the client sends no list_changed.
 func TestAdvertise(t *testing.T) {
 	for revision, want := range map[string]string{
 		"2025-11-25": `{"filesystemBrokering":true,"listChanged":true}`,
@@ -81,7 +82,7 @@ func TestAdvertise(t *testing.T) {
 			if _, err := cs.ListTools(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
-			l.root("later", guard.ReadOnly, nil) // Bind's AddRoots makes the SDK want to announce
+			l.root("later", guard.ReadOnly, nil) // Bind adds this root to the SDK client, which then wants to announce it
 			if revision < "2026" {
 				got, err := ss.ListRoots(t.Context(), nil)
 				if err != nil || len(got.Roots) != 2 || got.Roots[1].Name != "r" {
@@ -90,7 +91,7 @@ func TestAdvertise(t *testing.T) {
 			}
 			seen := 0
 			watch.mu.Lock()
-			for _, r := range watch.wrote {
+			for _, r := range watch.requests {
 				var caps advertised
 				var p struct {
 					Capabilities *advertised                `json:"capabilities"`
@@ -126,7 +127,7 @@ func TestAdvertise(t *testing.T) {
 			watch.mu.Lock()
 			defer watch.mu.Unlock()
 			n := 0
-			for _, r := range watch.wrote {
+			for _, r := range watch.requests {
 				if r.Method == wire.RootsChanged {
 					n++
 				}
@@ -138,8 +139,8 @@ func TestAdvertise(t *testing.T) {
 	}
 }
 
-// Since 2026-07-28 a server asks for the roots inside its result, and the retry
-// carries ours (R166, R170, R171).
+// Since revision 2026-07-28 a server asks for the roots in the result of a call. The client then
+// repeats the call with the session's roots (R166, R170, R171).
 func TestRootsInsideResult(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadOnly, nil)
@@ -174,7 +175,7 @@ func TestRootsInsideResult(t *testing.T) {
 	}
 }
 
-// An event ends with its blank line, whatever ends its lines.
+// An event ends with its blank line, whether its lines end with LF, CR LF or CR.
 func TestNextEvent(t *testing.T) {
 	for in, want := range map[string]string{
 		"data: x\n\n": "data: x\n\n", "data: x\r\n\r\n": "data: x\r\n\r\n", "data: x\r\rdata": "data: x\r\r", "data: x\r\r": "data: x\r\r",
@@ -186,21 +187,21 @@ func TestNextEvent(t *testing.T) {
 			}
 		}
 	}
-	// An event is delivered as soon as its blank line has come, and does not wait for more
-	// text.
+	// next returns an event as soon as its blank line has come. It does not wait for more text.
 	r, w := io.Pipe()
 	go func() { _, _ = io.WriteString(w, "data: x\n\n") }()
 	if got, _, err := newEvents(r, nil, nil).next(); string(got) != "data: x\n\n" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
-	for _, in := range []string{"", "data: x", "data: x\n", "a\r\n"} { // has not ended
+	for _, in := range []string{"", "data: x", "data: x\n", "a\r\n"} { // no blank line
 		if got, data, err := newEvents(io.NopCloser(strings.NewReader(in)), nil, nil).next(); string(got) != in || data != nil || err != io.EOF {
 			t.Errorf("%q: %q, %q, %v", in, got, data, err)
 		}
 	}
 }
 
-// Only the session's requests are taken out of the event stream, wherever its reads are cut.
+// Only the session's requests are taken out of the event stream, whatever the sizes of the pieces
+// in which the stream arrives.
 func TestEvents(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})
@@ -224,9 +225,9 @@ func TestEvents(t *testing.T) {
 		if err != nil || string(got) != before+after {
 			t.Errorf("pieces of %d: %q, %v", size, got, err)
 		}
-		// R084: a line that is not a message leaves a record.
-		if no := l.recs.refusalsSince(n); len(no) != 1 || !strings.Contains(no[0].Detail, "an event is no message") {
-			t.Errorf("pieces of %d: on record: %+v", size, no)
+		// R084: an event whose data is not a message leaves a record.
+		if refusals := l.recs.refusalsSince(n); len(refusals) != 1 || !strings.Contains(refusals[0].Detail, "an event is no message") {
+			t.Errorf("pieces of %d: on record: %+v", size, refusals)
 		}
 		if a := <-answers; !strings.Contains(a, `"id":"a"`) || !strings.Contains(a, `"content":"text"`) {
 			t.Errorf("answer %s", a)
@@ -235,8 +236,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A malformed files/* request is answered by the session, too; the SDK would say that it
-// does not know the method.
+// The session answers a malformed files/* request, too: the SDK would answer that the method is
+// unknown. Other malformed requests pass to the SDK.
 func TestEventsUnreadable(t *testing.T) {
 	l := newLab(t, nil)
 	s := l.b.Session("")
@@ -254,8 +255,8 @@ func TestEventsUnreadable(t *testing.T) {
 	s.Close()
 }
 
-// Over Streamable HTTP the answers are POSTs of the same session, with its
-// headers (R071, R072).
+// Over Streamable HTTP the broker's answer is a POST with the MCP session's id and with the
+// client's Authorization header (R071, R072).
 func TestHTTP(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})
@@ -273,7 +274,7 @@ func TestHTTP(t *testing.T) {
 			}
 			r.Body = io.NopCloser(strings.NewReader(string(b)))
 		}
-		if r.Method == http.MethodGet { // the standing stream: our request comes down here
+		if r.Method == http.MethodGet { // the standing stream, on which the server sends its files/read
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"ours\",\"method\":\"files/read\",\"params\":{\"path\":\"r/f\"}}\n\n")
 			w.(http.Flusher).Flush()
@@ -310,7 +311,8 @@ func TestHTTP(t *testing.T) {
 	s.Close()
 }
 
-// The answer with the server's name may be JSON, too. It passes whole, whatever its length.
+// The answer that names the server may be plain JSON instead of an event stream. The SDK gets its
+// whole body, even if the body is longer than maxGreeting.
 func TestHTTPGreeting(t *testing.T) {
 	for _, method := range []string{"initialize", "server/discover"} {
 		for _, padding := range []int{0, 2 * maxGreeting} {
@@ -342,8 +344,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Changes by the host and by the broker are reported, with times in UTC, and only while the
-// watch lasts (R044, R045, R046).
+// Changes by the host and by the broker are reported, with times in UTC. A watch reports only the
+// events that files/watch asked for, and files/unwatch accepts its id only once (R044, R045, R046).
 func TestWatch(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"sub/f": "x"})
@@ -363,7 +365,7 @@ func TestWatch(t *testing.T) {
 				t.Errorf("timestamp %q: %v", c.Timestamp, err)
 			}
 			if c.WatchID == filtered.WatchID && c.Event != "deleted" {
-				t.Errorf("filtered out: %+v", c)
+				t.Errorf("the watch of deletions got %+v", c)
 			}
 			if strings.Contains(c.Path, dir) {
 				t.Errorf("a host path: %+v", c)
@@ -382,7 +384,7 @@ func TestWatch(t *testing.T) {
 	p.must("files/unwatch", obj{"watchId": w.WatchID}, nil)
 	p.must("files/unwatch", obj{"watchId": filtered.WatchID}, nil)
 	if e, _ := p.fails("files/unwatch", obj{"watchId": w.WatchID}); e.Code != wire.CodeInvalidParams {
-		t.Errorf("twice: %+v", e)
+		t.Errorf("second unwatch: %+v", e)
 	}
 	for _, bad := range []string{`{"path":"r","events":["renamed"]}`, `{"events":[]}`, `{"path":"r","recursive":1}`} {
 		if e, _ := p.fails("files/watch", bad); e.Code != wire.CodeInvalidParams {

@@ -11,8 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A file that a server deletes, replaces by a rename or overwrites through files/* is in the
-// trash, under its name. The server does not see the trash.
+// A file that a server deletes, replaces by a rename or overwrites through files/* goes into the
+// trash, which lists the file under its old path. The server can neither list nor read the trash,
+// nor create a directory with the name of the trash.
 func TestTrash(t *testing.T) {
 	var tree *vfs.Tree
 	l := newLab(t, func(c *Config) { tree = c.Tree })

@@ -107,7 +107,7 @@ func (s *Session) copy(r *request, p *wire.RenameParams) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &copying{s: s, r: r}
+	c := &sessionCopy{s: s, r: r}
 	report := s.reporter(r, p.Meta)
 	info, err := s.b.cfg.Tree.CopyFile(r.ctx, s.caller, from, to, vfs.CopyOptions{
 		Overwrite: p.Overwrite, ETag: p.IfMatch, Charge: c.charge,
@@ -120,19 +120,20 @@ func (s *Session) copy(r *request, p *wire.RenameParams) (any, error) {
 	return &wire.RenameResult{Path: to.String(), Size: info.Size, ETag: vfs.ETag(&info)}, nil
 }
 
-// copying applies the limits of the session to one files/copy while it runs.
-type copying struct {
+// sessionCopy applies the limits of the session to one files/copy while it runs.
+type sessionCopy struct {
 	s *Session
 	r *request
 
 	mu       sync.Mutex // guards the fields below
 	charged  int64
-	answered bool // the request is answered: a part of the copy that still runs is not charged
+	answered bool // CopyFile has returned: a part of the copy that still runs is stopped, not charged
 }
 
-// charge charges n bytes to the session's total, and waits for its speed limit. Other requests
-// beyond that limit are refused, but a copy may wait, because it holds no memory meanwhile.
-func (c *copying) charge(ctx context.Context, n, size int64) error {
+// charge is the Charge of vfs.CopyOptions. It charges n bytes to the session's total, and then
+// waits until the session's speed limit lets n bytes pass. Other requests beyond the speed limit
+// are refused, but a copy may wait, because it holds no memory meanwhile. A negative n is a refund.
+func (c *sessionCopy) charge(ctx context.Context, n, size int64) error {
 	c.mu.Lock()
 	if c.answered {
 		c.mu.Unlock()
@@ -149,8 +150,9 @@ func (c *copying) charge(ctx context.Context, n, size int64) error {
 	return c.s.limits.pace(ctx, n, c.r.alive)
 }
 
-// end refunds the charged bytes if the copy failed.
-func (c *copying) end(err error) {
+// end ends the charging. It refunds the charged bytes if the copy failed, and otherwise counts
+// them as written.
+func (c *sessionCopy) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answered = true
@@ -162,8 +164,8 @@ func (c *copying) end(err error) {
 }
 
 // reporter returns a function that sends notifications/progress, if the peer gave
-// a token: at most ten a second, and none before the peer has received the last one. The
-// function does not wait: operations that a revocation waits for call it.
+// a token: at most ten a second, and none before the peer has received the previous one. The
+// function does not wait, because a revocation waits for the operations that call the function.
 func (s *Session) reporter(r *request, meta *wire.Meta) func(done int64) {
 	if meta == nil || len(meta.ProgressToken) == 0 || string(meta.ProgressToken) == "null" {
 		return func(int64) {}
@@ -185,8 +187,8 @@ func (s *Session) reporter(r *request, meta *wire.Meta) func(done int64) {
 	}
 }
 
-// awaitReport waits until ctx ends or the peer has received the last progress, which must come
-// before the answer. Afterwards no progress is sent.
+// awaitReport waits until ctx ends or the peer has received the last progress notification, which
+// must come before the answer. Afterwards no progress notification is sent.
 func (r *request) awaitReport(ctx context.Context) {
 	if r.reporting == nil {
 		return

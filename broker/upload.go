@@ -11,28 +11,28 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// uploading is one upload between its chunks.
-type uploading struct {
+// sessionUpload is one upload of a session, from its first chunk until it ends.
+type sessionUpload struct {
 	path guard.Path
 
-	mu    sync.Mutex  // held for each chunk; guards the fields below
-	up    *vfs.Upload // nil until it has begun
+	mu    sync.Mutex  // held while a chunk is written; guards the fields below
+	up    *vfs.Upload // nil until Tree.BeginUpload has returned
 	idle  *time.Timer // ends the upload if no chunk comes for uploadIdle
 	ended bool
 }
 
-// uploadIdle is how long an upload may wait for its next chunk. While it waits it
-// holds a descriptor, disk space and the file's one upload.
+// uploadIdle is how long an upload may wait for its next chunk. An upload that waits holds a
+// descriptor and disk space, and keeps other uploads away from its file.
 const uploadIdle = 5 * time.Minute
 
-func (u *uploading) end() {
+func (u *sessionUpload) end() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.endLocked()
 }
 
 // endLocked ends the upload. An upload that was not committed leaves nothing.
-func (u *uploading) endLocked() {
+func (u *sessionUpload) endLocked() {
 	u.ended = true
 	if u.up != nil {
 		u.idle.Stop()
@@ -40,11 +40,12 @@ func (u *uploading) endLocked() {
 	}
 }
 
-// uploadChunk writes one chunk. The file appears with the last one; until then
-// nothing has a name, so an upload that is given up leaves nothing.
+// uploadChunk writes one chunk of an upload. The first chunk begins the upload, and the last chunk
+// commits it. Only then does the file appear, so an upload that is given up leaves nothing. With
+// p.Abandon uploadChunk writes nothing and gives up the upload.
 func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, data []byte, res *wire.WriteResult) error {
 	id := p.UploadID
-	var u *uploading
+	var u *sessionUpload
 	if p.Upload {
 		var err error
 		if id, u, err = s.beginUpload(r, p, q); err != nil {
@@ -106,7 +107,8 @@ func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, dat
 
 const beginAgain = "begin again with upload"
 
-// noUpload is the error for an upload that has ended, or never began.
+// noUpload returns the error for an id that is not the id of an open upload of q. The kind of the
+// error is Revoked if the upload ended because q's root ended or was narrowed.
 func (s *Session) noUpload(id string, q guard.Path) error {
 	s.mu.Lock()
 	path, revoked := s.revoked[id]
@@ -121,10 +123,10 @@ func (s *Session) noUpload(id string, q guard.Path) error {
 	}
 }
 
-// beginUpload begins an upload. It registers it with the session first, so that a Close
-// or a revocation meanwhile ends it, too.
-func (s *Session) beginUpload(r *request, p *wire.WriteParams, q guard.Path) (string, *uploading, error) {
-	id, u := NewID(), &uploading{path: q}
+// beginUpload begins an upload and returns its id. It registers the upload with the session before
+// Tree.BeginUpload, so that a Close or a revocation during that call ends the upload, too.
+func (s *Session) beginUpload(r *request, p *wire.WriteParams, q guard.Path) (string, *sessionUpload, error) {
+	id, u := NewID(), &sessionUpload{path: q}
 	if err := s.addUpload(id, u); err != nil {
 		return "", nil, err
 	}
@@ -149,7 +151,7 @@ func (s *Session) beginUpload(r *request, p *wire.WriteParams, q guard.Path) (st
 	return id, u, nil
 }
 
-func (s *Session) addUpload(id string, u *uploading) error {
+func (s *Session) addUpload(id string, u *sessionUpload) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.oneMoreLocked(u.path, len(s.uploads), s.limits.Uploads, "too many uploads at a time", "complete one, or give it up with abandon")
@@ -160,7 +162,7 @@ func (s *Session) addUpload(id string, u *uploading) error {
 }
 
 // removeUpload removes an upload from the session and returns it, nil if there is none.
-func (s *Session) removeUpload(id string) *uploading {
+func (s *Session) removeUpload(id string) *sessionUpload {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.uploads[id]
@@ -168,14 +170,15 @@ func (s *Session) removeUpload(id string) *uploading {
 	return u
 }
 
-// maxRevoked bounds Session.revoked. For an upload that is not in it, the error is that there is
-// no such upload.
+// maxRevoked bounds the number of entries of Session.revoked: dropUploads clears the map when it is
+// full. Later chunks of a cleared upload get the error that there is no such upload, instead of the
+// error that the root was revoked.
 const maxRevoked = 256
 
-// dropUploads ends the uploads into a root that ended or was narrowed.
+// dropUploads ends the session's uploads into a root that ends or was narrowed.
 func (s *Session) dropUploads(root guard.RootName) {
 	s.mu.Lock()
-	var drop []*uploading
+	var drop []*sessionUpload
 	for id, u := range s.uploads {
 		if u.path.Root == root {
 			drop = append(drop, u)

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// watching is one files/watch.
-type watching struct {
+// sessionWatch is one watch that the peer began with files/watch.
+type sessionWatch struct {
 	s  *Session
 	id string
 	// sending has an element while a frame of the watch is on its way to the peer, so
@@ -47,7 +47,7 @@ func (s *Session) watch(r *request, p *wire.WatchParams) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watching{s: s, id: NewID(), sending: make(chan struct{}, 1)}
+	w := &sessionWatch{s: s, id: NewID(), sending: make(chan struct{}, 1)}
 	if err := s.addWatch(w, q); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (s *Session) watch(r *request, p *wire.WatchParams) (any, error) {
 	return &wire.WatchResult{WatchID: w.id}, nil
 }
 
-// withWatchHint adds advice to err if it refuses a watch because of too many directories.
+// withWatchHint adds a hint to err if err refuses a watch because of too many directories.
 func withWatchHint(err error) error {
 	var limit *watch.LimitError
 	if errors.As(err, &limit) {
@@ -75,9 +75,10 @@ func withWatchHint(err error) error {
 	return err
 }
 
-// addWatch registers a watch before it can send: the peer may unwatch at once. Close ends
-// the registered watches, so none is added after it.
-func (s *Session) addWatch(w *watching, q guard.Path) error {
+// addWatch registers w with the session. It must be called before w can send its first event,
+// because the peer may answer that event with files/unwatch. After Session.Close addWatch refuses
+// w, because Close ends only the watches that were registered before.
+func (s *Session) addWatch(w *sessionWatch, q guard.Path) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.oneMoreLocked(q, len(s.watches), s.limits.Watches, "too many watches", "end one with files/unwatch")
@@ -88,7 +89,7 @@ func (s *Session) addWatch(w *watching, q guard.Path) error {
 }
 
 // removeWatch removes a watch from the session and returns it, nil if there is none.
-func (s *Session) removeWatch(id string) *watching {
+func (s *Session) removeWatch(id string) *sessionWatch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.watches[id]
@@ -105,8 +106,9 @@ func (s *Session) unwatch(_ *request, p *wire.UnwatchParams) (any, error) {
 	return wire.Empty{}, nil
 }
 
-// close ends the watch; nothing is sent for it afterwards.
-func (w *watching) close() {
+// close ends the watch: the hub does not call emit any more. If the hub has not opened the watch
+// yet, Session.watch ends it.
+func (w *sessionWatch) close() {
 	w.mu.Lock()
 	w.ended = true
 	inner := w.w
@@ -117,14 +119,14 @@ func (w *watching) close() {
 }
 
 // maxEmitWait bounds how long the revocation or narrowing of a root waits for the event that is
-// on its way to the peer. A peer that reads needs microseconds.
+// on its way to the peer. A peer that reads takes the event within microseconds.
 const maxEmitWait = 50 * time.Millisecond
 
 // emit sends the changes to the peer and waits until the peer has received them, so that further
-// changes stay in the hub's bounded queue. After ctx has ended, emit begins no further frame
-// and returns within maxEmitWait. At that time the event of the watch's end may still wait for
-// the peer.
-func (w *watching) emit(ctx context.Context, events []watch.Event) {
+// changes stay in the hub's bounded queue. After ctx has ended, emit returns within maxEmitWait
+// and begins no further frame, except for the event that the watch has ended. That event may still
+// wait for the peer when emit returns.
+func (w *sessionWatch) emit(ctx context.Context, events []watch.Event) {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
@@ -148,9 +150,9 @@ func (w *watching) emit(ctx context.Context, events []watch.Event) {
 
 // send sends one change after the earlier ones. For each emit at most one goroutine waits here,
 // with one frame, and none after the end of the connection.
-func (w *watching) send(ctx context.Context, e *watch.Event) {
+func (w *sessionWatch) send(ctx context.Context, e *watch.Event) {
 	if e.Ended {
-		ctx = w.s.ctx // this event is sent, however long that takes
+		ctx = w.s.ctx // this event is sent, however long the peer takes
 		w.s.removeWatch(w.id)
 	}
 	select {

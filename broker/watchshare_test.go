@@ -49,8 +49,8 @@ func TestWatchesOfOneServerLeaveRoom(t *testing.T) {
 	})
 }
 
-// R070: a server that has as many recursive watches as it may, and does not read, delays
-// no revocation. When it reads again, it gets the end of each watch.
+// R070: a server that has as many recursive watches as it may, and does not read, does not block
+// a revocation. When the server reads again, it gets for each watch the event that the watch ended.
 func TestRevokeWithMostWatchesUnread(t *testing.T) {
 	const most = 64
 	l := newLab(t, nil)

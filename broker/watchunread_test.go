@@ -39,8 +39,8 @@ func (l *lab) connectSlowReader() (s *Session, line func(id int, method, params 
 	}, bufio.NewReader(outR)
 }
 
-// R043, R143: if one server replaces a file 500 times, another that reads slowly gets a
-// few events, the last of them after the last change.
+// R043, R143: if one server replaces a file 500 times, another server that reads slowly gets one to
+// ten events of the file, and then the event of a later change.
 func TestFewEventsForManyReplacements(t *testing.T) {
 	const times = 500
 	l := newLab(t, nil)
@@ -80,8 +80,8 @@ func TestFewEventsForManyReplacements(t *testing.T) {
 	}
 }
 
-// R005, R079: a server that does not read delays no revocation and no narrowing of a root that
-// it watches, and neither the end of its session nor that of the broker.
+// R005, R079: a server that does not read does not block the narrowing or the revocation of a root,
+// watched or not, nor the end of its session and of the broker.
 func TestRevokeWithUnreadWatch(t *testing.T) {
 	l := newLab(t, nil)
 	narrowed := l.root("narrowed", guard.ReadWrite, nil)
@@ -122,8 +122,8 @@ func TestRevokeWithUnreadWatch(t *testing.T) {
 	l.b.Close() // returns, although no peer reads
 }
 
-// The progress of a copy is sent with its token, before the answer, and only if there is a
-// token.
+// The progress of a copy is sent with the token of the request, before the answer, and only if
+// there is a token.
 func TestProgressComesBeforeTheAnswer(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": strings.Repeat("x", 3<<20)})

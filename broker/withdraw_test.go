@@ -22,8 +22,8 @@ func awaitQuestions(t *testing.T, u *Queue, n int) {
 	}
 }
 
-// A question is withdrawn when the request is cancelled, the server hangs up or the
-// session ends, because no request waits for its answer.
+// A question is withdrawn when the request is cancelled, the server hangs up, or the session or
+// the broker ends, because then no request waits for the answer.
 func TestQuestionsAreWithdrawn(t *testing.T) {
 	for name, end := range map[string]func(p *peer, id string){
 		"cancelled": func(p *peer, id string) {
@@ -49,7 +49,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 	}
 }
 
-// A question of Consent is withdrawn when the session ends, although the caller's context
+// A question of Session.Consent is withdrawn when the session ends, although the caller's context
 // outlives the session.
 func TestConsentEndsWithItsSession(t *testing.T) {
 	u := &Queue{}
@@ -69,8 +69,8 @@ func TestConsentEndsWithItsSession(t *testing.T) {
 	}
 }
 
-// A question that waits for its turn on the terminal can be withdrawn like the one that is
-// shown.
+// A question that waits for its turn on the terminal can be withdrawn. The question that is shown
+// can still be answered.
 func TestTerminalTurn(t *testing.T) {
 	in, typing := io.Pipe()
 	shown := make(chan struct{}, 1)
@@ -96,10 +96,10 @@ func TestTerminalTurn(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(testTimeout):
-		t.Error("it waits for its turn")
+		t.Error("the withdrawn question still waits for its turn")
 	}
 	_, err := io.WriteString(typing, "y\n")
 	if err != nil || <-first != nil {
-		t.Error("the first could not be answered")
+		t.Error("the question that was shown could not be answered")
 	}
 }

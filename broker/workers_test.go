@@ -13,14 +13,13 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A request is answered by a waiting goroutine, if there is one. After many requests at a
-// time at most maxIdle goroutines wait. (That Close returns, in the clean-up, shows that
-// they end with the session.)
+// A request is answered by a waiting goroutine, if there is one. After many concurrent requests,
+// at most maxIdle goroutines wait.
 func TestWorkers(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"a": "text"})
 	p := l.connect("")
-	waiting := func(want func(int) bool) int {
+	awaitIdle := func(want func(int) bool) int {
 		t.Helper()
 		testkit.Eventually(func() bool { return want(len(p.s.idle)) })
 		return len(p.s.idle)
@@ -30,9 +29,9 @@ func TestWorkers(t *testing.T) {
 	const requests = 20
 	for range requests {
 		p.must(wire.Stat, `{"path":"r/a"}`, nil)
-		waiting(func(n int) bool { return n > 0 })
+		awaitIdle(func(n int) bool { return n > 0 })
 	}
-	if n := waiting(func(n int) bool { return n > 0 }); n < 1 || n > requests/2 {
+	if n := awaitIdle(func(n int) bool { return n > 0 }); n < 1 || n > requests/2 {
 		t.Fatalf("%d goroutines wait after %d requests, want hardly more than one", n, requests)
 	}
 	var wg sync.WaitGroup
@@ -46,7 +45,7 @@ func TestWorkers(t *testing.T) {
 	}
 	wg.Wait()
 	p.must(wire.Stat, `{"path":"r/a"}`, nil)
-	if n := waiting(func(n int) bool { return n > 0 }); n < 1 || n > maxIdle {
+	if n := awaitIdle(func(n int) bool { return n > 0 }); n < 1 || n > maxIdle {
 		t.Errorf("%d goroutines wait after many requests, want 1 to %d", n, maxIdle)
 	}
 }
@@ -56,7 +55,7 @@ func TestWorkers(t *testing.T) {
 func TestWorkers_memory(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")
-	ask := func() weak.Pointer[byte] {
+	serve := func() weak.Pointer[byte] { // returns a pointer to the request's params
 		params := append(bytes.Repeat([]byte{' '}, 1<<20), `{"path":"r/a"}`...)
 		answered := make(chan struct{})
 		p.s.Handle(wire.Frame{ID: []byte("1"), Method: wire.Stat, Params: params}, len(params), func(context.Context, []byte, Recheck) error {
@@ -67,13 +66,13 @@ func TestWorkers_memory(t *testing.T) {
 		return weak.Make(&params[0])
 	}
 	for range 2 { // by a new goroutine, and by one that waits
-		held := ask()
-		testkit.Eventually(func() bool { // the answer comes before the wait
+		held := serve()
+		testkit.Eventually(func() bool { // the answer is sent before the goroutine waits
 			runtime.GC()
 			return held.Value() == nil
 		})
 		if held.Value() != nil || len(p.s.idle) != 1 {
-			t.Fatalf("a request's frame is still held; %d wait", len(p.s.idle))
+			t.Fatalf("a request's frame is still held; %d goroutines wait", len(p.s.idle))
 		}
 	}
 }

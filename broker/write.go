@@ -50,8 +50,8 @@ func (s *Session) write(r *request, p *wire.WriteParams) (any, error) {
 	return &res, nil
 }
 
-// put writes data as the parameters say. res.BytesWritten is how many bytes were
-// written, even after an error.
+// put writes data as the parameters say. res.BytesWritten is how many bytes of data count as
+// written, also after an error. If an error ends an upload, none of them count.
 func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte, res *wire.WriteResult) error {
 	switch {
 	case p.Upload || p.UploadID != "":
@@ -78,7 +78,7 @@ func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte
 	return err
 }
 
-// condition returns the conditions on the file that the parameters set.
+// condition returns the conditions that the parameters set for the file.
 func condition(p *wire.WriteParams) vfs.IfMatch {
 	return vfs.IfMatch{
 		ETag: p.IfMatch, MustExist: !p.Create && !p.CreateOnly, MustBeNew: p.CreateOnly, Mode: 0o644, RespectLocks: true, Follow: true,
@@ -99,7 +99,7 @@ func decodeContent(p *wire.WriteParams) ([]byte, error) {
 	return nil, badParams{text: "params: encoding must be utf-8 or base64"}
 }
 
-// checkWrite refuses ambiguous combinations of parameters.
+// checkWrite refuses parameters that are invalid or do not go together.
 func checkWrite(p *wire.WriteParams) error {
 	upload := p.Upload || p.UploadID != ""
 	switch {

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R054, R075: no method changes, replaces or removes a locked file, not even in the middle of a
-// recursive removal. If there are two files, the error names the locked one.
+// R054, R075: no method changes, replaces, moves or removes a locked file, nor removes a directory
+// that contains one. Of the two paths of a rename or copy, the error names that of the locked file.
 func TestLockedFile(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"d/locked": "kept", "source": "new"})
@@ -58,8 +58,8 @@ func TestLockedFile(t *testing.T) {
 	p.must(wire.Delete, `{"path":"r/d","recursive":true}`, nil)
 }
 
-// R054, R092: an error of rename or copy names the one of the two paths that caused it, and has the
-// etag of the file there.
+// R054, R092: an error of rename or copy names the path that caused it, of the two in the request.
+// An error with the code CONCURRENCY_CONFLICT also has the etag of the file at this path.
 func TestErrorsOfTwoPaths(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"old": "old", "new": "newer", "d/": ""})
@@ -99,10 +99,10 @@ func TestErrorsOfTwoPaths(t *testing.T) {
 	p.must(wire.Rename, map[string]any{"oldPath": "r/old", "newPath": "r/d/old", "ifMatch": etag("r/old")}, nil)
 }
 
-// R055, R077: the session's limits hold for every way to write. Appends count from the end of
-// the file, also several at the same time. Copies count like writes. The bytes of a failed
-// write are refunded.
-func TestLimitsOfEveryWrite(t *testing.T) {
+// R055, R077: the session's limits hold for copies, within one root or into another, and for
+// appends, also for several at the same time. An append is refused if it would make the file larger
+// than the limit. The bytes of a failed copy or append are refunded.
+func TestLimitsOfCopiesAndAppends(t *testing.T) {
 	const maxFile, maxWritten = 1000, 3000
 	l := newLab(t, func(c *Config) { c.Limits.MaxFile, c.Limits.MaxWritten = maxFile, maxWritten })
 	big := strings.Repeat("y", maxFile+1)
@@ -192,7 +192,7 @@ func TestLimitOfLastChunks(t *testing.T) {
 	}
 }
 
-// A copy beyond the session's speed limit is slowed down, and not refused as other requests are.
+// A copy of more bytes than the session may transfer in a second is not refused.
 func TestCopyAtTheLimit(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.BytesPerSecond, c.Limits.MaxChunk = 1<<20, 1<<20 })
 	l.root("r", guard.ReadWrite, map[string]string{"f": strings.Repeat("y", 1<<20+1<<18)})
@@ -248,7 +248,8 @@ func TestUploadSurvivesItsLastChunk(t *testing.T) {
 	if _, d := p.fails(wire.Write, last(id, 3)); d.Reason != "Conflict" || d.Retryable || d.ETag == "" || d.Hint != beginAgain {
 		t.Errorf("changed meanwhile: %+v", d)
 	}
-	// R070: the refusal of a chunk says that its root has ended, or was narrowed.
+	// R070: after the root was narrowed or has ended, a chunk is refused as PERMISSION_DENIED, even
+	// if the root has its rights again.
 	id = begin()
 	for _, rights := range []guard.Rights{guard.ReadOnly, guard.ReadWrite} {
 		if err := l.reg.Set(t.Context(), "r", rights); err != nil {
@@ -267,7 +268,7 @@ func TestUploadSurvivesItsLastChunk(t *testing.T) {
 	}
 }
 
-// R092, R125: the refusal of a list names its flaw.
+// R092, R125: the refusal of files/list says what is wrong with the request.
 func TestListSaysWhatIsWrong(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, nil)

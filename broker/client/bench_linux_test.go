@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// These benchmarks measure a read and a listing over lines, from the server's call to its
-// result. Both ends are in this process, on pipes of the system.
+// BenchmarkLines measures reads and a listing over the transport of Broker.Lines, from the server's
+// call to the result of the call. Both ends are in this process, on pipes of the system.
 func BenchmarkLines(b *testing.B) {
 	dir := b.TempDir()
 	for _, size := range []int{1 << 10, 1 << 20} {
@@ -44,8 +44,8 @@ func BenchmarkLines(b *testing.B) {
 	if err1 != nil || err2 != nil {
 		b.Fatal(err1, err2)
 	}
-	own := client.New(nil)
-	ss, err := newServer().Connect(bg, own.Lines(inR, outW, 0), nil)
+	serverBroker := client.New(nil)
+	ss, err := newServer().Connect(bg, serverBroker.Lines(inR, outW, 0), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func BenchmarkLines(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = cs.Close() })
-	f, err := own.Files(ss)
+	f, err := serverBroker.Files(ss)
 	if err != nil {
 		b.Fatal(err)
 	}

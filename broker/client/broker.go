@@ -53,7 +53,7 @@ func positiveOr[T int | int64 | time.Duration](v, otherwise T) T {
 	return otherwise
 }
 
-// Broker sends requests the SDK does not know over the SDK's connections. One
+// Broker sends files/* requests, which the SDK does not know, over the SDK's connections. One
 // Broker serves all sessions of a program.
 type Broker struct {
 	opts  Options

@@ -19,7 +19,9 @@ type Capability struct {
 	Brokering   bool            // the client executes files/*
 	Extension   json.RawMessage // settings of extensions["io.github.rootsfs/files"]; nil if absent
 
-	insideOnly bool // the revision allows a server's requests only while it answers one of the client's
+	// insideOnly is set if the revision lets the server send requests only while it answers a request
+	// of the client.
+	insideOnly bool
 }
 
 const (
@@ -30,8 +32,9 @@ const (
 	filesystemBrokering = "filesystemBrokering"
 )
 
-// capabilityOf reads capabilities. A value of another type than the protocol's counts as
-// absent: the text "yes" is not true.
+// capabilityOf reads a client's capabilities. A value of another type than the protocol's counts as
+// absent: the text "yes" is not true. If roots or extensions has another type, all
+// capabilities count as absent.
 func capabilityOf(raw json.RawMessage) Capability {
 	var caps struct {
 		Roots      map[string]json.RawMessage `json:"roots"`
@@ -47,10 +50,10 @@ func capabilityOf(raw json.RawMessage) Capability {
 	return c
 }
 
-// Advertise adds to a server's capabilities (mcp.ServerOptions.Capabilities) that it
-// works with its client's files. SEP-1708 says that servers should declare it; a host of
-// rootsfs does not need it. MCP has no such capability of servers, so it is an
-// experimental one.
+// Advertise declares in a server's capabilities (mcp.ServerOptions.Capabilities) that the server
+// works with its client's files. SEP-1708 says that servers should declare this, but a host of
+// rootsfs does not need the declaration. MCP has no such capability of servers, so Advertise adds
+// an experimental one.
 func Advertise(c *mcp.ServerCapabilities) {
 	caps := maps.Clone(c.Experimental) // the SDK may hold the map already
 	if caps == nil {

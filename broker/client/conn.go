@@ -131,7 +131,7 @@ func (c *conn) intercept(msg jsonrpc.Message) bool {
 			r.err = errors.New("the client's result is malformed: it has an error, too")
 		}
 		c.deliver([]byte(id), r)
-		return true // an answer to a call given up is dropped
+		return true // deliver drops the reply to a call that was given up
 	case *jsonrpc.Request:
 		if m.Method == wire.Changed && !m.IsCall() {
 			c.handleChanged(m.Params)
@@ -162,7 +162,7 @@ func (c *conn) capability() Capability {
 	return c.caps
 }
 
-// deliver passes a reply to the caller that waits for it, if it still waits.
+// deliver passes a reply to the caller that waits for it, or drops the reply if no caller waits.
 func (c *conn) deliver(id []byte, r reply) {
 	c.mu.Lock()
 	to := c.calls[string(id)]
@@ -177,8 +177,8 @@ func (c *conn) deliver(id []byte, r reply) {
 
 // call sends one request and waits for its result. It returns *jsonrpc.Error for an error
 // reply, ctx.Err() if ctx ended first (the client is then told to cancel the request), or the reason
-// why the connection ended. ctx should be the handler's: over HTTP it selects the stream for the
-// request. The caller must release the reply.
+// why the request could not be sent or the connection ended. ctx should be the handler's: over HTTP
+// it selects the stream for the request. The caller must release the reply.
 func (c *conn) call(ctx context.Context, method string, params any) (reply, error) {
 	if err := ctx.Err(); err != nil {
 		return reply{}, err
@@ -189,7 +189,7 @@ func (c *conn) call(ctx context.Context, method string, params any) (reply, erro
 		return reply{}, err
 	}
 	defer c.forget(id)
-	write := c.request(ctx, id, method, params)
+	write := c.encodeRequest(ctx, id, method, params)
 	sent := make(chan struct{})
 	go func() { // in a goroutine, because a write to a full pipe ignores the deadline of ctx
 		defer close(sent)
@@ -224,8 +224,8 @@ func (c *conn) begin(answer chan<- reply) (id string, err error) {
 	return id, nil
 }
 
-// request encodes a request and returns a function that writes it.
-func (c *conn) request(ctx context.Context, id, method string, params any) (write func() error) {
+// encodeRequest encodes a request and returns a function that writes it.
+func (c *conn) encodeRequest(ctx context.Context, id, method string, params any) (write func() error) {
 	frame := jsonline.AppendCall(jsonline.Frames.Get(), []byte(`"`+id+`"`), method, params)
 	if l, ok := c.Connection.(*lineConn); ok {
 		return func() error {

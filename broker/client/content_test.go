@@ -103,7 +103,7 @@ func TestDeclaredChunk(t *testing.T) {
 	}
 }
 
-// A file that changes while it is read is an error, never a mixture.
+// If a file changes while it is read, the read fails. It never returns a mixture of both states.
 func TestOpenSeesOneState(t *testing.T) {
 	h := newHost(t, map[string]string{"p/f": strings.Repeat("a", 3000)})
 	f := filesOf(t, h, &client.Options{Chunk: 1000})
@@ -119,7 +119,7 @@ func TestOpenSeesOneState(t *testing.T) {
 	}
 }
 
-func TestReadNeedsBytes(t *testing.T) {
+func TestMalformedReadResult(t *testing.T) {
 	h := newHost(t, map[string]string{"p/f": "x"})
 	f := filesOf(t, h, nil)
 	for _, tc := range []struct {
@@ -127,7 +127,7 @@ func TestReadNeedsBytes(t *testing.T) {
 		result any
 		want   error
 	}{
-		{"size promises more than comes", map[string]any{"content": "", "size": 10}, io.ErrUnexpectedEOF},
+		{"size is larger than the content", map[string]any{"content": "", "size": 10}, io.ErrUnexpectedEOF},
 		{"content is not base64", map[string]any{"content": "***", "size": 3}, names.IO},
 		{"a number as text", map[string]any{"content": "", "size": "10"}, names.IO},
 	} {

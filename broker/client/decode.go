@@ -29,15 +29,16 @@ func decodeRead(raw []byte) (data []byte, r wire.ReadResult, err error) {
 	return data, r, nil
 }
 
-// decodeInPlace decodes the content directly from raw, and the other members without the content. It
-// reports false, so that decodeRead decodes the message, if anything is wrong or content is not the
-// first member.
+// decodeInPlace decodes the content directly from raw, and the other members from a copy of raw
+// with an empty content. It reports false if anything is wrong or content is not the first member.
+// decodeRead then decodes the message itself.
 func decodeInPlace(raw []byte) (data []byte, r wire.ReadResult, ok bool) {
 	w, _ := jsonline.Object(raw, 0)
 	if !w.Next() || !w.Is("content") || raw[w.Val.From] != '"' {
 		return nil, r, false
 	}
-	// With an empty content in its place, the decoder still detects a second one.
+	// The copy keeps the member content, with an empty text, so that the decoder detects a second
+	// member of this name.
 	if json.Unmarshal(jsonline.Replace(raw, jsonline.Cut{Span: w.Val, With: []byte(`""`)}), &r) != nil {
 		return nil, wire.ReadResult{}, false
 	}

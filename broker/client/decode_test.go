@@ -53,7 +53,8 @@ var reads = []struct {
 	{`null`, false}, {`[]`, false}, {``, false},
 }
 
-func sameRead(t *testing.T, raw []byte) {
+// compareWithSlowRead tests that decodeRead and slowRead return the same for raw.
+func compareWithSlowRead(t *testing.T, raw []byte) {
 	data, r, err := decodeRead(raw)
 	wantData, want, wantErr := slowRead(raw)
 	if string(data) != string(wantData) || r != want || !reflect.DeepEqual(err, wantErr) {
@@ -63,7 +64,7 @@ func sameRead(t *testing.T, raw []byte) {
 
 func TestDecodeRead(t *testing.T) {
 	for _, c := range reads {
-		sameRead(t, []byte(c.text))
+		compareWithSlowRead(t, []byte(c.text))
 		if _, _, ok := decodeInPlace([]byte(c.text)); ok != c.inPlace {
 			t.Errorf("%q: in place: %v", c.text, ok)
 		}
@@ -74,12 +75,12 @@ func FuzzDecodeRead(f *testing.F) {
 	for _, c := range reads {
 		f.Add([]byte(c.text))
 	}
-	f.Fuzz(sameRead)
+	f.Fuzz(compareWithSlowRead)
 }
 
-// The faster decoder refuses the same texts as the standard library's, and returns the
-// same for others. This is tried for each byte in each place of a text long enough for
-// its vectors.
+// The faster base64 decoder refuses the same texts as the decoder of the standard library, and
+// decodes all others to the same bytes. The test tries each byte in each place of texts of several
+// lengths, some of them long enough for vector instructions.
 func TestFastBase64(t *testing.T) {
 	data := make([]byte, 100)
 	for i := range data {
@@ -91,7 +92,7 @@ func TestFastBase64(t *testing.T) {
 			was := text[i]
 			for c := range 256 {
 				text[i] = byte(c)
-				sameRead(t, fmt.Appendf(nil, `{"content":"%s","size":1,"mimeType":"","eof":true,"nextOffset":1}`, text))
+				compareWithSlowRead(t, fmt.Appendf(nil, `{"content":"%s","size":1,"mimeType":"","eof":true,"nextOffset":1}`, text))
 			}
 			text[i] = was
 		}

@@ -27,7 +27,8 @@ func (e *NotSupportedError) Error() string { return e.What }
 func (e *NotSupportedError) Is(target error) bool { return target == ErrNotSupported }
 
 // Reply is the client's error reply, with everything that *names.Error has no field for.
-// errors.As finds it in the error of a failed call.
+// errors.As finds the Reply in the error of a refused call. If this package itself refuses a
+// request or a result, the Reply has only a Message, which is this package's.
 type Reply struct {
 	Number  int64          // JSON-RPC's error number
 	Message string         // the client's words
@@ -73,7 +74,7 @@ var kindOfReason = func() map[string]names.Kind {
 	return m
 }()
 
-// kindOfCode is for a client that sends only the protocol's seven codes.
+// kindOfCode maps the protocol's seven codes to kinds, for a reply without a matching reason.
 var kindOfCode = map[names.Code]names.Kind{
 	names.FileNotFound: names.NotExist, names.PermissionDenied: names.Permission, names.InvalidPath: names.Invalid,
 	names.IOError: names.IO, names.TimeoutCode: names.Timeout, names.ConcurrencyConflict: names.Conflict, names.QuotaExceeded: names.Quota,
@@ -138,7 +139,8 @@ func fromReply(e *names.Error, reply *jsonrpc.Error) error {
 	return e
 }
 
-// kindOfNumber is for a reply without data.
+// kindOfNumber returns the kind for JSON-RPC's error number, for a reply that has neither a known
+// reason nor a known code.
 func kindOfNumber(n int64) names.Kind {
 	if n == wire.CodeInvalidParams {
 		return names.Invalid
@@ -151,7 +153,7 @@ func kindOfNumber(n int64) names.Kind {
 	return names.IO
 }
 
-// retryAfter reports whether a request may be sent again after err, and when.
+// retryAfter reports whether a request may be sent again after err, and how long to wait before.
 func retryAfter(err error) (time.Duration, bool) {
 	var e *names.Error
 	var r *Reply

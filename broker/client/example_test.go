@@ -92,7 +92,7 @@ func ExampleFiles_ReadFileIf() {
 		}
 		fmt.Println("fresh:", fresh, "content:", cached)
 		if fresh && cached == "one" {
-			continue // the second question finds it unchanged
+			continue // the second ReadFileIf finds the file unchanged
 		}
 		_ = os.WriteFile(filepath.Join(dir, "project", "config"), []byte("three"), 0o644)
 	}
@@ -149,8 +149,8 @@ func ExampleBroker_Capability() {
 	// Output: roots: true listChanged: true filesystemBrokering: true
 }
 
-// R113, R214, R222, R223, R224, R225: a reader and a lister of local
-// files behind the middleware, and a resource that asks the guard itself.
+// R113, R214, R222, R223, R224, R225: two tools behind the middleware, which read and
+// list local files, and a resource that asks the guard itself.
 func ExampleRootsService_RequireWithinRoots() {
 	roots := client.NewRootsService(nil) // a local client: links are resolved
 	server := newServer()
@@ -178,7 +178,7 @@ func ExampleRootsService_RequireWithinRoots() {
 		func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 			guard, err := roots.Guard(ctx, req.Session)
 			if err != nil {
-				return nil, err // ErrInputRequired too: the middleware asks then
+				return nil, err // also ErrInputRequired: the middleware then asks for the roots
 			}
 			// The host "local" is this template's; the rest is read as a file URI.
 			path, err := names.ParseURI("file://" + strings.TrimPrefix(req.Params.URI, "file://local"))

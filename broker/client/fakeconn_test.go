@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// reply makes the response to one request and writes it.
+// reply answers one request in a goroutine and passes the response to write.
 func (h *host) reply(req *jsonrpc.Request, write func(jsonrpc.Message)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	id := fmt.Sprint(req.ID.Raw())
@@ -99,7 +99,7 @@ func (c *hostConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// initParams is mcp.InitializeParams with any capabilities, also such as the SDK does not know.
+// initParams is mcp.InitializeParams with any capabilities, including those the SDK does not know.
 type initParams struct {
 	mcp.ParamsBase
 	ProtocolVersion string              `json:"protocolVersion"`
@@ -133,7 +133,8 @@ func newServer() *mcp.Server {
 	return mcp.NewServer(&mcp.Implementation{Name: "server", Version: "1"}, nil)
 }
 
-// connect joins a server to the host over memory; version "" is the newest.
+// connect connects a server to the host over an in-memory transport. version is the protocol
+// revision; "" is the newest.
 func connect(t testing.TB, s *mcp.Server, b *client.Broker, h *host, version string) (*mcp.ServerSession, *mcp.ClientSession) {
 	t.Helper()
 	st, ct := mcp.NewInMemoryTransports()
@@ -153,7 +154,7 @@ func connect(t testing.TB, s *mcp.Server, b *client.Broker, h *host, version str
 	return ss, cs
 }
 
-// filesOf connects and returns the session's files.
+// filesOf connects a new server to the host and returns the files/* calls of the session.
 func filesOf(t testing.TB, h *host, o *client.Options) *client.Files {
 	t.Helper()
 	b := client.New(o)

@@ -25,8 +25,8 @@ import (
 
 const legacy = "2025-11-25" // the last revision with a handshake
 
-// host is a small client that answers files/* and roots/list as SEP-1708 demands. It
-// lacks patterns, races and quotas, which are tested with the broker.
+// host is a small client that answers files/* and roots/list as SEP-1708 demands. It knows no
+// patterns and no quotas, and has no protection against races: the broker's tests cover these.
 type host struct {
 	caps    string // the capabilities it declares, JSON; "" for a full set
 	sepOnly bool   // knows only the methods and fields of SEP-1708
@@ -39,8 +39,8 @@ type host struct {
 	roots    []wire.Root
 	version  int
 	log      []string                                                                  // methods, in order
-	hook     map[string]func(ctx context.Context, params json.RawMessage) (any, error) // instead of the method's own
-	prompts  int                                                                       // consents asked
+	hook     map[string]func(ctx context.Context, params json.RawMessage) (any, error) // by method; replaces the host's own answer
+	prompts  int                                                                       // files/consent requests so far
 	uploads  map[string]*bytes.Buffer
 	watches  int
 	notify   func(method string, params any) // set when connected
@@ -174,8 +174,8 @@ func (h *host) dir(p string) (*os.Root, string, error) {
 	return r, rel, nil
 }
 
-// rootRelative turns an absolute path, in the form of this host's platform, into a path that begins
-// with a root's name.
+// rootRelative turns an absolute path, in the form of this host's platform, or a file URI into a
+// path that begins with a root's name. It returns a relative path as it is.
 func (h *host) rootRelative(p string) (string, error) {
 	abs, err := p, error(nil)
 	switch {

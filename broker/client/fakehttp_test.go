@@ -63,7 +63,7 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// handle handles an event with a message for the host, and reports whether it was one.
+// handle handles an event if it has a message for the host, and reports whether it has one.
 func (rt *roundTripper) handle(event string) bool {
 	for line := range strings.Lines(event) {
 		data, ok := strings.CutPrefix(line, "data:")

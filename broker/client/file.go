@@ -44,8 +44,8 @@ func (f *Files) Open(ctx context.Context, name string) (*File, error) {
 	return &File{f: f, ctx: ctx, name: name, size: c.Size, etag: c.ETag, mime: c.MimeType, modTime: c.ModTime, data: c.Data}, nil
 }
 
-// ReadFile reads a whole file. It trusts the client's size only as far as bytes
-// arrive.
+// ReadFile reads a whole file. It allocates memory as bytes arrive, whatever size the client
+// states.
 func (f *Files) ReadFile(ctx context.Context, name string) ([]byte, error) {
 	file, err := f.Open(ctx, name)
 	if err != nil {
@@ -80,10 +80,10 @@ func (r *File) Size() int64 { return r.size }
 // ETag names the state the file is read in; "" if the client has none.
 func (r *File) ETag() string { return r.etag }
 
-// MimeType returns the client's guess.
+// MimeType returns the MIME type that the client guesses for the file.
 func (r *File) MimeType() string { return r.mime }
 
-// ModTime is zero if the client does not tell it.
+// ModTime returns the file's modification time, or the zero time if the client does not tell it.
 func (r *File) ModTime() time.Time { return r.modTime }
 
 // Read implements io.Reader.
