@@ -77,7 +77,7 @@ func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 	}
 	if len(c.candidates) > 0 {
 		// This comes before anything is opened, so that one question too many costs nothing.
-		if err := s.limits.ask(); err != nil {
+		if err := s.limits.spendQuestion(); err != nil {
 			return nil, err
 		}
 		if err := c.open(); err != nil {
@@ -137,7 +137,7 @@ func (c *consentCall) approve(path, root string, g guard.Grant) {
 	c.res.ApprovedPaths = append(c.res.ApprovedPaths, path)
 	a := wire.Approved{Path: path, Root: root, Mode: g.Policy.Rights.Visible().String()}
 	if !g.Expires.IsZero() {
-		a.Expires = stamp(g.Expires)
+		a.Expires = formatTime(g.Expires)
 	}
 	c.res.Approved = append(c.res.Approved, a)
 }

@@ -16,9 +16,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// limiter holds a session to its limits. Only pace waits. Other requests beyond a limit
-// are refused, with the time after which to try again, because a server that waits in our
-// memory is a server that fills it.
+// limiter holds a session to its limits. Only its method pace waits. The other methods refuse
+// what exceeds a limit, because a server that waits in our memory is a server that fills it. The
+// error for too many requests, bytes or questions at a time gives the time after which to try
+// again.
 type limiter struct {
 	Limits
 	requests flowcontrol.Budget // requests that are not answered yet
@@ -47,9 +48,9 @@ func newLimiter(l Limits) *limiter {
 	}
 }
 
-// asksLocked returns the limit of a subject's questions. All its sessions share it, even those
-// that have ended: beginning another session gives no more questions. Sessions without a name
-// share nothing, because they may be different servers.
+// asksLocked returns the limit of a subject's questions. All sessions of the subject share the
+// limit, even sessions that have ended: a new session gives no more questions. Sessions whose
+// subject has no name share nothing, because they may be different servers.
 func (b *Broker) asksLocked(who guard.Subject) *rate.Limiter {
 	limit := perSecond(float64(b.cfg.Limits.Consents)/60, b.cfg.Limits.Consents)
 	if who == "" || limit == nil {
@@ -80,13 +81,13 @@ func (m *limiter) asRefusal(err error) error {
 	return err
 }
 
-// request passes one request through the speed limit.
-func (m *limiter) request() error {
+// spendRequest passes one request through the speed limit.
+func (m *limiter) spendRequest() error {
 	return spend(m.ops, 1, "too many requests per second", m.OpsPerSecond)
 }
 
-// transfer passes n bytes of contents through the speed limit.
-func (m *limiter) transfer(n int64) error {
+// spendBytes passes n bytes of contents through the speed limit.
+func (m *limiter) spendBytes(n int64) error {
 	return spend(m.bytes, int(n), "too many bytes per second", m.BytesPerSecond)
 }
 
@@ -96,7 +97,7 @@ func (m *limiter) pace(ctx context.Context, n int64, alive func()) error {
 		return nil
 	}
 	for n > 0 {
-		piece := min(n, int64(m.bytes.Burst())) // at most what passes in a second
+		piece := min(n, int64(m.bytes.Burst())) // WaitN refuses more than a burst
 		if err := m.bytes.WaitN(ctx, int(piece)); err != nil {
 			return err
 		}
@@ -106,8 +107,8 @@ func (m *limiter) pace(ctx context.Context, n int64, alive func()) error {
 	return nil
 }
 
-// ask counts one question to a person, and refuses it if there were too many.
-func (m *limiter) ask() error {
+// spendQuestion counts one question to a person, and refuses the question if there were too many.
+func (m *limiter) spendQuestion() error {
 	return spend(m.asks, 1, "too many requests for consent; the person is not to be worn down", float64(m.Consents))
 }
 
@@ -131,8 +132,8 @@ func spend(l *rate.Limiter, n int, what string, limit float64) error {
 	return nil
 }
 
-// chargeWrite charges n bytes to the session's total. size is the size of the file afterwards.
-// The caller refunds bytes that were not written with refundWrite.
+// chargeWrite charges n bytes to the total that the session has written. size is the size of the
+// file afterwards. If fewer bytes are written, the caller must call refundWrite for the rest.
 func (m *limiter) chargeWrite(n, size int64) error {
 	if err := m.checkSize(size); err != nil {
 		return err

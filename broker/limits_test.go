@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A negative limit means no limit, also for Timeout.
+// A negative Timeout means that requests have no time limit.
 func TestNoTimeout(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.Timeout = -1 })
 	l.root("r", guard.ReadWrite, map[string]string{"f": strings.Repeat("x", 1<<20)})
@@ -24,15 +24,15 @@ func TestNoTimeout(t *testing.T) {
 }
 
 // A request of a permitted length passes the speed limit, even if it is longer than what may pass in
-// a second. The next request at once is refused, with the time after which to try again.
+// a second. A request immediately after it is refused, with the time after which to try again.
 func TestBytesPerSecond(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits Limits
 		read   string
 	}{
-		"the largest chunk, cut at characters":   {Limits{BytesPerSecond: 1 << 10}, `{"path":"r/f","offset":3,"length":4194304}`},
-		"no largest chunk":                       {Limits{BytesPerSecond: 1000, MaxChunk: -1}, `{"path":"r/f","length":5000000}`},
-		"less than a byte a second, for a while": {Limits{BytesPerSecond: 0.5}, `{"path":"r/f","length":1000}`},
+		"the largest chunk, and bytes around it": {Limits{BytesPerSecond: 1 << 10}, `{"path":"r/f","offset":3,"length":4194304}`},
+		"no limit for a chunk":                   {Limits{BytesPerSecond: 1000, MaxChunk: -1}, `{"path":"r/f","length":5000000}`},
+		"half a byte a second":                   {Limits{BytesPerSecond: 0.5}, `{"path":"r/f","length":1000}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, func(cfg *Config) { cfg.Limits = c.limits })
@@ -43,13 +43,13 @@ func TestBytesPerSecond(t *testing.T) {
 			p := l.connect("")
 			p.must("files/read", c.read, nil)
 			if _, d := p.fails("files/read", c.read); d.Reason != names.Rate.String() || !d.Retryable || d.RetryAfterMs <= 0 {
-				t.Errorf("the next at once: %+v", d)
+				t.Errorf("the request immediately after it: %+v", d)
 			}
 		})
 	}
 }
 
-// R078: unknown methods count, too.
+// R078: requests with unknown methods count against OpsPerSecond, too.
 func TestOpsPerSecondOfUnknownMethods(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits = Limits{OpsPerSecond: 0.001, Burst: 3} })
 	p := l.connect("")
@@ -61,7 +61,7 @@ func TestOpsPerSecondOfUnknownMethods(t *testing.T) {
 	}
 }
 
-// Errors about ids, and about members of a batch that cannot be answered by id, give the
+// An error about an invalid id, or about a member of a batch that is no object, gives the
 // reason.
 func TestIDsAndBatches(t *testing.T) {
 	l := newLab(t, nil)
@@ -83,7 +83,7 @@ func TestIDsAndBatches(t *testing.T) {
 }
 
 // A request that has changed something is answered even if there is no room for the
-// answer: otherwise the server would do it again. A listing is refused.
+// answer: otherwise the server might make the change again. A listing is refused.
 func TestChangesAreAnsweredWithoutRoom(t *testing.T) {
 	const most = 2 << 20
 	l := newLab(t, func(c *Config) { c.Limits.BytesInFlight = most })

@@ -13,11 +13,10 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// Lines is a transport of the session's own over a pair of streams, one JSON
-// object a line, as MCP's stdio has it. It reads several times faster than the SDK's
-// transport, whose decoder costs more than everything else here (measured). After a line that
-// is no JSON, or is too long, the connection goes on. maxFrame is the longest accepted line, in
-// bytes; 0 means DefaultFrame.
+// Lines returns a transport over a pair of streams, with one JSON-RPC message or batch a line, as
+// in MCP's stdio. It reads several times faster than the SDK's transport, whose decoder costs more
+// than everything else here (measured). After a line that is no JSON, or is too long, the
+// connection goes on. maxFrame is the longest accepted line, in bytes; 0 means DefaultFrame.
 func (s *Session) Lines(r io.ReadCloser, w io.WriteCloser, maxFrame int) mcp.Transport {
 	if maxFrame <= 0 {
 		maxFrame = DefaultFrame
@@ -45,7 +44,7 @@ type lines struct {
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{s: t.s}
-	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Intercept: c.intercept, Unread: c.unread})
+	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Intercept: c.intercept, Unread: c.recordUnread})
 	// The SDK queues messages without bound, so bound them here. The session bounds its own
 	// requests itself.
 	c.Bound(&flowcontrol.Budget{Count: t.s.limits.InFlight, Bytes: t.s.limits.BytesInFlight}, nil, t.s.NoteRefusal)
@@ -74,9 +73,9 @@ func (c *lineConn) intercept(f wire.Frame, line []byte) bool {
 	return c.s.Handle(f, len(line), c.send)
 }
 
-// unread records a line that cannot be read. It logs the first, the tenth, the hundredth
-// and so on, so that such a server does not fill the log.
-func (c *lineConn) unread(_ *jsonline.Head, why string) bool {
+// recordUnread records a line that cannot be read. It logs the first, the tenth, the hundredth
+// and so on, so that a server that sends many such lines does not fill the log.
+func (c *lineConn) recordUnread(_ *jsonline.Head, why string) bool {
 	c.s.NoteRefusal(why)
 	if c.bad++; c.bad >= 10*c.logged {
 		c.logged = c.bad

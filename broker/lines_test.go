@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// A request keeps its line: later lines change neither its parameters nor the id of its answer.
-// Both requests, and the many after them, come in one write.
+// A running request keeps its line: later lines change neither its parameters nor the id of its
+// answer. All lines come in one write.
 func TestLines_keepsRequest(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"first": "of the first", "other": "of the other"})
@@ -52,7 +52,7 @@ func TestLines_keepsRequest(t *testing.T) {
 				t.Errorf("%s: %+v %s", id, r.Error, r.Result)
 			}
 		case s := <-p.stray:
-			t.Fatalf("%s was answered by another id: %s", id, s)
+			t.Fatalf("%s was answered with another id: %s", id, s)
 		}
 	}
 	close(release)
@@ -62,7 +62,7 @@ func TestLines_keepsRequest(t *testing.T) {
 			t.Errorf("the first: %+v %s", r.Error, r.Result)
 		}
 	case s := <-p.stray:
-		t.Errorf("the first was answered by another id: %s", s)
+		t.Errorf("the first was answered with another id: %s", s)
 	}
 }
 

@@ -53,7 +53,7 @@ func (s *Session) list(r *request, p *wire.ListParams) (any, error) {
 // longestEntry is how long the JSON of an entry may be without its name and path.
 const longestEntry = 112
 
-// weigh returns how many bytes the JSON of an entry may have.
+// weigh returns an upper bound for the length of an entry's JSON, in bytes.
 func weigh(l *vfs.Listed) int {
 	rel := l.Path.Rel()
 	if utf8.ValidString(rel) { // the name stands at the path's end, too
@@ -66,7 +66,7 @@ func weigh(l *vfs.Listed) int {
 		base64.StdEncoding.EncodedLen(len(l.Name)) + base64.StdEncoding.EncodedLen(len(path))
 }
 
-// listResult is a wire.ListResult that writes itself.
+// listResult is a wire.ListResult that encodes itself as JSON.
 type listResult struct {
 	page vfs.Page
 	bare bool // without sizes and times
@@ -87,10 +87,10 @@ func (r *listResult) appendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendEntry writes a wire.Entry, its fields in the order of the type.
+// appendEntry appends the JSON of a wire.Entry, with the fields in the order of that type.
 func (r *listResult) appendEntry(b []byte, l *vfs.Listed) []byte {
 	name, path := l.Name, l.Path.Rel()
-	dir := path[:len(path)-len(name)] // with its slash
+	dir := path[:len(path)-len(name)] // ends in a slash, or is empty
 	raw := !utf8.ValidString(path)
 	if raw {
 		name, dir = lossy(name), lossy(dir)
@@ -122,7 +122,7 @@ func appendRaw(b []byte, s string) []byte {
 	return append(base64.StdEncoding.AppendEncode(b, []byte(s)), '"')
 }
 
-// listTop lists the roots. To a peer each is a directory, or the file of a single-file root.
+// listTop lists the roots. A root is shown as a directory, a single-file root as a file.
 func (s *Session) listTop() *wire.ListResult {
 	res := &wire.ListResult{Entries: []wire.Entry{}}
 	for _, st := range s.visible() {
@@ -138,7 +138,7 @@ func (s *Session) listTop() *wire.ListResult {
 	return res
 }
 
-// visible returns the live roots that the session may know of, sorted by name.
+// visible returns the live roots that are shown to the session's subject, sorted by name.
 func (s *Session) visible() []guard.Status {
 	return s.b.cfg.Registry.ShownRoots(s.subject)
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// appendJSON of a page writes the JSON that encoding/json would write for the type.
+// listResult.appendJSON writes JSON that decodes to the wire.ListResult of the page. The weight of
+// an entry is at least the length of its JSON, and not much more.
 func TestListResult_appendJSON(t *testing.T) {
 	r := &listResult{page: vfs.Page{Next: `a"b`}}
 	var want wire.ListResult
@@ -56,7 +57,7 @@ func TestListResult_appendJSON(t *testing.T) {
 	for i := range r.page.Entries {
 		e := &r.page.Entries[i]
 		if json, weight := len(r.appendEntry(nil, e)), weigh(e); json > weight || weight > json+longestEntry {
-			t.Errorf("%q: %d bytes are taken for %d", e.Name, json, weight)
+			t.Errorf("%q: the JSON has %d bytes, its weight is %d", e.Name, json, weight)
 		}
 	}
 	bare := wire.ListResult{NextCursor: want.NextCursor}
@@ -66,14 +67,14 @@ func TestListResult_appendJSON(t *testing.T) {
 	}
 	check(&listResult{page: r.page, bare: true}, bare)
 	check(&listResult{}, wire.ListResult{Entries: []wire.Entry{}})
-	// An entry of plain characters is byte for byte the same.
+	// The JSON of an entry of plain characters is byte for byte the same as from encoding/json.
 	one, err := json.Marshal(wire.ListResult{Entries: want.Entries[:1]})
 	if got := (&listResult{page: vfs.Page{Entries: r.page.Entries[:1]}}).appendJSON(nil); err != nil || string(got) != string(one) {
 		t.Errorf("%s, want %s, %v", got, one, err)
 	}
 }
 
-// "metadata": false leaves sizes and times out, and nothing else.
+// "metadata": false leaves sizes and times out, and keeps paths and types.
 func TestList_metadata(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"f": "text", "d/g": ""})
@@ -106,7 +107,7 @@ func TestList_metadata(t *testing.T) {
 }
 
 // While a page is made, its bytes count as bytes in flight. With little room left the page ends
-// early. Without room it is refused, and can be requested again.
+// early. Without room the request is refused, and can be repeated later.
 func TestListCountsItsPage(t *testing.T) {
 	const files, most = 2000, 2 << 20
 	all := map[string]string{}
@@ -130,7 +131,7 @@ func TestListCountsItsPage(t *testing.T) {
 	if len(seen) != files || pages < 4 {
 		t.Errorf("%d entries on %d pages", len(seen), pages)
 	}
-	_ = other.GrowTo(most-1<<10, true) // there is room for the first step of a page, and no other
+	_ = other.GrowTo(most-1<<10, true) // leaves room for the request, but not for a page
 	if _, d := p.fails("files/list", `{"path":"r"}`); d.Reason != names.Rate.String() || !d.Retryable || d.RetryAfterMs <= 0 {
 		t.Errorf("without room: %+v", d)
 	}
@@ -143,7 +144,7 @@ func TestListCountsItsPage(t *testing.T) {
 	p.awaitReleased(0)
 }
 
-// occupy holds n bytes for another request of the session's.
+// occupy holds n bytes, as another request of the session would.
 func (p *peer) occupy(n int64) *flowcontrol.Reservation {
 	p.t.Helper()
 	r, err := p.s.limits.requests.TryAcquire(0)

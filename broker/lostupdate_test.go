@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R004, R009, R095: three servers write the same file at once, each on condition
-// that it is as they read it. Every write that was acknowledged is in the file.
+// R004, R009, R095: three servers write the same file at once, each on the condition that the
+// file is still as the server read it. Each acknowledged write is in the file exactly once.
 func TestNoLostUpdate(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"log": ""})

@@ -53,13 +53,13 @@ func handle[P any](f func(*Session, *request, *P) (any, error)) func(*Session, *
 	}
 }
 
-// path reads a path parameter: "root/a/b", an absolute path inside a root, or a
-// file URI. field is its name, for the error. It notes the root's stamp in the request.
+// path parses a path parameter: "root/a/b", an absolute path inside a root, or a
+// file URI. field is the parameter's name, for the error. path adds the root to r.stamps.
 func (s *Session) path(r *request, field, p string) (guard.Path, error) {
 	if p == "" {
 		return guard.Path{}, badParams{text: "params: " + field + " is missing"}
 	}
-	q, err := s.b.parse(s.subject, p) // the gate's answer is the same for another subject's root and for no root
+	q, err := s.b.parse(s.subject, p) // the gate answers the same for another subject's root as for a missing root
 	if err == nil {
 		r.stamps.Add(q.Root)
 	}
@@ -72,8 +72,8 @@ func (s *Session) sees(root guard.RootName) bool {
 	return ok && whose.Covers(s.subject)
 }
 
-// barred returns the refusal of a suspended server, and of every server while the session is
-// paused, for requests that do not pass the gate.
+// barred returns a refusal while the server is suspended or the registry is paused, else nil. It
+// is for requests that do not pass the gate.
 func (s *Session) barred(op names.Op) error {
 	var e *guard.Error
 	if errors.As(s.b.cfg.Registry.Barred(s.subject), &e) {
@@ -135,8 +135,8 @@ func typeOf(info *vfs.Info) string {
 	return wire.TypeOther
 }
 
-// sizeOf returns the size of a file's contents. The size of a directory means nothing to
-// a peer.
+// sizeOf returns the size of a regular file's contents. For anything else it returns 0, because
+// the size of a directory means nothing to a peer.
 func sizeOf(info *vfs.Info) int64 {
 	if info.Type() == unix.S_IFREG {
 		return info.Size
@@ -144,5 +144,5 @@ func sizeOf(info *vfs.Info) int64 {
 	return 0
 }
 
-// stamp formats a time as SEP-1708 does: RFC 3339 in UTC (R046).
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+// formatTime formats a time as SEP-1708 does: RFC 3339 in UTC (R046).
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// R005, R139: a server that is granted one use of a file reads it once. A request that fails,
-// or only reads attributes, does not count. Of many requests at the same time one succeeds. Afterwards
-// the root is gone, and the server is told.
+// R005, R139: a server that is granted one use of a file reads the file once. A request that fails,
+// or only reads attributes, does not count as the use. Of many requests at the same time one
+// succeeds. Afterwards the root is gone, and the file cannot be read again.
 func TestOneUse(t *testing.T) {
 	l := newLab(t, nil)
 	file := filepath.Join(t.TempDir(), "letter")
@@ -25,7 +25,7 @@ func TestOneUse(t *testing.T) {
 	grant := func(name string) {
 		l.grant(guard.Grant{Root: guard.RootName(name), Dir: names.Foreign(file), Policy: guard.Policy{Rights: guard.ReadOnly, Once: true}})
 	}
-	ended := func(name string) {
+	awaitEnd := func(name string) {
 		t.Helper()
 		testkit.Until(t, "the end of "+name, func() bool { _, ok := l.reg.Lookup(guard.RootName(name)); return !ok })
 	}
@@ -45,7 +45,7 @@ func TestOneUse(t *testing.T) {
 	if read.Content != "secret" {
 		t.Errorf("read %q", read.Content)
 	}
-	ended("letter")
+	awaitEnd("letter")
 	if _, d := p.fails("files/read", obj{"path": "letter"}); d.Code != "PERMISSION_DENIED" {
 		t.Errorf("read again: %+v", d)
 	}
@@ -64,5 +64,5 @@ func TestOneUse(t *testing.T) {
 	if good.Load() != 1 {
 		t.Errorf("%d of 16 read it", good.Load())
 	}
-	ended("again")
+	awaitEnd("again")
 }

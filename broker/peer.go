@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// The functions of this file, Session.Handle and Session.SetSender are for packages that carry
-// the frames of a connection themselves. Other packages use Transport, Lines or HTTP.
+// The functions of this file are for packages that carry the frames of a connection themselves,
+// and so are Session.Handle and Session.SetSender. Other packages use Transport, Lines or HTTP.
 
 // SetPeer sets the revision of the protocol, and the server's own name; "" leaves the earlier
 // value. The latest call counts.
@@ -43,7 +43,7 @@ func (s *Session) Ask(ctx context.Context, q *Question) (Answer, error) {
 }
 
 // ListRoots answers a request for roots/list that a server makes inside a result (SEP-2322).
-// params and result are those of the request, without its frame.
+// params are the request's params, and result is its result, both without a JSON-RPC frame.
 func (s *Session) ListRoots(params []byte) (result []byte, _ *wire.Error) {
 	r := &request{method: wire.RootsList, params: params, ctx: s.ctx, stamps: s.stamps()}
 	res, err := s.dispatch(r)
@@ -60,16 +60,16 @@ func (s *Session) Busy() bool {
 	return running > 0
 }
 
-// NoteRefusal records that a frame of the server was refused before it reached the session.
-// what has the reason, and no unescaped part of the frame.
-func (s *Session) NoteRefusal(what string) {
-	s.recordRefusal(names.Invalid, what)
+// NoteRefusal records that a frame of the server was refused before it reached the gate.
+// reason must not contain an unescaped part of the frame.
+func (s *Session) NoteRefusal(reason string) {
+	s.recordRefusal(names.Invalid, reason)
 }
 
 // Consent asks for paths as a server does with files/consent, for a front end whose client does
-// not know that method. It does not ask again about approved paths. AskHost asks through host;
-// nil: through the host of AskThrough. The end of ctx, or of the session, withdraws the
-// question.
+// not know that method. It does not ask again about approved paths. The Asker AskHost asks
+// through host or, if host is nil, through the host that AskThrough has set. The end of ctx, or
+// of the session, withdraws the question.
 func (s *Session) Consent(ctx context.Context, host Elicitor, p wire.ConsentParams) (*wire.ConsentResult, error) {
 	params, err := json.Marshal(&p)
 	if err != nil {

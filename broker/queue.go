@@ -14,12 +14,12 @@ import (
 // or the web page. It keeps at most maxWaiting questions, and maxPerSubject of one subject. For a
 // further question Ask returns ErrUnanswered at once.
 type Queue struct {
-	// By names who answers, for the record.
+	// By is recorded as the Answer.By of an answer that has none.
 	By string
 
 	mu      sync.Mutex // guards the fields below
 	waiting map[string]*pending
-	changed chan struct{} // closed at every change
+	changed chan struct{} // closed at the next change; nil: nobody waits for it
 }
 
 type pending struct {
@@ -47,12 +47,12 @@ func (u *Queue) Ask(ctx context.Context, q *Question) (Answer, error) {
 		return Answer{}, ErrUnanswered
 	}
 	u.waiting[q.ID] = w
-	u.changeLocked()
+	u.announceLocked()
 	u.mu.Unlock()
 	defer func() {
 		u.mu.Lock()
 		delete(u.waiting, q.ID)
-		u.changeLocked()
+		u.announceLocked()
 		u.mu.Unlock()
 	}()
 	select {
@@ -63,8 +63,8 @@ func (u *Queue) Ask(ctx context.Context, q *Question) (Answer, error) {
 	}
 }
 
-// countLocked returns how many questions wait in all sessions of a subject. Sessions
-// without a name are not counted, because they may be different servers.
+// countLocked returns how many questions wait in all sessions of a subject. For a subject
+// without a name it returns 0, because its sessions may be different servers.
 func (u *Queue) countLocked(who guard.Subject) (n int) {
 	for _, w := range u.waiting {
 		if who != "" && w.q.Subject.WithoutSession() == who.WithoutSession() {
@@ -91,10 +91,10 @@ func (u *Queue) List() []Question {
 	return all
 }
 
-// ErrNoQuestion means that a question is over: answered, too old, or withdrawn.
+// ErrNoQuestion means that no such question waits: it was answered, is too old, or was withdrawn.
 var ErrNoQuestion = errors.New("no such question; it was answered already, nobody answered in time, or whoever asked waits no more")
 
-// Answer decides a question. Each is answered once.
+// Answer decides a question. A question can be answered only once.
 func (u *Queue) Answer(id string, a Answer) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -103,7 +103,7 @@ func (u *Queue) Answer(id string, a Answer) error {
 		return ErrNoQuestion
 	}
 	delete(u.waiting, id)
-	u.changeLocked()
+	u.announceLocked()
 	if a.By == "" {
 		a.By = u.By
 	}
@@ -121,7 +121,7 @@ func (u *Queue) Changed() <-chan struct{} {
 	return u.changed
 }
 
-func (u *Queue) changeLocked() {
+func (u *Queue) announceLocked() {
 	if u.changed != nil {
 		close(u.changed)
 		u.changed = nil

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// maxEncoded bounds one answer, as JSON: a megabyte of control characters
-// becomes six.
+// maxEncoded bounds the JSON of one text chunk, in bytes: a megabyte of control characters
+// becomes six megabytes of JSON.
 const maxEncoded = 16 << 20
 
 func (s *Session) read(r *request, p *wire.ReadParams) (any, error) {
@@ -51,10 +51,11 @@ func (s *Session) read(r *request, p *wire.ReadParams) (any, error) {
 	return newReadResult(p, q, data, p.Offset, p.Offset+int64(len(data)), info), nil
 }
 
-// readAt reads up to length bytes, holding room for them.
+// readAt reads up to length bytes. It reserves room for the bytes and their encoding until r is
+// answered.
 func (s *Session) readAt(r *request, p *wire.ReadParams, q guard.Path, off, length int64) ([]byte, *vfs.Info, error) {
 	data, info, err := s.b.cfg.Tree.ReadChunk(r.ctx, s.caller, q, off, length, p.IfMatch, func(n int64) ([]byte, error) {
-		if err := s.limits.transfer(n); err != nil {
+		if err := s.limits.spendBytes(n); err != nil {
 			return nil, err
 		}
 		if err := s.hold(r, 2*n); err != nil { // the bytes and their encoding
@@ -71,7 +72,7 @@ func (s *Session) readAt(r *request, p *wire.ReadParams, q guard.Path, off, leng
 
 // readText reads characters. A character belongs to the chunk in which its first byte
 // lies: up to three bytes at the front belong to the chunk before, and up to
-// three behind the end belong to this one. So the file is the chunks joined,
+// three behind the end belong to this one. So the chunks joined are the file,
 // whether the peer goes on at offset+length or after the bytes it got.
 func (s *Session) readText(r *request, p *wire.ReadParams, q guard.Path, length int64) (any, error) {
 	const longest = utf8.UTFMax - 1
@@ -126,7 +127,7 @@ func newReadResult(p *wire.ReadParams, q guard.Path, data []byte, first, next in
 	res.ReadResult = wire.ReadResult{
 		Size: info.Size, MimeType: mimeType(q.Rel(), head), Encoding: p.Encoding,
 		EOF: next >= info.Size, Next: next,
-		ETag: vfs.ETag(info), MTime: stamp(info.ModTime()),
+		ETag: vfs.ETag(info), MTime: formatTime(info.ModTime()),
 	}
 	if res.Encoding == "" {
 		res.Encoding = wire.UTF8
@@ -134,8 +135,8 @@ func newReadResult(p *wire.ReadParams, q guard.Path, data []byte, first, next in
 	return res
 }
 
-// codeTypes are the types of source files, for which the mime package depends on the
-// files of the machine.
+// codeTypes are the MIME types of source and text files, by extension. For many of these
+// extensions the answer of package mime depends on configuration files of the machine.
 var codeTypes = map[string]string{
 	".c": "text/x-c", ".cpp": "text/x-c++", ".cs": "text/x-csharp", ".go": "text/x-go", ".h": "text/x-c",
 	".java": "text/x-java", ".js": "text/javascript", ".json": "application/json", ".kt": "text/x-kotlin",
@@ -145,7 +146,8 @@ var codeTypes = map[string]string{
 	".yaml": "application/yaml", ".yml": "application/yaml",
 }
 
-// mimeType judges by the name and, if that says nothing, by the first bytes.
+// mimeType returns the MIME type by the extension of name or, if it is unknown, by head, the
+// first bytes of the file.
 func mimeType(name string, head []byte) string {
 	ext := strings.ToLower(path.Ext(name))
 	if t := codeTypes[ext]; t != "" {

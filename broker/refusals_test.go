@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R084: each of a server's refused requests is recorded, by itself or in a count. A flood of
-// them makes few records.
+// R084: each of a server's refused requests is recorded, by itself or in a count. In a flood of
+// refused requests, only the first refusalBurst have records of their own.
 func TestRefusalsAreSummedUp(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("me")
@@ -45,6 +45,6 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 		t.Errorf("%d records of single refusals and counts %v: want %d and together %d", single, summed, refusalBurst, unknown+malformed)
 	}
 	if summed["a line is no message"] == 0 {
-		t.Errorf("the counts say %v: want the last one's words", summed)
+		t.Errorf("the counts end with %v: want the text of the last refusal", summed)
 	}
 }

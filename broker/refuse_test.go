@@ -9,14 +9,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Every method that takes a path gives the same code as the others for each refusal. It refuses
-// a path that does not exist (R049), a path without a grant (R050, R067), a path that is not a
-// valid name below a root (R051, R056), and unknown parameters (R091).
+// Every method that takes a path, except files/consent, gives the same code as the others for each
+// refusal. It refuses a path in a missing directory (R049), a path without a grant (R050, R067), a
+// path that is not a valid name below a root (R051, R056), a path that is no string, and unknown
+// parameters (R091).
 func TestEveryMethodRefuses(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text", "d/x": ""})
 	p := l.connect("")
-	requests := map[string][]string{ // PATH stands for the path in question
+	requests := map[string][]string{ // each PATH is replaced by one of paths
 		wire.Read: {`{"path":PATH}`}, wire.Write: {`{"path":PATH,"content":"x"}`}, wire.List: {`{"path":PATH}`},
 		wire.Create: {`{"path":PATH}`}, wire.Delete: {`{"path":PATH,"recursive":true}`}, wire.Watch: {`{"path":PATH}`}, wire.Stat: {`{"path":PATH}`},
 		wire.Rename: {`{"oldPath":PATH,"newPath":"r/new"}`, `{"oldPath":"r/f","newPath":PATH}`},

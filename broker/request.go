@@ -15,23 +15,23 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// request is one files/* request being answered.
+// request is one request that the session answers itself, see IsFilesMethod.
 type request struct {
 	id     []byte // raw JSON
 	method string
 	params []byte
 	send   Sender
 	room   *flowcontrol.Reservation // its share of limiter.requests or Session.rejections; nil: none
-	stamps guard.Stamps             // stamps of the roots that the request names
+	stamps guard.Stamps             // of the roots that the request names, see recheck
 
 	elicitor Elicitor // asks the person about this request; nil: Session.elicitor does
 
 	ctx     context.Context
-	cancel  context.CancelCauseFunc // the cause is errTimedOut or errWithdrawn, or the request has ended
+	cancel  context.CancelCauseFunc // called with errTimedOut or errWithdrawn, or with nil when the method has returned
 	timer   *time.Timer             // cancels the request if no bytes move for timeout
-	timeout time.Duration           // not positive: there is none
+	timeout time.Duration           // not positive: no timeout
 
-	// reporting has an element while a progress notification is on its way to the peer; nil: no
+	// reporting has an element while a progress notification is being sent to the peer; nil: no
 	// progress is reported.
 	reporting chan struct{}
 }
@@ -42,23 +42,23 @@ var (
 	errWithdrawn = errors.New("the peer has cancelled the request")
 )
 
-// IsFilesMethod reports whether a session answers a method itself, instead of the SDK.
+// IsFilesMethod reports whether the session, and not the SDK, answers a method.
 func IsFilesMethod(method string) bool {
 	return strings.HasPrefix(method, wire.MethodPrefix) || method == wire.RootsList || strings.HasPrefix(method, "fs.")
 }
 
-// Handle serves a frame of the peer if it is a request for which IsFilesMethod reports true,
-// or the cancellation of one. It reports whether the frame was one. It waits only for a
-// peer that has not read maxRejections answers and goes on sending. The frame's parts must
-// not change afterwards; size is how many bytes holding it costs. send is called with the
-// answer, possibly after the session has ended.
+// Handle takes a frame of the peer if IsFilesMethod reports true for its method, or if it cancels
+// a request in flight in this session. Handle reports whether it has taken the frame. It waits
+// only for a peer that goes on sending while maxRejections rejections wait to be read. The parts
+// of a frame that Handle takes must not change afterwards; size is the number of bytes that the
+// frame holds in memory. Handle calls send with the answer, possibly after the session has ended.
 func (s *Session) Handle(f wire.Frame, size int, send Sender) bool {
 	switch {
 	case f.Method == wire.Cancelled:
 		return s.cancelRequest(f.Params)
 	case !IsFilesMethod(f.Method):
 		return false
-	case !f.Call(): // a notification gets no answer, and no method here is one
+	case !f.Call(): // a notification gets no answer, and no files/* method is a notification
 		s.NoteRefusal(names.QuoteShort(f.Method) + " must be a request: it has no id")
 		return true
 	}
@@ -72,15 +72,14 @@ func (s *Session) Handle(f wire.Frame, size int, send Sender) bool {
 	return true
 }
 
-// longestID bounds an id, bytes of JSON: it is kept, and repeated in the answer.
+// longestID bounds an id, in bytes of JSON: the id is kept, and repeated in the answer.
 const longestID = 1024
 
 func validID(id []byte) bool {
 	return len(id) > 0 && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
 }
 
-// admit makes room for a request whose frame has size bytes, and puts it among those in
-// flight.
+// admit checks the id of a request, reserves size bytes for the request, and adds it to s.inflight.
 func (s *Session) admit(r *request, size int64) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +106,8 @@ func (s *Session) admit(r *request, size int64) (err error) {
 }
 
 // maxRejections is how many answers to requests that were not admitted may wait for the
-// peer to read them. They are small. A peer that goes on sending without reading is then
-// not read any more.
+// peer to read them. These answers are small. If a peer has not read so many answers and goes on
+// sending, the session reads nothing more from it.
 const maxRejections = 1024
 
 // reject answers a request that was not admitted. The goroutine that reads the peer's frames
@@ -124,12 +123,13 @@ func (s *Session) reject(r *request, err error) {
 	go s.answer(r, nil, err)
 }
 
-// maxIdle bounds the goroutines of a session that wait for a request; those that run one
-// are bounded by the limit of requests in flight.
+// maxIdle bounds the goroutines of a session that wait for a request. The limit of requests in
+// flight bounds the goroutines that run one.
 const maxIdle = 32
 
-// start runs a request in a goroutine that waits for one, or in a new one. A new
-// goroutine has to grow its stack, which costs a tenth of a small request and more.
+// start runs a request in a goroutine that waits for a request or, if none waits, in a new
+// goroutine. A new goroutine has to grow its stack, which costs at least a tenth of the time of a
+// small request.
 func (s *Session) start(r *request) {
 	select {
 	case s.next <- r:
@@ -138,7 +138,8 @@ func (s *Session) start(r *request) {
 	}
 }
 
-// work runs r, and other requests until maxIdle goroutines wait, or the session ends.
+// work runs r and then further requests. It returns when maxIdle other goroutines wait for a
+// request, or the session ends.
 func (s *Session) work(r *request) {
 	for {
 		s.run(r)
@@ -183,7 +184,7 @@ func (r *request) alive() {
 }
 
 // dispatch runs the method of a request. All errors of methods pass here, so dispatch
-// records the errors that the gate has not seen.
+// records the errors that the gate has not recorded.
 func (s *Session) dispatch(r *request) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil { // a bug in a method is an error of its request
@@ -199,7 +200,7 @@ func (s *Session) dispatch(r *request) (result any, err error) {
 	if s.b.cfg.NoRoots {
 		return nil, noRoots(r.method)
 	}
-	if err := s.limits.request(); err != nil { // also for methods that do not exist
+	if err := s.limits.spendRequest(); err != nil { // also for methods that do not exist
 		return nil, err
 	}
 	m, ok := methods[r.method]
@@ -228,8 +229,8 @@ func (s *Session) record(r *request, err error) {
 // hold may be called after the request was answered.
 func (s *Session) hold(r *request, n int64) error { return s.limits.asRefusal(r.room.Grow(n)) }
 
-// cancelRequest handles notifications/cancelled. It reports whether the request is one of
-// this session.
+// cancelRequest handles notifications/cancelled. It reports whether the request to cancel is in
+// flight in this session.
 func (s *Session) cancelRequest(params []byte) bool {
 	id, _ := jsonline.Lookup(params, jsonline.Span{From: jsonline.SkipSpace(params, 0), To: len(params)}, "requestId")
 	s.mu.Lock()
@@ -242,10 +243,10 @@ func (s *Session) cancelRequest(params []byte) bool {
 	return true
 }
 
-// answer sends a reply, unless the peer has cancelled the request (it must not get one
-// then: MCP, "Cancellation"). The reply counts as memory of the request until the peer has
-// taken it. If there is no room, a listing is refused, and a request that has changed something
-// is answered nevertheless.
+// answer sends a reply, unless the peer has cancelled the request (a cancelled request must not be
+// answered: MCP, "Cancellation"). The reply counts as memory of the request until the peer has
+// taken it. If there is no room for the reply, a listing is refused (see repeatable). All other
+// replies are sent nevertheless, because the request may have changed something.
 func (s *Session) answer(r *request, result any, err error) {
 	defer r.room.Release()
 	if errors.Is(context.Cause(r.ctx), errWithdrawn) {

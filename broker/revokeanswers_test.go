@@ -17,11 +17,13 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// secret is in the long files of every root of lateLab, and in the names of the files in data/d.
+// secret is in the files f of all roots of newRevocationLab, and in the names of the files in
+// data/d.
 const secret = "SECRETLINE"
 
-// lateLab is a lab with a root of long files, a root in it, and another root.
-func lateLab(t *testing.T) (l *lab, dir string) {
+// newRevocationLab returns a lab with three roots: "data", "inner", which lies inside "data", and
+// "other". Each has a long file f. dir is the directory of "data".
+func newRevocationLab(t *testing.T) (l *lab, dir string) {
 	l = newLab(t, nil)
 	long := strings.Repeat(secret+" 0123456789abcdef\n", 40_000) // 1.1 MB
 	dir = l.root("data", guard.ReadWrite, map[string]string{"f": long, "in/f": long, "d/" + strings.Repeat(secret, 20): ""})
@@ -35,9 +37,9 @@ func lateLab(t *testing.T) (l *lab, dir string) {
 	return l, dir
 }
 
-// Contents that were read from a root before it ended or was narrowed do not reach a server
-// afterwards. A server that sends requests without reading the answers gets at most one more
-// piece of the answer that is being written, and a refusal for each waiting request.
+// If a root ends, or less of it may be read, while answers with its contents wait for a server, the
+// server gets at most one more piece of these contents: the one that is being written. The waiting
+// answers are replaced by refusals.
 func TestNothingLateAfterTheRootEnds(t *testing.T) {
 	requests := []struct{ method, params string }{
 		{wire.Read, `{"path":"data/f"}`}, {wire.Read, `{"path":"data/f","encoding":"base64"}`},
@@ -51,34 +53,34 @@ func TestNothingLateAfterTheRootEnds(t *testing.T) {
 	}{
 		{"nothing ends", func(*lab) error { return nil }, ""},
 		{"another root ends", func(l *lab) error { _, err := l.reg.Revoke(l.t.Context(), "other"); return err }, ""},
-		{"it may not be written any more", func(l *lab) error { return l.reg.Set(l.t.Context(), "data", guard.ReadOnly) }, ""},
-		{"it ends", func(l *lab) error { _, err := l.reg.Revoke(l.t.Context(), "data"); return err }, "Revoked"},
-		{"all end", func(l *lab) error { _, err := l.reg.RevokeAll(l.t.Context()); return err }, "Revoked"},
-		{"its time is up", func(l *lab) error {
+		{"the root may not be written any more", func(l *lab) error { return l.reg.Set(l.t.Context(), "data", guard.ReadOnly) }, ""},
+		{"the root ends", func(l *lab) error { _, err := l.reg.Revoke(l.t.Context(), "data"); return err }, "Revoked"},
+		{"all roots end", func(l *lab) error { _, err := l.reg.RevokeAll(l.t.Context()); return err }, "Revoked"},
+		{"the root expires", func(l *lab) error {
 			if err := l.reg.Renew(l.t.Context(), "data", time.Now().Add(20*time.Millisecond)); err != nil {
 				return err
 			}
 			testkit.Until(l.t, "the end of the root", func() bool { _, live := l.reg.Lookup("data"); return !live })
 			return nil
 		}, "Revoked"},
-		{"it ends and is granted again", func(l *lab) error {
+		{"the root ends and is granted again", func(l *lab) error {
 			st, _ := l.reg.Lookup("data")
 			_, err := l.reg.Revoke(l.t.Context(), "data")
 			l.grant(guard.Grant{Root: "data", Dir: names.Foreign(st.Grant.Resolved), Policy: guard.Policy{Rights: guard.ReadWrite}})
 			return err
 		}, "Revoked"},
-		{"a root inside it ends", func(l *lab) error { _, err := l.reg.Revoke(l.t.Context(), "inner"); return err }, "Conflict"},
+		{"a root inside the root ends", func(l *lab) error { _, err := l.reg.Revoke(l.t.Context(), "inner"); return err }, "Conflict"},
 		{"names are hidden", func(l *lab) error {
 			return l.reg.SetPatterns(l.t.Context(), "data", guard.Patterns{Hide: guard.Texts("f", "d/")})
 		}, "Conflict"},
-		{"names are hidden in a root inside it", func(l *lab) error {
+		{"names are hidden in a root inside the root", func(l *lab) error {
 			return l.reg.SetPatterns(l.t.Context(), "inner", guard.Patterns{Hide: guard.Texts("f")})
 		}, "Conflict"},
-		{"it may not be read any more", func(l *lab) error { return l.reg.Set(l.t.Context(), "data", guard.Write) }, "Conflict"},
-		{"a root inside it may not be read any more", func(l *lab) error { return l.reg.Set(l.t.Context(), "inner", guard.Watch) }, "Conflict"},
+		{"the root may not be read any more", func(l *lab) error { return l.reg.Set(l.t.Context(), "data", guard.Write) }, "Conflict"},
+		{"a root inside the root may not be read any more", func(l *lab) error { return l.reg.Set(l.t.Context(), "inner", guard.Watch) }, "Conflict"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			l, _ := lateLab(t)
+			l, _ := newRevocationLab(t)
 			s, line, out := l.connectSlowReader()
 			for id, r := range requests {
 				line(id, r.method, r.params)
@@ -89,7 +91,7 @@ func TestNothingLateAfterTheRootEnds(t *testing.T) {
 			if err := c.end(l); err != nil {
 				t.Fatal(err)
 			}
-			contents, reasons := readLate(t, out, len(requests))
+			contents, reasons := readAnswers(t, out, len(requests))
 			if c.want == "" {
 				if len(reasons) > 0 {
 					t.Errorf("%d answers, refused: %v", len(requests), reasons)
@@ -108,9 +110,9 @@ func TestNothingLateAfterTheRootEnds(t *testing.T) {
 	}
 }
 
-// readLate reads until all requests have an answer; requests is their number. contents is the number of bytes in the
+// readAnswers reads until so many requests have an answer. contents is the number of bytes in the
 // lines with contents; reasons are the reasons of the refusals, by id.
-func readLate(t *testing.T, out *bufio.Reader, requests int) (contents int, reasons map[int]string) {
+func readAnswers(t *testing.T, out *bufio.Reader, requests int) (contents int, reasons map[int]string) {
 	t.Helper()
 	reasons = map[int]string{}
 	for answered := 0; answered < requests; {
@@ -124,7 +126,7 @@ func readLate(t *testing.T, out *bufio.Reader, requests int) (contents int, reas
 			Result json.RawMessage
 			Error  *struct{ Data wire.ErrorData }
 		}
-		if json.Unmarshal(text, &m) != nil { // cut
+		if json.Unmarshal(text, &m) != nil { // an answer that was cut off
 			contents += len(text) - 1
 			continue
 		}
@@ -144,14 +146,14 @@ func readLate(t *testing.T, out *bufio.Reader, requests int) (contents int, reas
 // If a name is hidden while an event about it waits for the server, the event does not reach
 // the server. The server is told to list again.
 func TestNoLateEventOfAHiddenName(t *testing.T) {
-	l, dir := lateLab(t)
+	l, dir := newRevocationLab(t)
 	s, line, out := l.connectSlowReader()
 	line(1, wire.Watch, `{"path":"data"}`)
 	if _, err := out.ReadBytes('\n'); err != nil {
 		t.Fatal(err)
 	}
 	line(2, wire.Read, `{"path":"other/f"}`)
-	if _, err := out.Peek(1); err != nil { // the answer is being written, and the next ones wait for it
+	if _, err := out.Peek(1); err != nil { // the answer is being written, and the next frames wait for it
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, secret), nil, 0o644); err != nil {

@@ -38,7 +38,7 @@ func parseCursor(s string) (c cursor, err error) {
 	return c, nil
 }
 
-// listRoots answers roots/list: the roots granted to this subject, a page at a
+// listRoots answers roots/list: the roots that are shown to the session's subject, a page at a
 // time. Pages of different states of the list never mix.
 func (s *Session) listRoots(_ *request, p *wire.RootsParams) (any, error) {
 	if err := s.barred(names.OpNone); err != nil {
@@ -80,7 +80,8 @@ func (b *Broker) rootOf(st *guard.Status) wire.Root {
 	return wire.Root{URI: names.FormatURI(where), Name: string(st.Grant.Root)}
 }
 
-// parse reads a path as servers name it.
+// parse parses p, a path that a server has sent. If Config.FlatAt is set, p may also be an absolute
+// path or a file URI below that directory.
 func (b *Broker) parse(who guard.Subject, p string) (guard.Path, error) {
 	if b.cfg.FlatAt != "" && (strings.HasPrefix(p, "/") || strings.HasPrefix(p, "file:")) {
 		inside, err := p, error(nil)
@@ -96,7 +97,7 @@ func (b *Broker) parse(who guard.Subject, p string) (guard.Path, error) {
 	return b.cfg.Registry.Parse(who, p)
 }
 
-// noRoots answers for a client without roots: roots/list in SEP-1708's words.
+// noRoots returns the error of a client without roots. For roots/list it has SEP-1708's words.
 func noRoots(method string) error {
 	e := &wire.Error{
 		Code: wire.CodeMethodNotFound, Message: "Roots not supported",
@@ -118,23 +119,23 @@ func staleCursor(expected, received uint64) error {
 }
 
 // announcer numbers the states of a session's list of roots and sends list_changed:
-// the first at once, then at most one in each wait. The last state is always
-// announced.
+// the first at once, each further one at least the time wait after the one before. The last
+// state is always announced.
 type announcer struct {
 	s    *Session
 	wait time.Duration
 
-	mu        sync.Mutex // guards the fields below
-	list      []listed   // the roots in the state that has the number version
+	mu        sync.Mutex   // guards the fields below
+	list      []listedRoot // the roots in the state that has the number version
 	version   uint64
 	announced uint64 // the version that was last announced, or that the peer began with
 	changed   bool   // the list may have changed since the last announcement
 	running   bool   // a goroutine runs run
 }
 
-// listed is one root in a state of a session's list. The list is compared root by root,
-// not by the registry's version, which also moves with the roots of others (R127).
-type listed struct {
+// listedRoot is one root in a state of a session's list. The list is compared root by root,
+// not by the registry's version, which also changes with the roots of other subjects (R127).
+type listedRoot struct {
 	root   guard.RootName
 	epoch  uint64
 	rights guard.Rights
@@ -148,9 +149,9 @@ func (a *announcer) versionOf(all []guard.Status) uint64 {
 }
 
 func (a *announcer) versionLocked(all []guard.Status) uint64 {
-	now := make([]listed, len(all))
+	now := make([]listedRoot, len(all))
 	for i := range all {
-		now[i] = listed{all[i].Grant.Root, all[i].Epoch, all[i].Grant.Policy.Rights}
+		now[i] = listedRoot{all[i].Grant.Root, all[i].Epoch, all[i].Grant.Policy.Rights}
 	}
 	if a.version == 0 || !slices.Equal(now, a.list) {
 		a.list = now
@@ -170,7 +171,7 @@ func (a *announcer) begin() {
 // announceRoots announces that the list may have changed. It does not wait.
 func (s *Session) announceRoots() {
 	s.mu.Lock()
-	tell := s.peer != nil && !s.b.cfg.NoListChanged && !s.b.cfg.NoRoots && announces(s.revision)
+	tell := s.peer != nil && !s.b.cfg.NoListChanged && !s.b.cfg.NoRoots && hasListChanged(s.revision)
 	s.mu.Unlock()
 	if tell {
 		s.roots.change()
@@ -178,9 +179,9 @@ func (s *Session) announceRoots() {
 	s.syncClients()
 }
 
-// announces reports whether a revision of the protocol has list_changed, which 2026-07-28 has
-// removed (SEP-2575).
-func announces(revision string) bool { return revision < "2026-07-28" }
+// hasListChanged reports whether a revision of the protocol has list_changed. Revision 2026-07-28
+// has removed it (SEP-2575).
+func hasListChanged(revision string) bool { return revision < "2026-07-28" }
 
 func (a *announcer) change() {
 	a.mu.Lock()
@@ -192,8 +193,9 @@ func (a *announcer) change() {
 	}
 }
 
-// run announces changes until the list has not changed for the time wait. It runs in a
-// goroutine of its own, because the peer may be slow and the registry must not wait for it.
+// run announces changes until the list has not changed for the time wait, or the session ends. It
+// runs in a goroutine of its own, because the peer may be slow and the registry must not wait for
+// the peer.
 func (a *announcer) run() {
 	for a.next() {
 		quiet := time.NewTimer(a.wait)
@@ -215,7 +217,7 @@ func (a *announcer) next() bool {
 	defer a.mu.Unlock()
 	if a.changed {
 		a.changed = false
-		if v := a.versionLocked(a.s.visible()); v != a.announced { // else another's root has changed
+		if v := a.versionLocked(a.s.visible()); v != a.announced { // else only roots of other subjects have changed
 			a.announced = v
 			return true
 		}

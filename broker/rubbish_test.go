@@ -66,7 +66,7 @@ func (l *lab) silent(t *testing.T) *silent {
 }
 
 // The connection stops reading from a peer that sends rubbish and does not read the errors. So
-// memory is bounded, and the log does not fill.
+// the number of goroutines is bounded, and the log does not fill.
 func TestRubbishUnread(t *testing.T) {
 	for name, line := range map[string]string{"lines": strings.Repeat("x\n", 200_000), "a batch": "[" + strings.Repeat("{},5,", 10_000) + "{}]\n"} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestRubbishUnread(t *testing.T) {
 			}
 			_ = p.close()
 			if err := <-written; err == nil {
-				t.Error("everything was read, though no answer was")
+				t.Error("the connection read everything, though the peer read no answer")
 			}
 			p.s.Close()
 			if n := log.lines.Load(); n > 6 {
@@ -98,8 +98,8 @@ func TestRubbishUnread(t *testing.T) {
 	}
 }
 
-// Unread answers count among the bytes held. Up to the limit listings become shorter,
-// beyond it they are refused, and a refused one holds nothing.
+// Unread answers count among the bytes held. When there is no room for a listing, it is refused.
+// When the peer has read all answers, no bytes are held.
 func TestListsUnread(t *testing.T) {
 	const limit = 4 << 20
 	l := newLab(t, func(c *Config) { c.Limits.BytesInFlight = limit })
@@ -114,7 +114,7 @@ func TestListsUnread(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// When a request leaves the count of those in flight, its answer is already counted.
+	// When a request is no longer in flight, the bytes of its listing are already counted.
 	var st Stats
 	testkit.Eventually(func() bool {
 		st = p.s.Stats()
@@ -123,8 +123,8 @@ func TestListsUnread(t *testing.T) {
 	if st.HeldBytes < limit/2 || st.HeldBytes > limit+100*1024 || st.Unread == 0 {
 		t.Errorf("%+v", st)
 	}
-	// Once the peer reads, it gets everything: listings while there was room, refusals
-	// after.
+	// Once the peer reads, it gets an answer to each request: a listing, or a refusal if there
+	// was no room.
 	listed, refused := 0, 0
 	r := bufio.NewReader(p.unread)
 	for range 40 {
@@ -142,11 +142,11 @@ func TestListsUnread(t *testing.T) {
 	if listed == 0 || listed+refused != 40 {
 		t.Errorf("%d listed, %d refused", listed, refused)
 	}
-	testkit.Until(t, "what the answers held is released", func() bool { return p.s.Stats().HeldBytes == 0 })
+	testkit.Until(t, "the bytes of the answers are released", func() bool { return p.s.Stats().HeldBytes == 0 })
 }
 
 // A page is bounded by its size as JSON: control characters take six bytes, in the name
-// and in the path. The pages together are the directory.
+// and in the path. The pages together have as many entries as the directory.
 func TestListPageBytes(t *testing.T) {
 	l := newLab(t, nil)
 	files := map[string]string{}
@@ -208,8 +208,8 @@ func TestBriefAnswers(t *testing.T) {
 	}
 }
 
-// A request that is malformed or too long is answered by its id, if the id can be read:
-// the peer does not wait in vain (R025, R091).
+// A request that is malformed or too long gets an error with its id, if the id can be read: the
+// peer does not wait in vain (R025, R091).
 func TestUnreadableIsAnswered(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R012, R013: list_changed is declared exactly when it is sent: on by default, and not
-// declared when it is switched off.
+// R012, R013: the client declares "listChanged": true by default, and false when list_changed is
+// switched off.
 func TestSEP1708ListChangedIsDeclared(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		l := newLab(t, func(c *Config) { c.NoListChanged = off })
@@ -38,7 +38,7 @@ func TestSEP1708ListChangedIsDeclared(t *testing.T) {
 }
 
 // R022, R023: the server is notified when a root is added, changes its mode, is revoked or
-// expires. A list that it reads after that is the new one.
+// expires. A list that the server reads after the notification has the change.
 func TestSEP1708EveryChangeIsAnnounced(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")
@@ -69,8 +69,8 @@ func TestSEP1708EveryChangeIsAnnounced(t *testing.T) {
 	awaitRoots()
 }
 
-// R182, R183: 50 roots are one page by default, and the cursor is the version and the
-// offset in URL-safe base64.
+// R182, R183: by default a page has up to 50 roots. The cursor is a JSON object with the version
+// and the offset, in URL-safe base64.
 func TestSEP1708Pages(t *testing.T) {
 	base := t.TempDir()
 	l := newLab(t, nil)
@@ -110,9 +110,9 @@ func TestSEP1708Pages(t *testing.T) {
 	}
 }
 
-// R048, R058, R059: the methods are SEP-1708's seven, consent, roots/list and the
-// three that the capability names beside them; 60 seconds and a mebibyte unless
-// configured otherwise.
+// R048, R058, R059: the methods are the seven file methods of SEP-1708, files/consent, roots/list,
+// files/unwatch, files/stat and files/copy. By default the timeout is 60 seconds. A read without a
+// length returns a mebibyte at most. The capability declares the configured largest chunk.
 func TestSEP1708Table(t *testing.T) {
 	l := newLab(t, nil)
 	seven := []string{"files/read", "files/write", "files/list", "files/create", "files/delete", "files/rename", "files/watch"}
@@ -131,7 +131,7 @@ func TestSEP1708Table(t *testing.T) {
 	}
 	for _, m := range declared {
 		if methods[m].run == nil {
-			t.Errorf("%s is declared and is no method", m)
+			t.Errorf("%s is declared, but is no method", m)
 		}
 	}
 	if s.limits.Timeout != 60*time.Second || wire.DefaultChunk != 1<<20 {
@@ -183,7 +183,7 @@ func TestSEP1708Create(t *testing.T) {
 		}
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("it left %v, %v", left, err)
+		t.Errorf("the refused writes left %v, %v", left, err)
 	}
 	p.must("files/write", `{"path":"r/f","content":"x","create":true}`, nil)
 	if b, err := os.ReadFile(dir + "/f"); err != nil || string(b) != "x" {
@@ -208,8 +208,8 @@ func TestSEP1708EventFilters(t *testing.T) {
 		p.must("files/watch", `{"path":"r/d","events":`+c.events+`}`, &w)
 		wants[w.WatchID] = c.want
 	}
-	// The changes come one after the other, because an event that follows quickly would replace
-	// the last one.
+	// The test waits for the event of each change before it makes the next, because an event that
+	// soon follows another one may replace it.
 	for event, act := range map[string]func(){
 		"created":  func() { p.must("files/create", `{"path":"r/d/new"}`, nil) },
 		"modified": func() { p.must("files/write", `{"path":"r/d/old","content":"changed"}`, nil) },
@@ -242,8 +242,8 @@ func TestSEP1708EventFilters(t *testing.T) {
 	}
 }
 
-// R082: each method that succeeds leaves its record, under the server's name and
-// over files/*.
+// R082: each of these successful requests leaves a record, with the server's name and the verdict
+// Allowed.
 func TestSEP1708EveryMethodIsRecorded(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text", "d/x": ""})

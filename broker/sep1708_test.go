@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R018, R020, R021, R022, R023: roots/list needs no params, and lists one root or several, each
-// with a unique name. After a notification it lists the new state.
+// R018, R020, R021, R022, R023: roots/list needs no params. It lists no root, one root with its
+// name and URI, or several. After list_changed it lists the new state.
 func TestSEP1708Roots(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")
@@ -102,7 +102,8 @@ func TestSEP1708NoRoots(t *testing.T) {
 	}
 }
 
-// R017: the prose of SEP-1708 says fs.* for the methods that its examples call files/*.
+// R017: the prose of SEP-1708 says fs.* for the methods that its examples call files/*. The error
+// for fs.read names files/read.
 func TestSEP1708Prefix(t *testing.T) {
 	p := newLab(t, nil).connect("")
 	if e, _ := p.fails("fs.read", `{"path":"x"}`); e.Code != wire.CodeMethodNotFound || !strings.Contains(e.Message, "files/read") {
@@ -110,8 +111,8 @@ func TestSEP1708Prefix(t *testing.T) {
 	}
 }
 
-// R027, R028, R029: the consent of SEP-1708's example is asked for a directory and a file, and
-// granted in part.
+// R027, R028, R029: a files/consent like SEP-1708's example, for a directory and a file, is granted
+// for the directory only. Another files/consent is denied.
 func TestSEP1708Consent(t *testing.T) {
 	a := &answers{give: allow(Decision{Allow: true}, Decision{})}
 	l := newLab(t, func(c *Config) { c.Asker = a })
@@ -142,7 +143,7 @@ func TestSEP1708Consent(t *testing.T) {
 	}
 }
 
-// R031, R057, R058: without a length one mebibyte is read; the largest chunk is
+// R031, R057, R058: a read without a length returns one mebibyte. The largest chunk is
 // configurable.
 func TestSEP1708Chunk(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.MaxChunk = 1<<20 + 1 })

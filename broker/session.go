@@ -39,9 +39,9 @@ type Session struct {
 	inflight map[string]*request
 	watches  map[string]*sessionWatch
 	uploads  map[string]*sessionUpload
-	revoked  map[string]guard.Path // paths of uploads that ended with their root or its rights, by id; see maxRevoked
-	peer     Sender                // nil until connected
-	revision string                // of the protocol, as agreed in initialize
+	revoked  map[string]guard.Path // paths of uploads that a change of their root has ended, by id; see maxRevoked
+	peer     Sender                // nil before SetSender and after Close
+	revision string                // of the protocol; "" until it is known
 	server   string                // what the peer calls itself
 	sharedBy string                // see ShareConsents
 	elicitor Elicitor              // asks the person at the MCP host; nil: that person cannot be asked
@@ -49,21 +49,21 @@ type Session struct {
 	clients  []*binding
 }
 
-// Limits of the refusals before the gate that get a record of their own: at once, and
-// then each second. A server at work causes a handful.
+// refusalBurst and refusalsPerSecond limit how many refusals before the gate get records of their
+// own: so many at once, and then so many a second. A server at work causes a handful.
 const (
 	refusalBurst      = 1000
 	refusalsPerSecond = 100
 )
 
-// recordRefusal records a refusal before the gate. If there are too many, it records their
-// number by kind within a second.
+// recordRefusal records a refusal before the gate. If there are too many refusals, it records the
+// number of each kind within a second.
 func (s *Session) recordRefusal(kind names.Kind, detail string) {
 	s.refusals.Add(kind, func(count int) {
 		if count > 1 {
 			detail = fmt.Sprintf("%d more within a second, the last: %s", count, names.Brief(detail))
 		}
-		_ = s.b.cfg.Registry.NoteRefusal(s.caller, kind, detail) // refused in any case
+		_ = s.b.cfg.Registry.NoteRefusal(s.caller, kind, detail) // the request is refused in any case
 	})
 }
 

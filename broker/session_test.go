@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Whatever a server sends, it gets an error and the session lives (R091).
+// A server that sends a bad frame gets an error, and the session goes on (R091).
 func TestBadFrames(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})
@@ -113,13 +113,13 @@ func TestPassesOthersOn(t *testing.T) {
 	p.must("roots/list", `{}`, nil)
 	select {
 	case s := <-p.toSDK:
-		t.Errorf("ours went to the SDK: %s", s)
+		t.Errorf("a message for the session went to the SDK: %s", s)
 	default:
 	}
 }
 
-// A thousand requests at once: each is answered, by a result or by a refusal that
-// says when to come again (R076, R078).
+// Each of a thousand requests at once is answered, by a result or by a refusal that
+// says when to try again (R076, R078).
 func TestFlood(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.InFlight = 32 })
 	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})
@@ -154,7 +154,8 @@ func TestFlood(t *testing.T) {
 }
 
 // A request beyond a limit is refused, and the error names the limit; permitted requests are
-// served. A burst is refused with the time after which to try again (R061, R076, R077, R078).
+// served. A request after a burst is refused with the time after which to try again (R061, R076,
+// R077, R078).
 func TestLimits(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Limits = Limits{OpsPerSecond: 0.001, Burst: 8, MaxWritten: 10, Watches: 1, MaxChunk: 100}
@@ -165,7 +166,7 @@ func TestLimits(t *testing.T) {
 	if _, d := p.fails("files/write", `{"path":"r/f","content":"123"}`); d.Code != names.QuotaExceeded || d.Limit != 10 {
 		t.Errorf("total written: %+v", d)
 	}
-	p.must("files/write", `{"path":"r/f","content":"12"}`, nil) // what was refused was not counted
+	p.must("files/write", `{"path":"r/f","content":"12"}`, nil) // the refused write was not counted
 	p.must("files/watch", `{"path":"r"}`, nil)
 	if _, d := p.fails("files/watch", `{"path":"r"}`); d.Code != names.QuotaExceeded || d.Limit != 1 {
 		t.Errorf("watches: %+v", d)
@@ -202,7 +203,8 @@ func (a slowAsker) Ask(ctx context.Context, _ *Question) (Answer, error) {
 	}
 }
 
-// A cancelled request is not answered (MCP, "Cancellation"), and its id is free.
+// A cancelled request is not answered (MCP, "Cancellation"). The id of a request in progress cannot
+// be used again.
 func TestCancel(t *testing.T) {
 	a := slowAsker{make(chan struct{}), make(chan struct{})}
 	l := newLab(t, func(c *Config) { c.Asker = a })
@@ -236,8 +238,8 @@ func TestCancel(t *testing.T) {
 	close(a.finish)
 }
 
-// testMethod implements testOnly, a method for which each test sets a function. It is
-// registered from the start, because sessions of other tests may still look methods up.
+// testOnly is a method for tests. Each test sets the function of the method with setTestMethod. The
+// method is registered from the start, because sessions of other tests may still look methods up.
 const testOnly = "files/test"
 
 var testMethod atomic.Pointer[func(*Session, *request) (any, error)]
@@ -249,7 +251,8 @@ func init() {
 // setTestMethod sets the function that testOnly calls.
 func setTestMethod(f func(*Session, *request) (any, error)) { testMethod.Store(&f) }
 
-// Each request has a time limit (R079); one that hangs is answered with TIMEOUT.
+// A request that hangs is answered with TIMEOUT (R079). A request may take longer than the limit
+// while bytes move. A panic is answered with an internal error.
 func TestTimeout(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.Timeout = 50 * time.Millisecond })
 	p := l.connect("")
@@ -277,8 +280,8 @@ func TestTimeout(t *testing.T) {
 	p.must("roots/list", `{}`, nil)
 }
 
-// roots/list shows a subject its own roots (R115, R127), a page at a time (R180, R181,
-// R182, R183, R184, R185, R186, R187).
+// roots/list shows a subject its own roots and the roots of no subject, but no other subject's
+// (R115, R127), a page at a time (R180, R181, R182, R183, R184, R185, R186, R187).
 func TestRootsList(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.PageSize = 3 })
 	base := t.TempDir()
@@ -342,8 +345,8 @@ func TestRootsList(t *testing.T) {
 	}
 }
 
-// The first change is announced at once, and a storm of changes in few notifications. The last
-// state is always announced (R012, R142, R143, R144, R221).
+// Many changes in a short time are announced in fewer notifications, and the last state is
+// announced. None is sent when list_changed is switched off (R012, R142, R143, R144, R221).
 func TestListChanged(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		l := newLab(t, func(c *Config) { c.NoListChanged = off; c.Debounce = 30 * time.Millisecond })

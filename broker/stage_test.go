@@ -22,8 +22,8 @@ type stagedSource struct{ guard.Source }
 
 func (stagedSource) Staged() guard.StageStatus { return guard.StageStatus{} }
 
-// A server does not learn that a root is staged, and cannot ask for a staged root. Only the owner
-// decides that a root is staged, also when a server asked for write access.
+// A server does not learn that a root is staged, and cannot ask for a staged root: the owner sees a
+// request for the mode stage as a request for rw. Only the owner decides whether a root is staged.
 func TestStagedLooksWritable(t *testing.T) {
 	a := &answers{}
 	l := newLabOn(t, staging{vfs.Opener()}, func(c *Config) { c.Asker, c.Limits.Consents = a, -1 })

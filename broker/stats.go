@@ -41,7 +41,7 @@ func (c *counters) count(method string, err error) {
 // Stats are a session's figures, for status and metrics.
 type Stats struct {
 	Subject   names.Foreign    `json:"subject"`                      // name of the server
-	SharedBy  string           `json:"consents_shared_by,omitempty"` // who else has what is allowed, because requests have no session
+	SharedBy  string           `json:"consents_shared_by,omitempty"` // other clients that have its consents, see ShareConsents
 	Server    names.Text       `json:"server,omitempty"`             // what the server calls itself
 	Revision  string           `json:"protocol,omitempty"`           // revision of MCP
 	Started   time.Time        `json:"started"`                      // when it connected
@@ -62,7 +62,8 @@ type Stats struct {
 }
 
 // ShareConsents sets Stats.SharedBy, the other clients that share the consents of this session.
-// Clients that send requests without a session share one, because they cannot be distinguished.
+// All clients that send requests without an MCP session have one Session together, because they
+// cannot be distinguished.
 func (s *Session) ShareConsents(by string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -130,8 +130,8 @@ func (p *prompt) line(format string, args ...any) string {
 }
 
 // Heading returns the first lines of a question, for every approver that shows text: who
-// asks, and why. Nothing in it can pass for the program's own text, as long as each line
-// is shown whole: see names.Fold.
+// asks, and why. Nothing in them can pass for the program's own text, as long as the caller
+// uses names.Fold to break lines that are too long for the display.
 func Heading(q *Question) string {
 	if q.Host != nil {
 		return hostHeading(q)
@@ -153,8 +153,8 @@ func Heading(q *Question) string {
 	return b.String()
 }
 
-// Lines returns a line for each item of a question. Nothing in them can pass for the
-// program's own text.
+// Lines returns a line for each item of a question, or one line for its host. As in Heading,
+// nothing in the lines can pass for the program's own text if the caller folds long lines.
 func Lines(q *Question) []string {
 	if q.Host != nil {
 		return []string{fmt.Sprintf("%s port %d", names.Quote(q.Host.Name), q.Host.Port)}
@@ -213,7 +213,7 @@ func modeWords(mode string) string {
 	return "rights: " + names.Escape(mode)
 }
 
-// fold breaks a line with foreign text where the terminal would.
+// fold breaks a line with foreign text, so that the terminal does not break it (see names.Fold).
 func (p *prompt) fold(line, indent string) string { return names.Fold(line, indent, p.columns) }
 
 func (p *prompt) ask(q *Question) Answer {
@@ -241,7 +241,7 @@ func (p *prompt) ask(q *Question) Answer {
 	return a
 }
 
-// decide asks about an item, or about the question's host if it is nil.
+// decide asks about the item it or, if the item is nil, about the question's host.
 func (p *prompt) decide(it *Item) Decision {
 	choices := "[y/N], for a [t]ime"
 	if it != nil {

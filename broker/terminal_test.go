@@ -21,8 +21,8 @@ import (
 type screen struct {
 	t      *testing.T
 	master *os.File
-	read   chan byte // what is shown
-	shown  strings.Builder
+	read   chan byte       // each byte that the terminal shows
+	shown  strings.Builder // what was shown since the last until
 	term   *Terminal
 }
 
@@ -62,7 +62,8 @@ func (s *screen) types(text string) {
 	}
 }
 
-// until reads the screen until text appears; the bound only ends a failed test.
+// until reads the screen until text appears, and returns all that was shown since the last until.
+// testTimeout only ends a test that fails.
 func (s *screen) until(text string) string {
 	s.t.Helper()
 	late := time.After(testTimeout)
@@ -141,7 +142,7 @@ func TestTerminalWithdrawn(t *testing.T) {
 	<-done
 }
 
-// forged returns a text of a server that looks like a question and its answer. On a terminal with
+// forged returns a server's text that looks like a question and its answer. On a terminal with
 // that many columns, the forged question and the forged answer each begin a line.
 func forged(columns int) string {
 	line := func(s string) string { return s + strings.Repeat(" ", columns-len(s)%columns) }
@@ -150,7 +151,7 @@ func forged(columns int) string {
 }
 
 // A server's text never fills a line of its own: each row that holds it begins with this
-// program's words or with a bar, and no row is wider than the terminal.
+// program's words or with a bar. No row but the prompt is wider than the terminal.
 func TestTerminalRows(t *testing.T) {
 	for _, columns := range []int{80, 40} {
 		s := newScreen(t, columns)
@@ -188,7 +189,8 @@ func TestTerminalRows(t *testing.T) {
 	}
 }
 
-// A path that cannot be granted is shortened and quoted, and so is every text of a question.
+// A question is short, even if its message and its paths, which cannot be granted, are long. A
+// request with too many bytes of paths is refused.
 func TestQuestionIsShort(t *testing.T) {
 	u := &Queue{}
 	l := newLab(t, func(c *Config) { c.Asker, c.AskFor, c.Limits.Consents = u, time.Hour, -1 })
@@ -218,8 +220,8 @@ func TestQuestionIsShort(t *testing.T) {
 	p.s.Close()
 }
 
-// A form of the host shows a server's text literally, whether it is rendered as Markdown,
-// as HTML or plain.
+// A host that renders a form as Markdown or HTML finds no markup and no link in a server's text.
+// Each line of this text begins with this program's words, a number or a bar.
 func TestElicitForm(t *testing.T) {
 	const evil = "<img src=x onerror=a>&lt;b&gt; ![i](http://e.example/i) [l](https://e.example) **b** _e_ `c` ~~s~~ www.e.example <https://e.example> a_b \\*c\\* \\[d"
 	q := &Question{Server: evil, Message: names.Foreign(evil + strings.Repeat(" long", 200)), Items: []Item{

@@ -97,8 +97,8 @@ func (c *conn) Close() error {
 	return err
 }
 
-// send writes a frame of the session as a whole: only the SDK's connection knows how much
-// of it the peer has taken when a root ends.
+// send writes a frame of the session. It checks the frame once, as a whole, because only the SDK's
+// connection knows how much of the frame the peer has taken when a root ends.
 func (c *conn) send(ctx context.Context, frame []byte, recheck Recheck) error {
 	if recheck != nil {
 		c.sending.Lock()
@@ -119,7 +119,7 @@ func (c *conn) send(ctx context.Context, frame []byte, recheck Recheck) error {
 
 // Bind keeps the roots of an SDK client in step with the session's: since
 // 2026-07-28 a server asks for roots inside a result (SEP-2322), and the SDK
-// answers that from its own list.
+// answers such a request from its own list.
 func (s *Session) Bind(client *mcp.Client) {
 	if s.b.cfg.NoRoots {
 		return
@@ -142,7 +142,7 @@ type binding struct {
 	client *mcp.Client
 
 	mu    sync.Mutex        // held while the two lists are brought in step
-	given map[string]string // names by URI
+	given map[string]string // names of the roots that the client has, by URI
 }
 
 // sync gives the client the session's roots. An ended session has none.

@@ -26,7 +26,7 @@ func (s *Session) stat(r *request, p *wire.StatParams) (any, error) {
 	}
 	root, _ := s.b.cfg.Registry.Lookup(q.Root)
 	res := &wire.StatResult{
-		Path: q.String(), Type: typeOf(&info), Size: sizeOf(&info), MTime: stamp(info.ModTime()),
+		Path: q.String(), Type: typeOf(&info), Size: sizeOf(&info), MTime: formatTime(info.ModTime()),
 		Writable: root.Grant.Policy.Rights&guard.Write != 0,
 	}
 	if res.Type == wire.TypeFile {

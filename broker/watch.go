@@ -165,7 +165,7 @@ func (w *sessionWatch) send(ctx context.Context, e *watch.Event) {
 		return
 	}
 	p := wire.ChangedParams{
-		Path: e.Path.String(), Event: e.Kind.String(), Timestamp: stamp(e.Time), WatchID: w.id,
+		Path: e.Path.String(), Event: e.Kind.String(), Timestamp: formatTime(e.Time), WatchID: w.id,
 		MoveID: e.MoveID, Overflow: e.Overflow, Ended: e.Ended,
 	}
 	if !utf8.ValidString(p.Path) {

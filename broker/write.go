@@ -30,7 +30,7 @@ func (s *Session) write(r *request, p *wire.WriteParams) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.limits.transfer(n); err != nil {
+	if err := s.limits.spendBytes(n); err != nil {
 		return nil, err
 	}
 	end := n
