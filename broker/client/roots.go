@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxWaitFactor bounds how long a storm of changes can put a refresh off, in
-	// debounce delays.
+	// maxWaitFactor bounds two times, in debounce delays: how long a storm of changes can put a
+	// refresh off, and how long callers get the last state after a reading that failed.
 	maxWaitFactor = 4
 	// maxReadings bounds how many readings a caller waits for while changes are announced.
 	maxReadings = 4
@@ -24,21 +24,23 @@ const (
 
 // RootsOptions are the options of a RootsService. The zero value of each field means its default.
 type RootsOptions struct {
-	// Broker is the Broker whose connections ask for further pages. Without it, and for
-	// sessions it did not connect, only the first page is seen, and paths in roots on
-	// later pages are denied.
+	// Broker is the Broker whose connections ask for further pages. Without a Broker, and for
+	// sessions that the Broker did not connect, only the first page is read, and paths in roots
+	// on later pages are denied.
 	Broker *Broker
 	// Debounce is how long the announcements of changes must pause before the roots are read
-	// again in the background. If they never pause, the roots are read after four times
-	// as long. Default 250 ms. A call of Guard meanwhile does not wait, but reads the roots.
+	// again in the background. If the announcements never pause, the roots are read after four
+	// times as long. Default 250 ms. A call of Guard does not wait for the pause: it reads the
+	// roots itself.
 	Debounce time.Duration
 	// Timeout ends one reading of all pages. Default 60 s.
 	Timeout time.Duration
 	// MaxAge is how long roots of a client that does not announce changes are used.
-	// Default 30 s, negative: always.
+	// Default 30 s, negative: without a limit.
 	MaxAge time.Duration
 	// IgnoreChanges switches the reaction to notifications/roots/list_changed
-	// off. The roots are then read again only by Refresh, and after MaxAge.
+	// off. The roots are then read again only by Refresh and, if the client does not
+	// announce changes, after MaxAge.
 	IgnoreChanges bool
 	// Platform says how to read a session's paths. Default: Local, always.
 	Platform func(*mcp.ServerSession) Platform
@@ -47,16 +49,16 @@ type RootsOptions struct {
 	OnRefresh func(*mcp.ServerSession, Snapshot)
 }
 
-// Snapshot is a client's roots at one reading. It is not changed any more; treat
-// Roots as read-only.
+// Snapshot is a client's roots at one reading. The service does not change a Snapshot that it
+// has returned. Treat Roots as read-only.
 type Snapshot struct {
-	Version uint64 // 1 for the first reading, then one more for each
+	Version uint64 // 1 for the session's first Snapshot; each further Snapshot adds 1
 	Roots   []wire.Root
 	Guard   *Guard
 }
 
 // RootsService keeps the roots of each session. It reads them once, shares them among all
-// callers, and reads them again when the client says they changed. Install it once:
+// callers, and reads them again when the client says they changed. Install its middleware once:
 //
 //	server.AddReceivingMiddleware(roots.Middleware())
 //
@@ -73,7 +75,7 @@ type entry struct {
 	mu       sync.Mutex // guards the fields below
 	snap     Snapshot   // Version 0: none yet
 	readAt   time.Time  // when snap was read
-	failedAt time.Time  // when the last reading failed; zero if it did not
+	failedAt time.Time  // when the last reading failed; zero if it succeeded or a change came since
 	reading  *reading   // in progress; nil: none
 	begun    uint64     // number of the last reading that has begun
 	snapFrom uint64     // number of the reading that snap comes from
@@ -81,7 +83,7 @@ type entry struct {
 
 	debounce  *time.Timer   // nil: no change waits for a reading in the background
 	latest    time.Time     // when debounce fires at the latest
-	refreshed chan struct{} // closed when OnRefresh has returned for snap; nil: it was not called yet
+	refreshed chan struct{} // closed when OnRefresh has returned for snap; nil: OnRefresh was not called yet
 }
 
 // reading is one walk over the client's list of roots. Several callers may wait for it.
@@ -106,9 +108,10 @@ func NewRootsService(opts *RootsOptions) *RootsService {
 	return s
 }
 
-// Guard returns the guard of a session's roots, reading them if they were not
-// read yet or a change was announced since. If that reading fails, Guard returns the last
-// state. If there is no state, or ctx has ended, Guard returns the error, and the caller must deny.
+// Guard returns the guard of a session's roots. It reads the roots if they were not read yet, if a
+// change was announced since, or if MaxAge has passed. If that reading fails, Guard returns the
+// last state. If there is no state, or ctx has ended, Guard returns the error, and the caller must
+// deny.
 // ErrNotSupported: the client has no roots.
 //
 // Under revision 2026-07-28 the roots come with the request itself: a handler
@@ -119,8 +122,8 @@ func (s *RootsService) Guard(ctx context.Context, ss *mcp.ServerSession) (*Guard
 	return snap.Guard, err
 }
 
-// Snapshot is Guard with the roots themselves. The zero Snapshot comes with
-// every error; its nil Guard denies everything.
+// Snapshot does what Guard does, and returns the roots together with the guard. The zero
+// Snapshot comes with every error; its nil Guard denies everything.
 func (s *RootsService) Snapshot(ctx context.Context, ss *mcp.ServerSession) (Snapshot, error) {
 	caps := s.capability(ss)
 	if !caps.Roots {
@@ -191,8 +194,8 @@ func (s *RootsService) read(ctx context.Context, e *entry, ss *mcp.ServerSession
 	}
 }
 
-// beginLocked begins a reading. It does not end with the caller's request, because others
-// may wait for it.
+// beginLocked begins a reading. The reading does not end with the caller's request, because
+// other callers may wait for the reading.
 func (s *RootsService) beginLocked(ctx context.Context, e *entry, ss *mcp.ServerSession) {
 	e.begun++
 	r := &reading{number: e.begun, done: make(chan struct{})}
@@ -218,8 +221,8 @@ func (s *RootsService) beginLocked(ctx context.Context, e *entry, ss *mcp.Server
 	}()
 }
 
-// setLocked makes the session's next snapshot, and calls OnRefresh with it after the calls
-// for earlier ones.
+// setLocked stores the session's next snapshot and returns it. A goroutine calls OnRefresh with
+// the snapshot, after the calls for earlier snapshots.
 func (s *RootsService) setLocked(e *entry, ss *mcp.ServerSession, roots []wire.Root, guard *Guard) Snapshot {
 	snap := Snapshot{Version: e.snap.Version + 1, Roots: roots, Guard: guard}
 	e.snap, e.readAt = snap, time.Now()
@@ -280,7 +283,7 @@ func (s *RootsService) readDebounced(e *entry, ss *mcp.ServerSession) {
 	needed, snapFrom := e.needed, e.snapFrom
 	e.mu.Unlock()
 	if snapFrom < needed {
-		_ = s.read(context.Background(), e, ss, needed) // the next Guard tries again
+		_ = s.read(context.Background(), e, ss, needed) // after an error, a later call of Guard reads again
 	}
 }
 

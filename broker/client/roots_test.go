@@ -21,11 +21,11 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// remote returns options for a client on another machine. Its paths are judged by name, so that
-// tests need no directories.
+// remote is a RootsOptions.Platform for clients on another machine. Their paths are judged by
+// name, so that tests need no directories.
 func remote(*mcp.ServerSession) client.Platform { return client.POSIX }
 
-// serviceOf connects a service with the middleware installed.
+// serviceOf connects h to a server that has the middleware of a new RootsService.
 func serviceOf(t testing.TB, h *host, o client.RootsOptions) (*client.RootsService, *mcp.ServerSession, *mcp.ClientSession) {
 	t.Helper()
 	o.Broker = client.New(nil)
@@ -78,7 +78,7 @@ func TestOneReadingForAll(t *testing.T) {
 		h := newHost(t, nil)
 		h.setRoots("/a")
 		h.on(wire.RootsList, func(_ context.Context, p json.RawMessage) (any, error) {
-			time.Sleep(time.Second) // virtual: all who ask are waiting by then
+			time.Sleep(time.Second) // virtual time: all callers are waiting by then
 			return h.rootsList(p)
 		})
 		s, ss, cs := serviceOf(t, h, client.RootsOptions{})
@@ -128,7 +128,8 @@ func TestReadingOutlivesItsFirstAsker(t *testing.T) {
 	}
 }
 
-// R137: after list_changed the next question sees the new roots, at once.
+// R137: after list_changed the next call of Guard sees the new roots, without waiting for the
+// debounce.
 func TestChangedThenWithin(t *testing.T) {
 	h := newHost(t, nil)
 	h.setRoots("/a")
@@ -140,7 +141,7 @@ func TestChangedThenWithin(t *testing.T) {
 	h.tell(wire.RootsChanged, nil)
 	cs.Ping(bg, nil) // comes after the notification
 	if within(t, s, ss, "/a/x") || !within(t, s, ss, "/b/x") {
-		t.Error("the old roots answer")
+		t.Error("Guard uses the old roots")
 	}
 	if n := h.count(wire.RootsList); n != 2 {
 		t.Errorf("%d readings", n)
@@ -171,11 +172,11 @@ func storm(t *testing.T, n int, apart time.Duration, o client.RootsOptions) (rea
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		before := len(readings)
-		if !o.IgnoreChanges && !within(t, s, ss, fmt.Sprintf("/r%d/x", n-1)) { // R144: both ends agree
-			t.Error("the last state is not the one that answers")
+		if !o.IgnoreChanges && !within(t, s, ss, fmt.Sprintf("/r%d/x", n-1)) { // R144: client and server agree
+			t.Error("Guard does not use the last state")
 		}
 		if len(readings) != before && !o.IgnoreChanges {
-			t.Error("the refresh in the background was not enough")
+			t.Error("Guard read the roots again after the refresh in the background")
 		}
 		cs.Close()
 		ss.Wait()
@@ -184,7 +185,7 @@ func storm(t *testing.T, n int, apart time.Duration, o client.RootsOptions) (rea
 }
 
 // R120, R143, R144, R177, R178, R179: ten notifications
-// 50 ms apart are one reading, 250 ms after the last.
+// 50 ms apart cause one reading, 250 ms after the last notification.
 func TestDebounce(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -225,7 +226,7 @@ func TestErrorKeepsLastState(t *testing.T) {
 		}
 		h.on(wire.RootsList, nil)
 		if !within(t, s, ss, "/a") {
-			t.Error("it does not recover")
+			t.Error("the service does not recover after an error in the first reading")
 		}
 		h.on(wire.RootsList, broken)
 		h.tell(wire.RootsChanged, nil)
@@ -237,21 +238,21 @@ func TestErrorKeepsLastState(t *testing.T) {
 			}
 		}
 		if n := h.count(wire.RootsList) - before; n > 1 {
-			t.Errorf("a broken client was asked %d times for 5 questions", n)
+			t.Errorf("a broken client was asked %d times for 5 calls of Guard", n)
 		}
 		h.on(wire.RootsList, nil)
 		h.setRoots("/b")
 		h.tell(wire.RootsChanged, nil)
 		time.Sleep(time.Second)
 		if within(t, s, ss, "/a") || !within(t, s, ss, "/b") {
-			t.Error("it does not recover after an error")
+			t.Error("the service does not recover after an error in a refresh")
 		}
 		cs.Close()
 		ss.Wait()
 	})
 }
 
-// A change during a reading asks for another one.
+// A change that is announced during a reading causes another reading.
 func TestChangeDuringReading(t *testing.T) {
 	h := newHost(t, nil)
 	h.setRoots("/a")
@@ -267,12 +268,12 @@ func TestChangeDuringReading(t *testing.T) {
 		return res, err
 	})
 	if !within(t, s, ss, "/b") || within(t, s, ss, "/a") {
-		t.Error("the state from before the change answers")
+		t.Error("Guard uses the state from before the change")
 	}
 }
 
-// A Refresh reads the present state. It does not use the result of a reading that began before
-// it.
+// Refresh reads the present state. It does not use the result of a reading that began before the
+// call of Refresh.
 func TestRefreshDuringReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, nil)
@@ -304,7 +305,7 @@ func TestRefreshDuringReading(t *testing.T) {
 
 // OnRefresh may call the service, a slow OnRefresh delays no caller, and its calls come in
 // order.
-func TestOnRefreshMayAsk(t *testing.T) {
+func TestOnRefreshMayCallService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, nil)
 		h.setRoots("/a")
@@ -350,7 +351,7 @@ func TestEntries(t *testing.T) {
 		seen = append(seen, snap.Version)
 	}})
 	if s.Version(ss) != 0 || s.Sessions() != 0 {
-		t.Error("an entry before anybody asked")
+		t.Error("there is an entry or a version before the first call")
 	}
 	old, err := s.Snapshot(bg, ss)
 	if err != nil {
@@ -375,7 +376,7 @@ func TestEntries(t *testing.T) {
 		defer mu.Unlock()
 		return fmt.Sprint(seen)
 	}
-	testkit.Until(t, "the end of the session and of all notifications", func() bool {
+	testkit.Until(t, "the end of the session and all calls of OnRefresh", func() bool {
 		return s.Sessions() == 0 && len(versions()) >= len("[1 2 3 4]")
 	})
 	if versions() != "[1 2 3 4]" {
@@ -396,11 +397,11 @@ func TestMaxAge(t *testing.T) {
 		h.setRoots("/b")
 		time.Sleep(29 * time.Second)
 		if !within(t, s, ss, "/a") {
-			t.Error("asked again too early")
+			t.Error("the roots were read again too early")
 		}
 		time.Sleep(2 * time.Second)
 		if within(t, s, ss, "/a") || !within(t, s, ss, "/b") {
-			t.Error("believed for too long")
+			t.Error("the old roots were used for too long")
 		}
 		cs.Close()
 		ss.Wait()

@@ -15,25 +15,26 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bounds of one reading, against a client whose list never ends.
+// Bounds of one reading, against a client whose list changes or goes on without end. After a
+// change, the next attempt begins with the first page.
 const (
-	maxRestarts = 5
+	maxAttempts = 5
 	maxPages    = 10_000
 )
 
-// list reads all pages of one state of the client's list of roots. For a session without a connection
-// of the Broker it reads only the first page.
+// list reads all pages of one state of the client's list of roots. For a session without a
+// connection of the Broker it reads only the first page.
 func (s *RootsService) list(ctx context.Context, ss *mcp.ServerSession) ([]wire.Root, error) {
 	c := s.opts.Broker.connOf(ss)
 	if c == nil {
 		return listPlain(ctx, ss)
 	}
-	for range maxRestarts {
+	for range maxAttempts {
 		if roots, err := listPages(ctx, c); !errors.Is(err, errStaleCursor) {
 			return roots, err
 		}
 	}
-	return nil, fmt.Errorf("the client's roots changed during each of %d readings", maxRestarts)
+	return nil, fmt.Errorf("the client's roots changed during each of %d readings", maxAttempts)
 }
 
 // errStaleCursor says that the client refused a cursor of its own (-32602), because the

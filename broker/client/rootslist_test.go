@@ -62,7 +62,8 @@ func TestLastPage(t *testing.T) {
 	}
 }
 
-// R184, R187, R213: a change between pages restarts the reading, which ends nevertheless.
+// R184, R187, R213: a change between pages restarts the reading. A reading ends even if the list
+// changes without end, or if a page names itself as the next page.
 func TestStaleCursor(t *testing.T) {
 	state := func(tag string) (dirs []string) {
 		for i := range 120 {
@@ -108,7 +109,7 @@ func TestStaleCursor(t *testing.T) {
 			}
 		}
 	}
-	// A circle of cursors.
+	// Each page names the same next page.
 	h := newHost(t, nil)
 	h.on(wire.RootsList, func(context.Context, json.RawMessage) (any, error) {
 		return wire.RootsResult{Roots: []wire.Root{}, NextCursor: "same"}, nil

@@ -41,7 +41,8 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// A caller that gives up waiting leaves nothing behind, in the queue or at its head.
+// A caller that gives up waiting holds nothing afterwards, whether it was the first in the queue
+// or a later one.
 func TestTransfers_cancelled(t *testing.T) {
 	r := newTransfers()
 	release, err := r.acquire(t.Context(), maxTransfers-1<<20)
@@ -60,7 +61,7 @@ func TestTransfers_cancelled(t *testing.T) {
 		}
 	}
 	if _, err := r.acquire(ctx, 1); err != nil {
-		t.Errorf("a small one waited: %v", err)
+		t.Errorf("a small transfer waited: %v", err)
 	}
 	release()
 	if !r.bytes.TryAcquire(maxTransfers) {

@@ -38,18 +38,18 @@ type watch struct {
 	path      string
 	recursive bool
 	id        string
-	events    chan Event // has room for maxQueued, an overflow event and the one that says Ended
-	// overflowed is set if the last event put is an overflow event.
+	events    chan Event // has room for maxQueued changes, an overflow event and an Ended event
+	// overflowed is set if the last event that put added is put's own overflow event.
 	overflowed bool
-	stop       func() bool // keeps the end of ctx from ending the watch
+	stop       func() bool // removes the function that ends the watch when ctx ends
 }
 
 // Watch reports changes of a file or directory until ctx ends, the session ends, an event says
 // Ended, or the client gives the watch's id to another watch. Then the channel is closed; if ctx
 // ended, the client is told to stop.
-// Over HTTP give it a context that descends from the handler's and outlives it
-// (context.WithoutCancel), because events come after the request. If a client names no watch in
-// its notifications, Watch reports only the changes whose paths are spelt like name.
+// Over HTTP, ctx must descend from the handler's context and outlive it (context.WithoutCancel),
+// because events come after the request. If a client names no watch in its notifications, Watch
+// reports only changes whose paths are spelt with name: name itself and paths below name.
 func (f *Files) Watch(ctx context.Context, name string, o WatchOptions) (<-chan Event, error) {
 	p := wire.WatchParams{Path: name, Recursive: o.Recursive, Events: o.Events}
 	f.c.expectWatch(1)
@@ -79,8 +79,8 @@ func (w *watch) put(p wire.ChangedParams) {
 	w.events <- ev
 }
 
-// matches reports whether a change is one of w's. If the client names no watch in its
-// notifications, the path decides.
+// matches reports whether a change belongs to w. If the client names no watch in the
+// notification, the path decides.
 func (w *watch) matches(p wire.ChangedParams) bool {
 	if p.WatchID != "" {
 		return p.WatchID == w.id

@@ -30,14 +30,14 @@ func TestWatch(t *testing.T) {
 	if ev := <-events; ev.Path != "p/d/x" || ev.Event != wire.EventCreated || !ev.Time.Equal(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)) {
 		t.Fatalf("got %+v", ev)
 	}
-	// a client that names no watch
+	// The next notifications name no watch, so their paths decide.
 	h.tell(wire.Changed, changed("p/dx/y", wire.EventCreated, ""))
 	h.tell(wire.Changed, changed("p/d/e/y", wire.EventDeleted, ""))
 	if ev := <-events; ev.Path != "p/d/e/y" || ev.Event != wire.EventDeleted {
 		t.Fatalf("got %+v", ev)
 	}
 	cancel()
-	for range events { //nolint:revive // until it is closed
+	for range events { //nolint:revive // until the channel is closed
 	}
 	testkit.Until(t, "the request that ends the watch", func() bool { return h.count(wire.Unwatch) > 0 })
 }
@@ -78,7 +78,7 @@ func TestWatchOverflow(t *testing.T) {
 	for i := range sent {
 		h.tell(wire.Changed, changed(fmt.Sprintf("p/d/%d", i), wire.EventCreated, "w1"))
 	}
-	if _, err := f.ReadFile(bg, "p/a"); err != nil { // comes after all of them
+	if _, err := f.ReadFile(bg, "p/a"); err != nil { // the reply comes after all notifications
 		t.Fatal(err)
 	}
 	h.tell(wire.Changed, wire.ChangedParams{Path: "p/d", Event: wire.EventDeleted, WatchID: "w1", Ended: true})
@@ -103,7 +103,7 @@ func TestWatchNeedsID(t *testing.T) {
 	f := filesOf(t, h, nil)
 	h.on(wire.Watch, func(context.Context, json.RawMessage) (any, error) { return wire.Empty{}, nil })
 	if _, err := f.Watch(bg, "p/d", client.WatchOptions{}); err == nil {
-		t.Fatal("a watch without a name")
+		t.Fatal("Watch accepts a result without a watchId")
 	}
 }
 
@@ -165,8 +165,8 @@ func TestWatchEarlyOverflow(t *testing.T) {
 	}
 }
 
-// The channel of a watch is closed when its context ends (even if the channel is not read),
-// when the client gives its id to another watch, and when the session ends (after the earlier
+// The channel of a watch is closed when the context ends (even if the channel is not read), when
+// the client gives the watch's id to another watch, and when the session ends (after the earlier
 // events).
 func TestWatchEnds(t *testing.T) {
 	h := newHost(t, map[string]string{"p/d/": "", "p/a": "x"})
@@ -187,7 +187,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 	tell := func() {
 		h.tell(wire.Changed, changed("p/d/x", wire.EventCreated, "same"))
-		if _, err := f.ReadFile(bg, "p/a"); err != nil { // comes after the event
+		if _, err := f.ReadFile(bg, "p/a"); err != nil { // the reply comes after the event
 			t.Fatal(err)
 		}
 	}
@@ -208,7 +208,7 @@ func TestWatchEnds(t *testing.T) {
 	cancel()
 	testkit.Until(t, "the request that ends the watch", func() bool { return h.count(wire.Unwatch) > 0 })
 	if n := count(second); n != 0 {
-		t.Errorf("%d events after the context", n)
+		t.Errorf("%d events after the end of the context", n)
 	}
 	third := watch(bg)
 	tell()

@@ -117,8 +117,9 @@ func joinWindows(whole, volume, rest string) (string, error) {
 	return b.String(), nil
 }
 
-// badElement returns why an element is not a plain Windows name, such as a dot element, a device name or
-// a name with a forbidden character. It returns "" for a plain name. The element must not be empty.
+// badElement returns the reason why e is not a plain Windows name: for example, e is a dot element
+// or a device name, or has a forbidden character. It returns "" for a plain name. e must not be
+// empty.
 func badElement(e string) string {
 	if e == "." || e == ".." {
 		return "has a dot element"

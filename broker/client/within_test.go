@@ -10,8 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 )
 
-// R158, R174, R175, R188, R189, R192 (about this moment only), R196, R197,
-// R198, R206, R207, R208: the question a server asks before it opens a path.
+// R158, R174, R175, R188, R189, R192 (the answer holds for the moment of the call only), R196,
+// R197, R198, R206, R207, R208: Within reports whether a path lies inside a root. A server calls
+// Within before it opens the path.
 func TestWithinOfFiles(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -29,7 +30,7 @@ func TestWithinOfFiles(t *testing.T) {
 	none := guardOf(client.Local)
 	for _, p := range []string{"frontend", "/etc/passwd"} {
 		if none.Within(at(p)) {
-			t.Errorf("%s is inside of no root", p) // R207
+			t.Errorf("%s is inside, although there are no roots", p) // R207
 		}
 	}
 	uri := func(rel string) string { return (&url.URL{Scheme: "file", Path: at(rel)}).String() }
@@ -71,17 +72,17 @@ func TestWithinOfFiles(t *testing.T) {
 	t.Chdir(at("frontend"))
 	for p, want := range map[string]bool{".": true, "src": true, "..": false, "../secret": false, "src/../..": false} {
 		if got := s.Within(p); got != want {
-			t.Errorf("from inside, Within(%q) = %v", p, got)
+			t.Errorf("with the working directory in a root, Within(%q) = %v", p, got)
 		}
 	}
 	t.Chdir(base)
 	for p, want := range map[string]bool{".": false, "frontend": true, "./frontend-evil": false} {
 		if got := s.Within(p); got != want {
-			t.Errorf("from outside, Within(%q) = %v", p, got)
+			t.Errorf("with the working directory outside all roots, Within(%q) = %v", p, got)
 		}
 	}
 	t.Setenv("HOME", at("frontend"))
 	if !s.Within("~") || !s.Within("~/src") || s.Within("~/../secret") || s.Within("~other") {
-		t.Error("~ is the home directory, nothing else")
+		t.Error("~ does not mean the home directory alone")
 	}
 }

@@ -61,8 +61,9 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return n, w.err
 }
 
-// Close makes the file appear. After an error of Write it returns that error, and the file is as
-// it was. A second Close returns fs.ErrClosed.
+// Close makes the file appear. After an error of Write, Close returns that error, and the file is
+// as it was, unless the client has no uploads (see Writer). After a successful Close or an Abort,
+// Close returns fs.ErrClosed.
 func (w *Writer) Close() error {
 	if w.err == nil {
 		if w.err = w.flush(true); w.err == nil {
@@ -73,8 +74,9 @@ func (w *Writer) Close() error {
 	return w.err
 }
 
-// Abort gives up; the file stays as it was, and another upload of it may begin
-// at once. After a successful Close it does nothing.
+// Abort drops the new content. The file stays as it was, unless the client has no uploads (see
+// Writer), and another upload of the file may begin at once. After a successful Close, Abort does
+// nothing.
 func (w *Writer) Abort() {
 	if errors.Is(w.err, fs.ErrClosed) {
 		return
@@ -92,7 +94,7 @@ func (w *Writer) Abort() {
 // abortTimeout bounds the one request of Abort.
 const abortTimeout = 5 * time.Second
 
-// Written returns the state of the file after Close; the zero value before.
+// Written returns the state of the file after a successful Close, and the zero value before.
 func (w *Writer) Written() Written { return w.result }
 
 func (w *Writer) flush(last bool) error {

@@ -10,9 +10,10 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// flaw says why hosts may read a line of the server in different ways, such as one
-// message or two: the line is not exactly one object or array of RFC 8259. "" is no flaw.
-// Half a surrogate pair in an escape is no flaw, because the text of the escape is ASCII.
+// flaw returns the reason why hosts may read a line of the server in different ways, such as one
+// message or two: the line is not exactly one object or array of RFC 8259, or has a CR before its
+// end. It returns "" if there is no flaw. The line must not be blank. Half a surrogate pair in an
+// escape is no flaw, because the text of the escape is ASCII.
 func flaw(line []byte) string {
 	switch i := jsonline.SkipSpace(line, 0); {
 	case bytes.IndexByte(line, '\r') >= 0:
@@ -62,7 +63,7 @@ func splitBatch(line []byte, decide func([]byte) ([]byte, bool), tooMany func())
 	return append(append(out, bytes.Join(carried, []byte(","))...), ']'), false
 }
 
-// errorReply returns the frame of an error.
+// errorReply returns the frame of an error answer.
 func errorReply(id []byte, code int, text string) []byte {
 	return jsonline.AppendError(nil, id, wire.Error{Code: code, Message: text})
 }

@@ -27,14 +27,14 @@ type call struct {
 	hostID   []byte // raw: the id that the host waits for
 	serverID []byte // raw: the id that the server answers
 	canAsk   bool   // the answer may be replaced by a question to the host
-	seq      int    // its place among all calls
-	repeats  int    // how often it was repeated so far
+	seq      int    // the number of the call; later calls have higher numbers
+	repeats  int    // how often the call was repeated so far
 	state    callState
 	question string // state asked: the question's id
 	answer   []byte // state asked: the server's answer, kept until the host comes back
 }
 
-// callState says which peer a call waits for.
+// callState says what a call waits for.
 type callState int
 
 const (
@@ -56,7 +56,7 @@ const (
 	maxCalls = 4096
 )
 
-// idKey maps all spellings of a raw id to one key.
+// idKey maps all spellings of a raw string id to one key. A raw number is its own key.
 func idKey(id []byte) string {
 	if bytes.IndexByte(id, '\\') < 0 {
 		return string(id)
@@ -93,8 +93,9 @@ func (c *calls) isIDInUse(id []byte) bool {
 	return c.byServer[key] != nil && c.byServer[key] != c.byHost[key]
 }
 
-// acceptAnswer returns the kept call that the server answers by this id, nil if there is none.
-// kept reports that the answer is kept until the host comes back.
+// acceptAnswer returns the call that the server answers by this id, nil if no such call is held.
+// kept reports that the host has to come back first: until then the first answer is kept, and
+// further answers are dropped.
 func (c *calls) acceptAnswer(id, answer []byte) (own *call, kept bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,9 +115,9 @@ func (c *calls) acceptAnswer(id, answer []byte) (own *call, kept bool) {
 	return own, own.state == asked
 }
 
-// repeat gives an answered call a new id, to send it to the server again. ok is false if the
-// call has ended or was repeated meanwhile. tooOften reports that it ends now, with ok false,
-// because it was repeated maxRepeats times.
+// repeat gives an answered call a new id, so that the caller can send the call to the server
+// again. ok is false if the call has ended or was repeated meanwhile. tooOften reports that repeat
+// has ended the call, because it was repeated maxRepeats times before; ok is false then, too.
 func (c *calls) repeat(own *call, id string) (ok, tooOften bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,10 +136,10 @@ func (c *calls) repeat(own *call, id string) (ok, tooOften bool) {
 	return true, false
 }
 
-// ask chooses the latest call that can get a question in the place of its answer, and marks it as
-// asked. It returns the host's id of the call, by which the caller sends the question. It returns
-// nil if no call can get a question.
-func (c *calls) ask(question string) (hostID []byte) {
+// markAsked chooses the latest call that can get a question in the place of its answer, and marks
+// the call as asked. It returns the host's id of the call, with which the question must be sent. It
+// returns nil if no call can get a question.
+func (c *calls) markAsked(question string) (hostID []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var own *call
@@ -157,8 +158,8 @@ func (c *calls) ask(question string) (hostID []byte) {
 }
 
 // reattach gives a call the host's new id, when the host comes back with the answer to a
-// question. It returns the server's answer, if that has come meanwhile. ok is false if there
-// is no such call.
+// question. It returns the server's answer to the call, if that answer has come meanwhile. ok is
+// false if no call has this question.
 func (c *calls) reattach(question string, hostID []byte) (answer []byte, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,8 +188,8 @@ func (c *calls) giveUp(question string) {
 	c.endLocked(c.byQuestion[question])
 }
 
-// cancel ends the call that the host knows by an id, and returns the server's id of it; nil:
-// there is no such call.
+// cancel ends the call that the host knows by an id, and returns the server's id of the call. It
+// returns nil if there is no such call.
 func (c *calls) cancel(hostID []byte) (serverID []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,8 +222,8 @@ func (c *calls) endLocked(own *call) {
 	c.held -= len(own.request) + len(own.answer)
 }
 
-// cancelFromHost passes a cancellation on to the server, with the id by which the server
-// knows the call.
+// cancelFromHost ends the call that the host cancels, and returns the cancellation with the id by
+// which the server knows the call. If the message needs no change, pass is true.
 func (p *Proxy) cancelFromHost(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	at, ok := jsonline.Lookup(b, f.Params, "requestId")
 	if !ok {

@@ -113,7 +113,7 @@ func (a asker) ask(id string, form []byte) error {
 		a.p.sendAsync(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"%s","method":"elicitation/create","params":%s}`, id, form))
 		return nil
 	}
-	hostID := a.p.calls.ask(id)
+	hostID := a.p.calls.markAsked(id)
 	if hostID == nil {
 		return errNoCall
 	}

@@ -32,7 +32,7 @@ type Backlog struct {
 	prefix   string // of the ids of probes
 
 	mu      sync.Mutex                    // guards the fields below
-	held    map[jsonrpc.ID][]*Reservation // of requests; under a probe's id, those of the notifications before it
+	held    map[jsonrpc.ID][]*Reservation // of a request, by its id; of the notifications before a probe, by the probe's id
 	pending []*Reservation                // of notifications that no probe has followed
 	probing bool                          // a probe has no answer yet
 	probes  int                           // number of probes so far
@@ -43,12 +43,13 @@ const maxNotes = 1024
 
 // NewBacklog makes the Backlog of a connection that closes done. hand hands a message to the
 // SDK, and reports false when the connection is closed. requests bounds requests without an
-// answer, also those that are answered without the SDK (Enter).
+// answer, also those that are answered without the SDK (Reserve).
 //
-// If there is no room, a message waits, and those behind it too, while canWait reports true;
-// then it is refused. canWait must report false while the caller waits for an answer of the
-// peer, because the answer may be behind the message. It may report false for a moment
-// although the caller waits for no answer. If canWait is nil, a message is refused at once.
+// A message without room waits while canWait reports true, at most for MaxWait, and the messages
+// behind it wait, too. Then the message is refused. canWait must report false while the caller
+// waits for an answer of the peer, because the answer may be behind the message. canWait may
+// report false for a moment although the caller waits for no answer. If canWait is nil, a message
+// without room is refused at once.
 func NewBacklog(requests *Budget, canWait func() bool, hand func(jsonrpc.Message) bool, done <-chan struct{}) *Backlog {
 	return &Backlog{
 		requests: requests, notes: Budget{Count: maxNotes, Bytes: requests.Bytes},
@@ -56,15 +57,16 @@ func NewBacklog(requests *Budget, canWait func() bool, hand func(jsonrpc.Message
 	}
 }
 
-// MaxWait is how long a message without room delays the messages behind it. After that it
-// is refused, and reading goes on: a later message may end the requests in flight (a
-// cancellation, a hang-up). In nanoseconds; only tests change it.
+// MaxWait is how long a message without room delays the messages behind it, in nanoseconds.
+// After MaxWait the message is refused, and reading goes on: a later message may end the requests
+// in flight (a cancellation, a hang-up). Only tests change MaxWait.
 var MaxWait atomic.Int64
 
 func init() { MaxWait.Store(int64(10 * time.Second)) }
 
-// patience returns a function for one call of Acquire. It makes Acquire give up after MaxWait, or
-// when canWait has reported false for two steps.
+// patience returns a function for one call of Acquire. The function makes Acquire give up after
+// MaxWait, or when canWait has reported false for two steps. Without canWait, Acquire gives up at
+// once.
 func (b *Backlog) patience() func(waited time.Duration) bool {
 	var free time.Duration // when canWait last reported true
 	return func(waited time.Duration) bool {
@@ -81,8 +83,8 @@ func (b *Backlog) patience() func(waited time.Duration) bool {
 // ErrDuplicateID refuses a request whose id is in use: the SDK would not answer it.
 var ErrDuplicateID = errors.New("the id is that of a request that has no answer yet; give each its own")
 
-// Reserve makes room for a request of n bytes that is answered without the SDK. The error says
-// why there is none; it is context.Canceled when the connection is closed.
+// Reserve makes room for a request of n bytes that is answered without the SDK. If there is no
+// room, the error says why. The error is context.Canceled when the connection is closed.
 func (b *Backlog) Reserve(n int) (*Reservation, error) {
 	room, err := b.requests.Acquire(int64(n), b.done, b.patience())
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -156,7 +158,8 @@ func (b *Backlog) IsProbe(id jsonrpc.ID) bool {
 	return ok && strings.HasPrefix(text, b.prefix)
 }
 
-// ReleaseAnswered releases the reservations that were held until the SDK answered a request.
+// ReleaseAnswered releases the reservations that are held under id. The caller calls it when the
+// SDK has answered the request or probe with this id.
 func (b *Backlog) ReleaseAnswered(id jsonrpc.ID) {
 	b.mu.Lock()
 	handled := b.held[id]

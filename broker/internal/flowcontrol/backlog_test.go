@@ -26,7 +26,7 @@ func newSDK(requests *Budget, canWait func() bool) *sdk {
 	return s
 }
 
-// note hands over a notification of n bytes.
+// note admits a notification of n bytes, and then sends a probe if one is due.
 func (s *sdk) note(n int) error {
 	err := s.Admit(&jsonrpc.Request{Method: "notifications/x"}, n)
 	s.Probe()
@@ -54,11 +54,11 @@ func TestBacklogNotifications(t *testing.T) {
 			t.Fatalf("%v after %v", err, time.Since(begun))
 		}
 		s.ReleaseAnswered(s.probes[0])
-		if err := s.note(30); err != nil { // in the place of the first
+		if err := s.note(30); err != nil { // in the room of the first notification
 			t.Fatal(err)
 		}
 		if len(s.probes) != 2 {
-			t.Fatalf("%d probes, want a second for the three that are left", len(s.probes))
+			t.Fatalf("%d probes, want a second for the three notifications that are left", len(s.probes))
 		}
 		time.AfterFunc(time.Second, func() { s.ReleaseAnswered(s.probes[1]) })
 		begun = time.Now()
@@ -94,7 +94,7 @@ func TestBacklogRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := call("b"); err == nil || errors.Is(err, ErrDuplicateID) {
-		t.Fatalf("a third: %v", err)
+		t.Fatalf("a third request: %v", err)
 	}
 	own.Release()
 	s.ReleaseAnswered(id("a"))

@@ -42,8 +42,8 @@ type Reservation struct {
 	released bool
 }
 
-// TryAcquire reserves n bytes for one request, or reports ErrCount or ErrBytes. If it is the
-// only request, it is admitted whatever its size; the longest message bounds that.
+// TryAcquire reserves n bytes for one request, or reports ErrCount or ErrBytes. The only request
+// is admitted whatever its size, which is bounded by the length that a message may have.
 func (b *Budget) TryAcquire(n int64) (*Reservation, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,10 +65,10 @@ func (b *Budget) tryAcquireLocked(n int64) (*Reservation, error) {
 // WaitStep is the longest time between two calls of the function that Acquire is given.
 const WaitStep = 200 * time.Millisecond
 
-// Acquire waits for room and reserves it. While there is none, it calls patient with the
-// time that it has waited, and gives up when patient reports false. Once a caller has waited
-// in vain, others give up at once, until something is released. If done is closed while it
-// waits, the error is context.Canceled.
+// Acquire waits for room and reserves it. While there is no room, Acquire calls patient with the
+// time that it has waited, and gives up with ErrCount or ErrBytes when patient reports false. Once
+// a caller has waited in vain, others give up at once, until something is released. If done is
+// closed while Acquire waits, the error is context.Canceled.
 func (b *Budget) Acquire(n int64, done <-chan struct{}, patient func(waited time.Duration) bool) (*Reservation, error) {
 	if r, err := b.TryAcquire(n); err == nil {
 		return r, nil
@@ -105,7 +105,7 @@ func (b *Budget) Acquire(n int64, done <-chan struct{}, patient func(waited time
 	}
 }
 
-// WaitFor returns a function that makes Acquire wait for d.
+// WaitFor returns a function that makes Acquire give up after d.
 func WaitFor(d time.Duration) func(waited time.Duration) bool {
 	return func(waited time.Duration) bool { return waited < d }
 }
@@ -142,8 +142,8 @@ func (r *Reservation) growLocked(n int64, must bool) error {
 	return nil
 }
 
-// GrowTo makes a reservation that holds less than size bytes hold size bytes. If there is no
-// room it returns ErrBytes, unless must is set: bytes that exist already have to be counted.
+// GrowTo grows a reservation to size bytes, if the reservation holds less. If there is no room,
+// GrowTo returns ErrBytes, unless must is set: bytes that exist already have to be counted.
 func (r *Reservation) GrowTo(size int64, must bool) error {
 	if r == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// acquire calls TryAcquire, and checks whether it succeeds.
+// acquire calls TryAcquire, and ends the test if the error is not want.
 func acquire(t *testing.T, b *Budget, n int64, want error) *Reservation {
 	t.Helper()
 	r, err := b.TryAcquire(n)
@@ -22,7 +22,7 @@ func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &Budget{Count: 2, Bytes: 100}
 		done := make(chan struct{})
-		large := acquire(t, b, 1000, nil) // one is let in whatever its size
+		large := acquire(t, b, 1000, nil) // the only request is admitted whatever its size
 		acquire(t, b, 1, ErrBytes)
 		large.Release()
 		large.Release() // a second release does nothing
@@ -56,8 +56,8 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// A reservation grows if there is room, or if it wants at least as much as all reservations hold.
-// GrowTo with must always counts. A released reservation no longer grows.
+// A reservation grows if there is room, or if it grows by at least as much as all reservations
+// hold. GrowTo with must always counts. A released reservation no longer grows.
 func TestReservation(t *testing.T) {
 	b := &Budget{Bytes: 100}
 	used := func(count int, bytes int64) {
@@ -96,7 +96,7 @@ func TestReservation(t *testing.T) {
 	used(0, 0)
 	var none *Reservation
 	if none.Grow(1) == nil || none.GrowTo(1, true) != nil {
-		t.Error("no reservation grows")
+		t.Error("Grow of a nil reservation succeeds, or GrowTo of it fails")
 	}
 	none.Release()
 }

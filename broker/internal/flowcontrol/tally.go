@@ -7,10 +7,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Tally reports events of several kinds at a bounded rate. Events beyond the rate are counted
-// by kind, and reported soon as a count with the last event. So no event is left out, and many
-// of one kind do not hide another. A peer can cause an event with a few bytes, and its record
-// is many times longer: without a bound a fast peer would fill the disk.
+// Tally reports events of several kinds at a bounded rate. It counts events beyond the rate by
+// kind, and reports the count of each kind a little later, with the last event of the kind. So no
+// event is left out, and many events of one kind do not hide an event of another. A peer can cause
+// an event with a few bytes, and the record of the event is many times longer: without a bound a
+// fast peer would fill the disk.
 type Tally[K comparable] struct {
 	pace     *rate.Limiter
 	interval time.Duration // how long omitted events wait for their report at most
@@ -31,8 +32,9 @@ func NewTally[K comparable](burst int, perSecond float64, interval time.Duration
 	return &Tally[K]{pace: rate.NewLimiter(rate.Limit(perSecond), burst), interval: interval}
 }
 
-// Add counts an event. Within the rate it calls report with 1 at once. Beyond the rate, the
-// report function of the last event of a kind is called later with the number of these events.
+// Add counts an event. Within the rate, Add calls report with 1 at once. Beyond the rate, the
+// report function of the last event of a kind is called later, with the number of events of this
+// kind that are not reported yet.
 func (t *Tally[K]) Add(kind K, report func(count int)) {
 	if t.pace.Allow() {
 		report(1)

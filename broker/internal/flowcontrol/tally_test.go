@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Events beyond the rate are counted, each kind by itself; none is left out, and the last
-// of a kind is reported in time, or by Flush.
+// Events beyond the rate are counted, each kind by itself. No event is left out. The last event
+// of a kind is reported with the count, after the interval or by Flush.
 func TestTally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tally := NewTally[string](2, 0.001, time.Second)

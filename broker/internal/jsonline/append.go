@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// AppendReply appends the beginning of a response up to the id, which is raw JSON. The
-// result (AppendResult) or the error must follow, and a closing brace.
+// AppendReply appends the beginning of a response, up to and including the id, which is raw JSON.
+// The result (AppendResult) or the error must follow, and a closing brace.
 func AppendReply(b, id []byte) []byte { return append(append(b, `{"jsonrpc":"2.0","id":`...), id...) }
 
 // AppendResult appends the key of a result.
@@ -17,7 +17,8 @@ func AppendError(b, id []byte, e any) []byte {
 	return append(AppendValue(append(AppendReply(b, id), `,"error":`...), e), '}')
 }
 
-// AppendCall appends a request, or a notification if id is nil. Without params it has none.
+// AppendCall appends a request, or a notification if id is nil. If params is nil, the message has
+// no params.
 func AppendCall(b, id []byte, method string, params any) []byte {
 	b = append(b, `{"jsonrpc":"2.0",`...)
 	if id != nil {
@@ -30,9 +31,9 @@ func AppendCall(b, id []byte, method string, params any) []byte {
 	return append(b, '}')
 }
 
-// AppendValue appends v as encoding/json encodes it, without the escapes meant for HTML,
-// which make text six times as long. A value that cannot be encoded becomes null; no
-// caller has one.
+// AppendValue appends v as encoding/json encodes it, but without the escapes meant for HTML, which
+// make a character six bytes long. A value that cannot be encoded becomes null; no caller has such
+// a value.
 func AppendValue(b []byte, v any) []byte {
 	w := bytes.NewBuffer(b)
 	enc := json.NewEncoder(w)
@@ -48,8 +49,8 @@ func AppendString[S string | []byte](b []byte, s S) []byte {
 	return append(AppendText(append(b, '"'), s), '"')
 }
 
-// needsEscape has the bytes that need an escape in a string. The bytes of characters beyond ASCII
-// need none.
+// needsEscape has the bytes that AppendText escapes: those for which JSON needs an escape, and
+// DEL. The bytes of characters beyond ASCII are not escaped.
 var needsEscape = func() (t [256]bool) {
 	for c := range 0x20 {
 		t[c] = true
@@ -86,7 +87,7 @@ func AppendText[S string | []byte](b []byte, s S) []byte {
 	return append(b, s[start:]...)
 }
 
-// EncodedLen returns the length of s after AppendString.
+// EncodedLen returns the length of the JSON string that AppendString appends for s.
 func EncodedLen[S string | []byte](s S) int {
 	n := len(s) + 2
 	for i := 0; i < len(s); i++ {

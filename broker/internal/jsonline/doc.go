@@ -3,8 +3,8 @@
 // # Promises
 //
 // The scanner finds in every valid JSON text what encoding/json finds. It never reads past
-// the end of a text that is not valid. Changing a part of a message leaves all its other bytes.
-// The memory kept for a line is bounded, however long the line is. Lines written
+// the end of a text that is not valid. Changing a part of a message leaves all other bytes of
+// the message. The memory kept for a line is bounded, however long the line is. Lines written
 // concurrently never mix.
 //
 // # Not promised

@@ -11,7 +11,7 @@ import (
 // Frame holds the positions of the parts of one JSON-RPC message in its line.
 type Frame struct {
 	ID, Method, Params, Result, Error Span
-	RPC                               bool // says that it is JSON-RPC 2.0
+	RPC                               bool // the message says that it is JSON-RPC 2.0
 	Clash                             Span // the first key by which readers may see different messages, see Parse
 
 	version Span
@@ -20,8 +20,8 @@ type Frame struct {
 // Answers reports whether a frame has a result or an error, as only an answer has.
 func (f *Frame) Answers() bool { return !f.Result.Absent() || !f.Error.Absent() }
 
-// IDInDoubt reports whether Clash is an id, so that readers may see different ids. It does not
-// examine the keys after Clash.
+// IDInDoubt reports whether a reader may take the key at Clash for "id", so that readers may see
+// different ids. It does not examine the keys after Clash.
 func (f *Frame) IDInDoubt(b []byte) bool {
 	return !f.Clash.Absent() && fieldOf(Unquote(f.Clash.Of(b))) == "id"
 }
@@ -66,8 +66,9 @@ func (f *Frame) part(field string) *Span {
 const maxKeys = 64
 
 // Parse finds the parts of the object in b by their keys, ignoring case. It reports false if b is
-// not exactly one object. Clash is the first key that differs from an earlier one at most in
-// case, that is a key of JSON-RPC in another case, or that comes after maxKeys others.
+// not exactly one object. Clash is the first key to which one of these applies: the key differs
+// from an earlier key at most in case; the key differs from a key of JSON-RPC only in case; the key
+// comes after maxKeys other keys.
 func Parse(b []byte) (f Frame, ok bool) {
 	w, _ := Object(b, SkipSpace(b, 0))
 	var others []Span // keys that are not JSON-RPC's
@@ -119,8 +120,8 @@ func Check(line []byte) error {
 	return errors.New("something follows the value")
 }
 
-// Batch returns where the members of the batch in line are. It reports false if the line is
-// not one array. If there are more than most members, it returns most+1 of them.
+// Batch returns the positions of the members of the batch in line. It reports false if the line
+// is not one array. If the array has more members than most, Batch returns most+1 of them.
 func Batch(line []byte, most int) (members []Span, ok bool) {
 	w, _ := Array(line, SkipSpace(line, 0))
 	for w.Next() {

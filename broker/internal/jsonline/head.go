@@ -10,11 +10,11 @@ type Head struct {
 
 	at           Brackets
 	key          []byte  // the last key at depth 1, with its quotes
-	inValue      bool    // the colon behind key was read
+	inValue      bool    // the colon after key was read
 	id, method   []byte  // raw, as far as they were kept
-	ids, methods int     // how many of each there are
-	into         *[]byte // id or method, while its value is read
-	foreign      bool    // the line is not a JSON object: it is a batch, or not JSON
+	ids, methods int     // how many ids and methods were read
+	into         *[]byte // &id or &method, while its value is read
+	foreign      bool    // an array begins outside an object: the line is a batch, or not JSON
 }
 
 // HeadOf returns the Head of a whole line.
@@ -91,7 +91,7 @@ func (h *Head) keep(c byte) {
 // IsCall reports whether the object has a method: it is a request or a notification.
 func (h *Head) IsCall() bool { return h.methods > 0 }
 
-// ID returns the id, raw, if there is exactly one that can be answered.
+// ID returns the id, raw, if there is exactly one id and it can be answered (see Answerable).
 func (h *Head) ID() []byte {
 	id := bytes.TrimSpace(h.id)
 	if h.foreign || h.ids != 1 || len(h.id) > longestID || !Answerable(id) {
@@ -112,7 +112,7 @@ func (h *Head) Request() (id []byte, method string) {
 
 // Brackets follows the brackets and strings of a text that comes in parts.
 type Brackets struct {
-	Depth           int // how many are open
+	Depth           int // how many brackets are open
 	quoted, escaped bool
 }
 

@@ -11,8 +11,8 @@ import (
 // random, so that no peer can guess it.
 var placeholder = "rootsfs-number-" + rand.Text() + ":"
 
-// isRounded reports whether a raw value is a number that the SDK would change: it reads
-// numbers as float64 and converts them to int64.
+// isRounded reports whether a raw value is a number that the SDK may change: the SDK reads numbers
+// as float64 and converts them to int64.
 func isRounded(raw []byte) bool {
 	const most = 1 << 53
 	if len(raw) == 0 || len(raw) > longestID || raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
@@ -32,8 +32,9 @@ func hideNumber(raw []byte) []byte {
 }
 
 // HideNumbers returns a message in which strings replace the numbers that the peer must get
-// back unchanged: the id, the id of a request to cancel, the token of progress. ShowNumbers
-// undoes it. A message without such numbers is returned as it is.
+// back unchanged: the id, the id of a request to cancel, the token of progress. It replaces only
+// numbers that the SDK may change. ShowNumbers puts the numbers back. A message without such
+// numbers is returned as it is.
 func HideNumbers(msg []byte) []byte {
 	p, ok := Parse(msg)
 	if !ok {
@@ -68,8 +69,8 @@ func HideIn(params []byte) []byte {
 	return hideIn(params, "requestId")
 }
 
-// hideIn hides the number of a field, and that of the progress token below _meta. It returns
-// nil if there is none to hide.
+// hideIn hides the number in a field, and the number in the progress token below _meta. It returns
+// nil if there is no number to hide.
 func hideIn(object []byte, field string) []byte {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(object, &fields) != nil {

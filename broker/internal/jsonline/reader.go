@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// ReadLine reads one line into buf, which it grows as needed, and returns it with its
-// end. For a line longer than limit bytes it returns only the Head, so its memory is
-// bounded by limit. A last line without an end is lost: the error is the stream's.
+// ReadLine reads one line into buf, which it grows as needed, and returns the line with its
+// newline. For a line longer than limit bytes, newline included, ReadLine returns only the Head, so
+// its memory is bounded by limit. A last line without a newline is lost: the error is the stream's.
 func ReadLine(r *bufio.Reader, buf []byte, limit int) (line []byte, long *Head, err error) {
 	line = buf[:0]
 	for {
@@ -38,13 +38,13 @@ func ReadLine(r *bufio.Reader, buf []byte, limit int) (line []byte, long *Head, 
 // frames written by a process seldom have one size.
 type Pool struct{ pool sync.Pool }
 
-// The pools.
+// Lines has buffers for lines that are read, and Frames has buffers for frames that are written.
 var (
 	Lines  Pool
 	Frames Pool
 )
 
-const keepBuffer = 4 << 20 // bytes; larger buffers are left to the garbage collector
+const maxPooled = 4 << 20 // bytes; larger buffers are left to the garbage collector
 
 // Get returns an empty buffer.
 func (p *Pool) Get() []byte {
@@ -56,7 +56,7 @@ func (p *Pool) Get() []byte {
 
 // Put takes a buffer that is no longer used. It need not come from Get.
 func (p *Pool) Put(b []byte) {
-	if b != nil && cap(b) <= keepBuffer {
+	if b != nil && cap(b) <= maxPooled {
 		p.pool.Put(&b)
 	}
 }

@@ -28,7 +28,8 @@ func TestReadLine(t *testing.T) {
 	}
 }
 
-// Lines are read up to the limit, however the stream comes in.
+// Lines up to the limit are read whole, and longer lines are measured, however the stream is
+// split into reads.
 func FuzzReadLine(f *testing.F) {
 	f.Add([]byte("one\ntwo\n\nhalf"), uint16(3))
 	f.Add(bytes.Repeat([]byte("long "), 20), uint16(16))
@@ -38,7 +39,7 @@ func FuzzReadLine(f *testing.F) {
 			for {
 				line, long, err := ReadLine(r, nil, int(limit))
 				want, more, whole := bytes.Cut(rest, []byte("\n"))
-				if !whole { // half a line is none
+				if !whole { // a line without a newline is not returned
 					if !errors.Is(err, io.EOF) {
 						t.Errorf("%q: %q, %v at the end", stream, line, err)
 					}

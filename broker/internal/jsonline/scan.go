@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// Span is a part of a line: its bytes from one index up to another.
+// Span is a part of a line: the bytes from index From up to, but not including, index To.
 type Span struct{ From, To int }
 
 // Of returns the part itself, nil if there is none.
@@ -16,7 +16,7 @@ func (s Span) Of(b []byte) []byte {
 	return b[s.From:s.To]
 }
 
-// Absent reports whether there is no such part: no value is empty.
+// Absent reports whether there is no such part. A part that is present is never empty.
 func (s Span) Absent() bool { return s.To == 0 }
 
 // Walker goes through the members of one object or the elements of one array, and skips
@@ -185,8 +185,8 @@ func Equal(quoted []byte, s string) bool {
 	return len(quoted) > 0 && quoted[0] == '"' && string(Unquote(quoted)) == s
 }
 
-// Unquote returns the text of a JSON string. Without escapes (as in nearly all strings)
-// that is a part of quoted. It returns nil if quoted is no string, or has a broken escape.
+// Unquote returns the text of a JSON string. Without escapes (as in nearly all strings) the
+// text is a part of quoted. Unquote returns nil if quoted is no string, or has a broken escape.
 func Unquote(quoted []byte) []byte {
 	if len(quoted) < 2 || quoted[0] != '"' {
 		return nil

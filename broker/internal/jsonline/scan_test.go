@@ -176,7 +176,7 @@ func TestParse(t *testing.T) {
 		many += `,"k` + strings.Repeat("x", i+1) + `":0`
 	}
 	if f, ok := Parse([]byte(many + "}")); !ok || f.Clash.Absent() {
-		t.Error("more keys than are compared do not count as repeating")
+		t.Error("a frame with more than maxKeys keys has no Clash")
 	}
 }
 
@@ -203,7 +203,8 @@ func TestHead_longParts(t *testing.T) {
 	}
 }
 
-// The id of a message that cannot be read is found if the text has exactly one id.
+// The id and the method of a request that cannot be read are found if the text has exactly one of
+// each, and the id can be answered.
 func TestHead_Request(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 20_000)
 	for line, want := range map[string]string{
@@ -212,7 +213,7 @@ func TestHead_Request(t *testing.T) {
 		`{"id":"x","method":"files/read","params":` + deep:                            `"x" files/read`,
 		`{"id":1.5,"method":"m","params":{"content":"cut`:                             "1.5 m",
 		`{"id":1,"method":"m"} {}`:                                                    "1 m",
-		`{"method":"m","params":` + deep:                                              "", // before the id
+		`{"method":"m","params":` + deep:                                              "", // the text ends before an id
 		`{"id":1,"id":2,"method":"m"}`:                                                "",
 		`{"id":1,"method":"m","method":"n"}`:                                          "",
 		`{"id":1,"result":{"a":"\ud800"}}`:                                            "", // an answer

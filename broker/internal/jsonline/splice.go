@@ -2,14 +2,15 @@ package jsonline
 
 import "slices"
 
-// Patch changes one member of an object. It sets the value, or it sets members inside of an
-// object value and leaves the others.
+// Patch changes one member of an object. It removes the member, sets the member's value, or, if
+// the value is an object, sets members of the value and leaves the other members.
 type Patch struct {
 	Key   string // without characters that need an escape
-	Value []byte // raw; nil: Members counts
+	Value []byte // raw; nil: Members is used instead
 	Drop  bool   // remove the member
-	// Members are set in the object that is there. If the value is null or missing, an
-	// object is made. Any other value stays, because its meaning is unknown here.
+	// Members are set in the value if it is an object. If the value is null or missing, an
+	// object with the Members is made. Any other value stays, because its meaning is unknown
+	// here.
 	Members []Patch
 }
 
@@ -19,8 +20,8 @@ type Cut struct {
 	With []byte
 }
 
-// Replace returns b with the cuts applied, which must not overlap. Without cuts it returns b
-// itself.
+// Replace returns b with the cuts applied. The cuts must not overlap. Without cuts, Replace
+// returns b itself.
 func Replace(b []byte, cuts ...Cut) []byte {
 	if len(cuts) == 0 {
 		return b
@@ -39,9 +40,9 @@ func Replace(b []byte, cuts ...Cut) []byte {
 	return append(out, b[from:]...)
 }
 
-// Merge applies patches to the object in b, and returns b itself if it is no object.
-// Every other byte stays. A key that is there more than once gets the patch each time,
-// because readers differ in which one counts.
+// Merge applies patches to the object in b, and returns b itself if b does not begin with a
+// complete object. The members without a patch stay byte for byte. A key that occurs more than once
+// gets the patch each time, because readers differ in which occurrence counts.
 func Merge(b []byte, ps ...Patch) []byte {
 	cuts, _ := merge(nil, b, SkipSpace(b, 0), ps)
 	return Replace(b, cuts...)
@@ -106,7 +107,7 @@ func change(cuts []Cut, b []byte, at Span, p *Patch) []Cut {
 	return cuts
 }
 
-// adds reports whether the patch adds a member that was missing.
+// adds reports whether the patch adds its member to an object without that member.
 func (p *Patch) adds() bool {
 	return p.Value != nil || slices.ContainsFunc(p.Members, func(m Patch) bool { return m.adds() })
 }
@@ -136,8 +137,8 @@ func appendMembers(b []byte, ps []Patch) []byte {
 	return append(b, '}')
 }
 
-// Lookup returns the value at a path of keys, one for each nested object. If a key is
-// there more than once the last one counts, as for most readers.
+// Lookup returns the value at a path of keys, one for each nested object. at is the span of the
+// outermost object. If a key occurs more than once, the last occurrence counts, as for most readers.
 func Lookup(b []byte, at Span, keys ...string) (Span, bool) {
 	for _, key := range keys {
 		w, ok := Object(b, at.From)
@@ -158,8 +159,9 @@ func Lookup(b []byte, at Span, keys ...string) (Span, bool) {
 	return at, true
 }
 
-// Without returns an object without some members, with the others unchanged, and with
-// more at its end. It reports false if object is not exactly one object.
+// Without returns object without the members that have one of the keys. The other members are
+// unchanged, and the members of the patches in more follow them. Without reports false if object is
+// not exactly one object.
 func Without(object []byte, keys []string, more ...Patch) ([]byte, bool) {
 	w, ok := Object(object, SkipSpace(object, 0))
 	if !ok {

@@ -11,7 +11,7 @@ var announcement = Patch{Key: "params", Members: []Patch{{Key: "capabilities", M
 	{Key: "extensions", Members: []Patch{{Key: "x/y", Value: []byte(`{"a":1}`)}}},
 }}}}
 
-// A splice changes the capabilities and no other byte (R168).
+// Merge changes the capabilities and no other byte (R168).
 func TestSplice(t *testing.T) {
 	const roots, ext = `"roots":{"listChanged":true,"filesystemBrokering":true}`, `"extensions":{"x/y":{"a":1}}`
 	for _, c := range []struct{ in, want string }{
@@ -41,11 +41,11 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-// A removed member takes its comma along. Removing a missing member changes nothing.
+// When a member is removed, its comma is removed, too. Removing a missing member changes nothing.
 func TestSplice_Drop(t *testing.T) {
-	gone := []Patch{{Key: "c", Members: []Patch{{Key: "r", Drop: true}}}}
-	both := []Patch{{Key: "c", Members: []Patch{{Key: "r", Drop: true}, {Key: "n", Value: []byte("0")}}}}
-	for _, c := range []struct{ in, gone, both string }{
+	drop := []Patch{{Key: "c", Members: []Patch{{Key: "r", Drop: true}}}}
+	dropAndSet := []Patch{{Key: "c", Members: []Patch{{Key: "r", Drop: true}, {Key: "n", Value: []byte("0")}}}}
+	for _, c := range []struct{ in, afterDrop, afterBoth string }{
 		{`{"c":{"r":{},"a":1}}`, `{"c":{"a":1}}`, `{"c":{"a":1,"n":0}}`},
 		{`{"c":{"a":1, "r":{}}}`, `{"c":{"a":1}}`, `{"c":{"a":1,"n":0}}`},
 		{`{"c":{"a":1,"r":2 , "b":3}}`, `{"c":{"a":1 , "b":3}}`, `{"c":{"a":1 , "b":3,"n":0}}`},
@@ -55,7 +55,7 @@ func TestSplice_Drop(t *testing.T) {
 		{`{"x":1}`, `{"x":1}`, `{"x":1,"c":{"n":0}}`}, {`{"c":null}`, `{"c":null}`, `{"c":{"n":0}}`}, {`{"c":{}}`, `{"c":{}}`, `{"c":{"n":0}}`},
 		{`{"c":{"n":5,"r":1}}`, `{"c":{"n":5}}`, `{"c":{"n":0}}`}, {`{"c":{"r":1,"n":5}}`, `{"c":{"n":5}}`, `{"c":{"n":0}}`},
 	} {
-		for want, ps := range map[string][]Patch{c.gone: gone, c.both: both} {
+		for want, ps := range map[string][]Patch{c.afterDrop: drop, c.afterBoth: dropAndSet} {
 			if got := string(Merge([]byte(c.in), ps...)); got != want || !json.Valid([]byte(got)) {
 				t.Errorf("%s became %s, want %s", c.in, got, want)
 			}

@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// Writer writes to one peer: frames made here, and lines that pass. It may be used
-// concurrently: no line is torn by another. Small frames that come at the same time go out in
-// one write: a system call that wakes the peer costs more than writing them.
+// Writer writes to one peer: frames made by this process (Send), and bytes that are passed on
+// (Pass). It may be used concurrently: the bytes of one call are not mixed with those of another,
+// and each frame has a line of its own. Small frames that come at the same time go out in one
+// write: a system call that wakes the peer costs more than writing the frames.
 type Writer struct {
 	w io.Writer
 
@@ -43,7 +44,7 @@ const (
 	maxJoin   = 32 << 10 // longest frame that is joined with others; a longer one is written without a copy
 	maxJoined = 64 << 10 // bytes of joined frames in one write: the usual capacity of a pipe
 	maxBatch  = 1 << 20  // bounds the bytes of other callers for which a caller waits
-	maxYield  = 4 << 10  // longest frame that waits for others to join; the peer need not wait for a longer one
+	maxYield  = 4 << 10  // longest frame whose sender lets other frames join first; a longer frame does not wait
 )
 
 // Piece is how many bytes of a frame are written before Recheck is called again. If Recheck then
@@ -64,9 +65,9 @@ func (l *Writer) Pass(b []byte) error {
 // for the peer, so the goroutine that reads from the peer must not call it.
 func (l *Writer) Send(frame []byte) error { return l.SendIf(frame, nil) }
 
-// SendIf is Send for a frame that recheck may refuse until it is written. If recheck refuses it
-// after a part has been written, the line ends there and so is not JSON. The replacement follows
-// on its own line.
+// SendIf is Send for a frame that recheck may refuse until the frame is written. If recheck
+// refuses the frame after a part has been written, the line ends there and so is not JSON. The
+// replacement follows on its own line.
 func (l *Writer) SendIf(frame []byte, recheck Recheck) error {
 	l.mu.Lock()
 	b := l.next

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// slow records each write, and blocks writes until it is released.
+// slow records each write, and blocks writes until open is closed.
 type slow struct {
 	open   chan struct{}
 	mu     sync.Mutex
@@ -24,8 +24,8 @@ func (s *slow) Write(p []byte) (int, error) {
 	return len(p), s.err
 }
 
-// Every frame arrives whole, once and on a line of its own, whatever its size;
-// the frames of one writer arrive in order.
+// Every frame arrives whole, once and on a line of its own, whatever its size. The frames of one
+// goroutine arrive in order.
 func TestWriter(t *testing.T) {
 	w := &slow{open: make(chan struct{})}
 	close(w.open)
@@ -55,13 +55,13 @@ func TestWriter(t *testing.T) {
 		}
 		_, _, text := cut2(line)
 		if len(text) != sizes[(g+i)%len(sizes)]%200_000 {
-			t.Fatalf("frame %d of %d has %d bytes", i, g, len(text))
+			t.Fatalf("frame %d of goroutine %d has %d bytes", i, g, len(text))
 		}
 		next[g]++
 	}
 	for g := range 16 {
 		if next[g] != 30 {
-			t.Errorf("%d frames of %d", next[g], g)
+			t.Errorf("%d frames of goroutine %d", next[g], g)
 		}
 	}
 }
