@@ -18,8 +18,8 @@ import (
 
 //lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work
 
-// askConsent has the server ask for dir and returns the host's view of the
-// question.
+// askConsent sends files/consent for dir from the server, and returns the question as the host gets
+// it.
 func (n *link) askConsent(id, dir string) message {
 	n.t.Helper()
 	n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"files/consent","params":{"message":"please","requestedPaths":[%q]}}`+"\n", id, dir))
@@ -43,8 +43,8 @@ func consentResult(t testing.TB, m message) wire.ConsentResult {
 
 const yes = `{"action":"accept","content":{"path1":"allow"}}`
 
-// Consent through the host's elicitation: the host is asked and answers, and the server
-// sees neither.
+// The host is asked for consent with an elicitation, and answers. The server sees neither the
+// elicitation nor the host's answer.
 func TestConsent(t *testing.T) {
 	l := newLab(t, nil)
 	dir := t.TempDir()
@@ -56,7 +56,7 @@ func TestConsent(t *testing.T) {
 	m := n.askConsent("1", dir)
 	n.ping(n.server, n.host) // other lines do not wait for the person
 	n.host.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":` + yes + "}\n")
-	for got := 0; got < 2; got++ { // the answer, and the news of the root
+	for got := 0; got < 2; got++ { // the answer, and the notification of the new root
 		if m := n.server.message(); m.Method == "" && !consentResult(t, m).Granted {
 			t.Errorf("not granted: %s", m.Result)
 		}
@@ -65,7 +65,7 @@ func TestConsent(t *testing.T) {
 	if m := n.server.message(); !strings.Contains(string(m.Result), `"text"`) {
 		t.Errorf("read: %+v", m)
 	}
-	// The same answer again is too late, and dropped.
+	// The host's answer is sent again. It is too late, and dropped.
 	n.host.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":` + yes + "}\n")
 	n.ping(n.host, n.server)
 	if st := n.p.Stats(); st.Asked != 1 {
@@ -96,8 +96,8 @@ func TestConsent_Denied(t *testing.T) {
 	}
 }
 
-// If the host has no forms, the next asker gets the question. If the host hangs up, the
-// question is unanswered.
+// If the host has no forms, the next asker gets the question. If the host hangs up while it has a
+// question, the question ends.
 func TestConsent_OtherAskers(t *testing.T) {
 	other := broker.AskerFunc(func(_ context.Context, q *broker.Question) (broker.Answer, error) {
 		return broker.Answer{By: "test", Decisions: []broker.Decision{{Allow: true}}}, nil
@@ -126,9 +126,10 @@ func TestConsent_OtherAskers(t *testing.T) {
 	testkit.Until(n.t, "the question ended", func() bool { return n.session.Stats().InFlight == 0 })
 }
 
-// This server tries to answer its own question. The test gives it the id, which it cannot know
-// otherwise. Without a guard the host would take its frame for another request, and the proxy
-// would take the user's answer to that request for consent.
+// The server tries to answer the question that its files/consent has caused. The test gives the
+// server the question's id, which the server cannot know otherwise. Without a guard the host would
+// take the server's frame for a request with that id, and the proxy would take the user's answer to
+// that request for consent.
 func TestForged(t *testing.T) {
 	l := newLab(t, nil)
 	dir := t.TempDir()
@@ -170,7 +171,7 @@ func TestForged(t *testing.T) {
 				t.Errorf("case %d: the server got %+v", i, m)
 			}
 		}
-		n.ping(n.server, n.host) // the host heard nothing before
+		n.ping(n.server, n.host) // the host got nothing before
 		if n.p.Stats().Refused == refused && !strings.Contains(c.frame, "roots/list") {
 			t.Errorf("case %d was not counted", i)
 		}
@@ -178,15 +179,15 @@ func TestForged(t *testing.T) {
 	if l.countRecords("rootsfs's own") == 0 || l.countRecords("has a field twice") == 0 {
 		t.Error("the refusals are not on record")
 	}
-	// The question still waits, and the host's word counts.
+	// The question is still open, and the host's answer counts.
 	n.host.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"action":"decline"}}` + "\n")
 	if r := consentResult(t, n.server.message()); r.Granted {
 		t.Errorf("granted: %+v", r)
 	}
 }
 
-// The host's side: its answers to the proxy's ids go to the proxy. Its requests under
-// such an id, and its messages that repeat a field, are refused.
+// The host's answers with an id of the proxy do not reach the server. The host's requests with such
+// an id, and its messages that repeat a field, are refused.
 func TestForged_Host(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -201,12 +202,13 @@ func TestForged_Host(t *testing.T) {
 	if m := n.host.message(); m.Error == nil || string(m.ID) != "5" {
 		t.Errorf("the host got %+v", m)
 	}
-	n.host.say(`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}` + "\n") // these are the host's own roots
+	n.host.say(`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}` + "\n") // dropped: the host's own roots have changed
 	n.ping(n.host, n.server)
 }
 
-// A real host on the Go SDK with roots of its own: no answer to its call makes it send these
-// roots to the server. (Without the proxy, an inputRequests of any revision would.)
+// A real host on the Go SDK has roots of its own. No message of rootsInside makes the host send
+// these roots to the server. (Without the proxy, a result with inputRequests would, in any
+// revision.)
 func TestForged_RootsInResults(t *testing.T) {
 	const secret = "file:///home/the-owner"
 	for name, sent := range rootsInside {
@@ -232,8 +234,9 @@ func TestForged_RootsInResults(t *testing.T) {
 	}
 }
 
-// hostileServer answers the greeting. It answers the first call with the lines in sent, and then
-// correctly. It returns the line from the host that holds secret, "" if there is none.
+// hostileServer answers the greeting. It answers the first call with the line sent, and then
+// correctly. When the server's input ends, hostileServer returns the last line from the host that
+// holds secret, "" if there is none.
 func (n *link) hostileServer(revision, sent, secret string) (leaked string) {
 	for {
 		text, err := n.server.r.ReadString('\n')

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// SetDrain sets, until the test ends, how long proxies wait for a server to read its answers when
-// the host has left. Call it before a proxy runs, and before the clean-up that ends the proxy is
-// registered.
+// SetDrain sets, until the test ends, how long proxies wait, when the host has left, for a server
+// to read the answers to its requests. Call SetDrain before a proxy runs, and before the clean-up
+// that ends the proxy is registered.
 func SetDrain(t testing.TB, d time.Duration) {
 	before := drainTimeout
 	drainTimeout = d
 	t.Cleanup(func() { drainTimeout = before })
 }
 
-// HeldCalls returns the number of entries for calls, which have one for each id, and the bytes of
-// the calls.
+// HeldCalls returns the number of entries in the maps of kept calls, and the bytes that the calls
+// hold. A call has one entry for each id by which it can be found.
 func (p *Proxy) HeldCalls() (calls, held int) {
 	c := &p.calls
 	c.mu.Lock()

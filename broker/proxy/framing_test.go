@@ -20,8 +20,8 @@ import (
 // hiddenRequest is a request that a host must not see.
 const hiddenRequest = `{"jsonrpc":"2.0","id":666,"method":"roots/list"}`
 
-// framings are lines of a server in which some host finds hiddenRequest, and the proxy finds no
-// message.
+// framings are outputs of a server in which some host finds a request for roots, such as
+// hiddenRequest. The proxy has to keep each of these requests from the host.
 var framings = map[string]string{
 	"over two lines":           "{\"jsonrpc\":\"2.0\",\n\"id\":666,\"method\":\"roots/list\"}\n",
 	"over many lines":          strings.ReplaceAll(hiddenRequest, ",", ",\n") + "\n",
@@ -38,7 +38,7 @@ var framings = map[string]string{
 	"two objects":              `{"jsonrpc":"2.0","method":"notifications/x"}` + hiddenRequest + "\n",
 	"two objects and a blank":  `{"jsonrpc":"2.0","method":"notifications/x"} ` + hiddenRequest + "\n",
 	"behind an empty object":   "{}\r" + hiddenRequest + "\n",
-	"behind a byte order":      "\ufeff" + hiddenRequest + "\n",
+	"behind a byte order mark": "\ufeff" + hiddenRequest + "\n",
 	"behind NUL":               "\x00" + hiddenRequest + "\n",
 	"behind many NULs":         "\x00\x00\x00" + hiddenRequest + "\n",
 	"behind NBSP":              "\u00a0" + hiddenRequest + "\n",
@@ -65,7 +65,7 @@ var framings = map[string]string{
 	"in a mixed batch":         `[1,` + hiddenRequest + "]\n",
 }
 
-// lenient reads more leniently than the host of any SDK.
+// lenient names the reader in hostReaders that is more lenient than the host of any SDK.
 const lenient = "from the first brace on"
 
 // hostReaders read the proxy's output as the hosts of five SDKs do, and as hosts do that
@@ -135,8 +135,8 @@ func isRootsRequest(text string) bool {
 	return false
 }
 
-// However a server frames a request for roots, before or after it speaks MCP, no host
-// reads one: the proxy has judged every text that a host takes for a message.
+// However a server frames a request for roots, before or after the peers speak MCP, no host reads
+// such a request.
 func TestFraming(t *testing.T) {
 	for name, sent := range framings {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +183,8 @@ func TestFraming(t *testing.T) {
 	}
 }
 
-// A refused line is counted, recorded, and answered if that helps.
+// A refused line is counted and recorded. If the line begins as a message whose id can be read, the
+// peer that waits for the message gets an error.
 func TestFraming_Answers(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -209,8 +210,8 @@ func TestFraming_Answers(t *testing.T) {
 	}
 }
 
-// A real host on the Go SDK, which reads a stream of JSON, with roots of its own: no framing
-// makes it send these roots to the server. (Without the proxy, a request over two lines would.)
+// A real host on the Go SDK, which reads a stream of JSON, has roots of its own. No framing makes
+// the host send these roots to the server. (Without the proxy, a request over two lines would.)
 func TestFraming_GoHost(t *testing.T) {
 	const secret = "file:///home/the-owner"
 	for name, sent := range framings {
@@ -262,7 +263,7 @@ func TestFraming_OtherPrograms(t *testing.T) {
 		}
 		n.end()
 	}
-	for _, prompt := range []string{"a prompt: ", "{user}> ", "x\r[===>  ] 50%", "[1/3] ", "100% {done} "} { // is not held back
+	for _, prompt := range []string{"a prompt: ", "{user}> ", "x\r[===>  ] 50%", "[1/3] ", "100% {done} "} { // a prompt is not held back
 		n := l.connect(func(o *proxy.Options) { o.Mode = proxy.Auto })
 		n.server.say(prompt)
 		for got := ""; got != prompt; {

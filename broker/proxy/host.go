@@ -50,14 +50,14 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 		p.attach()
 		return nil, true
 	case wire.RootsChanged:
-		return nil, false // these are the host's own roots, which the server does not see
+		return nil, false // the change is to the host's own roots, which the server does not see
 	case wire.Cancelled:
 		return p.cancelFromHost(b, &f)
 	case "tools/call":
 		tool, _ := jsonline.Lookup(b, f.Params, "name")
 		p.session.BeforeCall(string(jsonline.Unquote(tool.Of(b))))
 	}
-	return p.request(b, &f)
+	return p.handleRequest(b, &f)
 }
 
 // initialize adds the session's capabilities to the host's, and notes whether the host can show
@@ -79,8 +79,10 @@ func (p *Proxy) noteGreeting(id []byte) {
 	p.greeting = idKey(id)
 }
 
-// request handles a request or notification that may carry the client's capabilities itself.
-func (p *Proxy) request(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
+// handleRequest handles a request or notification of the host. Since revision 2026-07-28 each of
+// them carries the client's capabilities. A message with neither capabilities nor a revision passes
+// as it came.
+func (p *Proxy) handleRequest(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	if f.Params.Absent() || !bytes.Contains(f.Params.Of(b), []byte("io.modelcontextprotocol")) {
 		return nil, true
 	}
@@ -112,8 +114,8 @@ func (p *Proxy) request(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 // methodsWithInput are the requests that may be answered by a request for input (SEP-2322).
 var methodsWithInput = []string{"tools/call", "prompts/get", "resources/read"}
 
-// learnHost reads the host's revision from a request that carries the client's capabilities
-// itself. It sets how the session asks the host's user, and connects the session to the server.
+// learnHost records the host's revision, which came with the client's capabilities in the request
+// f. learnHost sets how the session asks the host's user, and connects the session to the server.
 func (p *Proxy) learnHost(b []byte, f *jsonline.Frame, revision string) {
 	if jsonline.Equal(f.Method.Of(b), methodDiscover) {
 		p.noteGreeting(f.ID.Of(b))
@@ -127,8 +129,8 @@ func (p *Proxy) learnHost(b []byte, f *jsonline.Frame, revision string) {
 	p.attach()
 }
 
-// hasForms reports whether a client's capability of elicitation includes forms. It does
-// unless it names only other modes.
+// hasForms reports whether a client can show forms. keys lead from at to the client's capability
+// elicitation. The capability includes forms unless it names url and does not name form.
 func hasForms(b []byte, at jsonline.Span, keys ...string) bool {
 	e, ok := jsonline.Lookup(b, at, keys...)
 	if !ok || e.Of(b)[0] != '{' {
@@ -152,8 +154,9 @@ func (p *Proxy) refuseHost(b []byte, f *jsonline.Frame, why string) (out []byte,
 	return nil, false
 }
 
-// refuseOverlongFromHost refuses a line of the host that is over the limit. If it is a
-// request, the host gets an error; if it is an answer, the server that waits for it does.
+// refuseOverlongFromHost refuses a line of the host that is over the limit. If the line's id can be
+// read and is not the proxy's, an error is sent: to the host for a request, and to the waiting
+// server for an answer.
 func (p *Proxy) refuseOverlongFromHost(h *jsonline.Head) {
 	text := p.countTooLong("host", h)
 	id, to := h.ID(), p.server

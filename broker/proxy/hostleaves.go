@@ -38,8 +38,8 @@ func (p *Proxy) drain(ctx context.Context) {
 // maxOpen bounds the ids in serverRequests.open.
 const maxOpen = 1024
 
-// serverRequests tracks the server's requests that its host has to answer. Once the host has
-// left, it tells whether the server waits for an answer that cannot come.
+// serverRequests tracks the server's requests that the host has to answer. It is used to find out,
+// once the host has left, whether the server waits for an answer that cannot come.
 type serverRequests struct {
 	mu          sync.Mutex          // guards the fields below
 	open        map[string]struct{} // without an answer, by idKey
@@ -48,8 +48,8 @@ type serverRequests struct {
 }
 
 // note adds a request of the server. It ignores a notification, which has no id. isPassed says
-// that the host answers it, and not the session. Nobody answers a request that comes after the
-// host has left.
+// that the request is passed to the host; otherwise the session answers the request. The server
+// cannot get the answer to a request that comes after the host has left.
 func (r *serverRequests) note(id []byte, isPassed bool) {
 	if len(id) == 0 {
 		return
@@ -88,7 +88,8 @@ func (r *serverRequests) isLost() bool {
 }
 
 // checkInterval is the time between two checks whether to stop a server whose host has left.
-// Only the second check that finds a reason stops the server: it may end by itself between them.
+// Only the second check that finds a reason stops the server, because the server may end by itself
+// after the first.
 const checkInterval = 100 * time.Millisecond
 
 // stopAbandoned stops a server whose host has left, when the server waits for an answer that

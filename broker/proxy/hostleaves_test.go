@@ -17,10 +17,10 @@ func TestHostLeaves(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, nil)
 	for _, c := range []struct{ name, before, after string }{
-		{"it asks for roots afterwards", "", `{"jsonrpc":"2.0","id":"r","method":"roots/list"}`},
-		{"it asks for a file afterwards", "", `{"jsonrpc":"2.0","id":"r","method":"files/list","params":{"path":"work"}}`},
-		{"it has asked the host", `{"jsonrpc":"2.0","id":"r","method":"sampling/createMessage"}`, ""},
-		{"it asks the host afterwards", "", `{"jsonrpc":"2.0","id":"r","method":"ping"}`},
+		{"the server asks for roots afterwards", "", `{"jsonrpc":"2.0","id":"r","method":"roots/list"}`},
+		{"the server asks for a file afterwards", "", `{"jsonrpc":"2.0","id":"r","method":"files/list","params":{"path":"work"}}`},
+		{"the server has asked the host before", `{"jsonrpc":"2.0","id":"r","method":"sampling/createMessage"}`, ""},
+		{"the server asks the host afterwards", "", `{"jsonrpc":"2.0","id":"r","method":"ping"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			stopped := make(chan struct{})
@@ -37,18 +37,19 @@ func TestHostLeaves(t *testing.T) {
 			if c.after != "" {
 				n.server.say(c.after + "\n")
 			}
-			testkit.Until(n.t, "it is stopped", closed(stopped))
+			testkit.Until(n.t, "the server is stopped", closed(stopped))
 		})
 	}
 }
 
-// A host that neither writes nor reads counts as gone: nobody reads the server's messages.
+// A server is stopped if its host neither writes nor reads any more, because nobody reads the
+// server's messages.
 func TestHostLeaves_HungUp(t *testing.T) {
 	stopped := make(chan struct{})
 	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Stop = func() { close(stopped) } })
 	n.handshake(`{}`)
 	_, _ = n.host.in.Close(), n.host.out.Close()
-	testkit.Until(n.t, "it is stopped", closed(stopped))
+	testkit.Until(n.t, "the server is stopped", closed(stopped))
 }
 
 func closed(c <-chan struct{}) func() bool {
@@ -64,7 +65,7 @@ func closed(c <-chan struct{}) func() bool {
 
 // A server that waits for no answer continues its work, and its host gets the output.
 func TestHostLeaves_AtWork(t *testing.T) {
-	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Stop = func() { t.Error("it was stopped") } })
+	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Stop = func() { t.Error("the server was stopped") } })
 	n.handshake(`{}`)
 	const asked = `{"jsonrpc":"2.0","id":"r","method":"ping"}` + "\n"
 	const answer = `{"jsonrpc":"2.0","id":"r","result":{}}` + "\n"
@@ -73,7 +74,7 @@ func TestHostLeaves_AtWork(t *testing.T) {
 	n.host.say(answer)
 	n.server.expect(answer)
 	_ = n.host.in.Close()
-	time.Sleep(500 * time.Millisecond) // in this time it would be stopped
+	time.Sleep(500 * time.Millisecond) // in this time the server would be stopped
 	const result = `{"jsonrpc":"2.0","id":5,"result":{"late":true}}` + "\n"
 	n.server.say(result)
 	n.host.expect(result)

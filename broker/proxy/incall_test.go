@@ -24,8 +24,8 @@ type inputRequired struct {
 	RequestState string
 }
 
-// consentInCall has the server ask for dir while it answers the host's call by an
-// id, and returns the question as the host gets it.
+// consentInCall sends files/consent for dir from the server, which works on the host's call with
+// the given id. It returns the question as the host gets it.
 func (n *link) consentInCall(id, dir string) inputRequired {
 	n.t.Helper()
 	n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"ask","method":"files/consent","params":{"message":"please","requestedPaths":[%q]}}`+"\n", dir))
@@ -41,7 +41,7 @@ func (n *link) consentInCall(id, dir string) inputRequired {
 	return a
 }
 
-// retry returns the call, repeated with the user's answer.
+// retry returns the host's repetition of its call, with a new id and the user's answer.
 func (a *inputRequired) retry(id, answer string) string {
 	state, _ := json.Marshal(a.RequestState)
 	return call(id, `,"inputResponses":{"rootsfs-consent":`+answer+`},"requestState":`+string(state))
@@ -57,9 +57,9 @@ func (n *link) consentAnswer() wire.ConsentResult {
 	}
 }
 
-// A server asks for consent while it answers a call of a host of 2026-07-28. The host's
-// user is asked in the place of the answer. The server never sees the question or the
-// repeated call, and the host gets the answer by its new id.
+// A server asks for consent while it works on a call of a host of 2026-07-28. The host gets the
+// question in the place of the answer. The server never sees the question or the repeated call, and
+// the host gets the server's answer with the id of the repeated call.
 func TestModern_Consent(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -89,8 +89,8 @@ func TestModern_Consent(t *testing.T) {
 	}
 }
 
-// The server asks a second question during the same call, and then for roots. The server knows
-// the call under one id, the host under three.
+// The server asks a second question during the same call, and then for roots. By then the host has
+// used three ids for the call, and the server still knows the call by the first.
 func TestModern_ConsentTwice(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -105,7 +105,7 @@ func TestModern_ConsentTwice(t *testing.T) {
 	if r := n.consentAnswer(); !r.Granted {
 		t.Errorf("%+v", r)
 	}
-	n.server.say(`{"jsonrpc":"2.0","id":"a\"1","result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
+	n.server.say(`{"jsonrpc":"2.0","id":"a\"1","result":{"resultType":"input_required","inputRequests":{` + rootsInput + `}}}` + "\n")
 	again := n.server.message()
 	if p := n.params(again); !strings.Contains(string(p.InputResponses["roots"]), dir) {
 		t.Errorf("the call came again as %s", again.Params)
@@ -114,8 +114,8 @@ func TestModern_ConsentTwice(t *testing.T) {
 	n.host.expect(`{"jsonrpc":"2.0","id":3,"result":{"x":1}}` + "\n")
 }
 
-// If a server answers before the host has returned, its answer is kept. So is an answer that
-// asks for the host's own input.
+// If the server answers a call before the host has repeated the call with the user's answer, the
+// server's answer is kept. It is also kept if it asks the host for other input.
 func TestModern_ConsentLate(t *testing.T) {
 	l := newLab(t, func(c *broker.Config) { c.AskFor = 50 * time.Millisecond })
 	n := l.connect(nil)
@@ -147,8 +147,8 @@ func TestModern_ConsentElsewhere(t *testing.T) {
 	n := l.connect(nil)
 	for name, open := range map[string]string{
 		"no call":                `{"jsonrpc":"2.0","method":"notifications/x","params":{` + modern + `}}`,
-		"one that takes no form": strings.Replace(strings.TrimSpace(call("1", "")), `"elicitation":{}`, `"elicitation":{"url":{}}`, 1),
-		"one that cannot ask":    `{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{` + modern + `}}`,
+		"a call without forms":   strings.Replace(strings.TrimSpace(call("1", "")), `"elicitation":{}`, `"elicitation":{"url":{}}`, 1),
+		"a call that cannot ask": `{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{` + modern + `}}`,
 	} {
 		n.host.say(open + "\n")
 		n.server.message()
@@ -160,8 +160,8 @@ func TestModern_ConsentElsewhere(t *testing.T) {
 	}
 }
 
-// A server cannot answer in the host's place: not with the id prefix that it knows, not with
-// its own answer to the call, and not with a state that it has the host return.
+// A server cannot answer the question in the host's place: neither with an id that has the proxy's
+// prefix, which the server knows, nor with a requestState that it makes the host send back.
 func TestModern_ConsentForged(t *testing.T) {
 	l := newLab(t, nil)
 	dir := t.TempDir()
@@ -181,7 +181,7 @@ func TestModern_ConsentForged(t *testing.T) {
 		n.server.say(frame + "\n")
 		n.ping(n.server, n.host)
 	}
-	// This answer of the server has a state like the proxy's, which the host returns.
+	// This answer of the server has a requestState like the proxy's. The host sends the state back.
 	n.host.say(call("5", ""))
 	n.server.message()
 	n.server.say(`{"jsonrpc":"2.0","id":5,"result":{"resultType":"input_required","inputRequests":{"rootsfs-consent":{"method":"elicitation/create"}},"requestState":"` + prefix + `aaaa"}}` + "\n")
@@ -193,7 +193,7 @@ func TestModern_ConsentForged(t *testing.T) {
 	if roots := l.reg.Roots(); len(roots) != 0 {
 		t.Fatalf("forged consent granted %+v", roots)
 	}
-	// A state can be used once.
+	// A requestState can be used only once.
 	n.host.say(a.retry("2", `{"action":"decline"}`))
 	if r := n.consentAnswer(); r.Granted {
 		t.Errorf("%+v", r)
@@ -207,9 +207,9 @@ func TestModern_ConsentForged(t *testing.T) {
 	}
 }
 
-// The server's answer is refused while the host has a question in the place of it. The host gets
-// the error by the id of the call that brings the user's answer. The earlier id of the call was
-// already answered, with the question.
+// The proxy refuses the server's answer to a call while the host has a question instead of an
+// answer. The host gets the error with the id of the repeated call, because the question has
+// already answered the first call.
 func TestModern_ConsentRefusedAnswer(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -226,8 +226,9 @@ func TestModern_ConsentRefusedAnswer(t *testing.T) {
 	n.ping(n.server, n.host)
 }
 
-// The host cancels the call by its new id, and the server is told its own id. The host
-// may not use the old id again while the server works on the call.
+// The host cancels the repeated call by its new id, and the server gets the cancellation with the
+// id by which it knows the call. The host may not use the old id again while the server works on
+// the call.
 func TestModern_ConsentCancel(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -242,7 +243,7 @@ func TestModern_ConsentCancel(t *testing.T) {
 	n.consentAnswer()
 	n.host.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}` + "\n")
 	n.server.expect(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}` + "\n")
-	n.host.say(call("1", "")) // now it is free
+	n.host.say(call("1", "")) // now the id is free
 	if m := n.server.message(); string(m.ID) != "1" {
 		t.Errorf("the server got %+v", m)
 	}

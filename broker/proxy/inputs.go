@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// Since 2026-07-28 a server asks for roots inside a result: "input_required", with the
-// requests under keys of its choice, and a state that it gets back. The client repeats
-// the call with the answers (SEP-2322). If the server asks for
+// Since 2026-07-28 a server asks for roots inside a result of type "input_required". The result
+// has the server's requests, under keys of the server's choice, and a state. The client repeats
+// the call with the answers and the state (SEP-2322). If the server asks for
 //
 //	roots only      the call is repeated under an id of the proxy, and the host sees
 //	                the final answer only
@@ -23,18 +23,19 @@ import (
 //	                proxy. When the host repeats its call, the proxy adds the roots to
 //	                the host's answers, and restores the server's requestState
 //
-// Roots that cannot be listed end the call with an error at the host, and
-// nothing is repeated (R172).
+// If the roots cannot be listed, the host gets an error as the answer to its call, and the
+// server does not get the call again (R172).
 
 const (
-	// maxRepeats is how often one call is repeated. The Go SDK has the same limit.
+	// maxRepeats is how often one call is repeated at most. The Go SDK has the same limit.
 	maxRepeats = 10
 	// maxRootsRequests is how many lists of roots one result may ask for: each list is much longer
 	// than its request.
 	maxRootsRequests = 16
 )
 
-// The members of a result that asks for input, and of the params of a call that brings it.
+// The members of a result that asks for input, and of the params of the call that is repeated with
+// the input.
 const (
 	inputRequests  = "inputRequests"
 	inputResponses = "inputResponses"
@@ -136,7 +137,7 @@ func (p *Proxy) handleInputRequired(b []byte, f *jsonline.Frame, c *call, in *in
 	case len(in.roots) == 0:
 		return jsonline.Replace(b, jsonline.Cut{Span: f.ID, With: c.hostID}), false
 	}
-	return p.askOthers(b, c, in, state), false
+	return p.removeRoots(b, c, in, state), false
 }
 
 // repeat sends a call to the server again, with roots.
@@ -159,8 +160,8 @@ func (p *Proxy) repeat(c *call, roots []rootsRequest, state []byte) {
 	_ = p.server.Send(frame) // a server that is gone answers nothing: the host sees its end
 }
 
-// listRoots answers the requests for roots that a server made while it answered a call. If
-// it cannot, it reports false, and the host has got an error by the call's id.
+// listRoots answers the requests for roots that a server made while it answered a call. If the
+// roots cannot be listed, listRoots sends the host an error with the call's id, and reports false.
 func (p *Proxy) listRoots(hostID []byte, roots []rootsRequest) (answers []jsonline.Patch, ok bool) {
 	for _, w := range roots {
 		result, err := p.session.ListRoots(w.Params)
@@ -173,8 +174,8 @@ func (p *Proxy) listRoots(hostID []byte, roots []rootsRequest) (answers []jsonli
 	return answers, true
 }
 
-// withAnswers makes a request again, with the host's answers and the roots, the server's
-// own state (nil for none), and further changes.
+// withAnswers returns a copy of a request with the host's answers and the roots, the server's
+// own requestState (nil for none), and further changes.
 func withAnswers(request, answers []byte, roots []jsonline.Patch, state []byte, more ...jsonline.Patch) []byte {
 	if all, ok := jsonline.Without(answers, nil, roots...); ok {
 		answers = all
@@ -187,12 +188,14 @@ func withAnswers(request, answers []byte, roots []jsonline.Patch, state []byte, 
 // memo is the content of the proxy's requestState, in base64 behind the prefix. The host sends
 // the requestState back, so the proxy keeps nothing for a host that may not come back.
 type memo struct {
-	State json.RawMessage `json:"s,omitempty"` // the server's own
+	State json.RawMessage `json:"s,omitempty"` // the server's own requestState
 	Roots []rootsRequest  `json:"r"`
 }
 
-// askOthers makes the result that asks the host for the inputs other than roots.
-func (p *Proxy) askOthers(b []byte, c *call, in *inputs, state []byte) []byte {
+// removeRoots returns the server's message b without its requests for roots, so that the host is
+// asked for the other inputs only. The requestState of the returned message holds a memo. If b is
+// malformed, removeRoots returns an error for the host.
+func (p *Proxy) removeRoots(b []byte, c *call, in *inputs, state []byte) []byte {
 	m, err := json.Marshal(memo{State: state, Roots: in.roots})
 	rest, ok := jsonline.Without(in.at.Of(b), in.keys)
 	if err != nil || !ok {
@@ -206,8 +209,8 @@ func (p *Proxy) askOthers(b []byte, c *call, in *inputs, state []byte) []byte {
 
 // addRoots handles a call that the host repeats with answers, if its requestState is the
 // proxy's: it adds the roots to the answers, and restores the server's requestState. It returns
-// any other request as it is. If isHandled is true, the message must not be carried, and the host
-// has got an error if it was refused.
+// any other request as it is. If isHandled is true, the message must not be carried. If addRoots
+// refuses the message, it also sends the host an error.
 func (p *Proxy) addRoots(b []byte, f *jsonline.Frame) (out []byte, isHandled bool) {
 	at, ok := jsonline.Lookup(b, f.Params, requestState)
 	if !ok {
@@ -226,7 +229,7 @@ func (p *Proxy) addRoots(b []byte, f *jsonline.Frame) (out []byte, isHandled boo
 	if err == nil {
 		err = json.Unmarshal(raw, &m)
 	}
-	if err != nil || len(m.Roots) > maxRootsRequests { // a server knows the prefix, and may have made it
+	if err != nil || len(m.Roots) > maxRootsRequests { // a server knows the prefix, and may have made this requestState
 		p.refuseHost(b, f, "requestState is not what rootsfs gave")
 		return nil, true
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// lab is a registry with its broker, and proxies between streams that a test
-// holds the far ends of.
+// lab is a registry with its broker, and runs proxies. The test plays the host and the server at
+// the other ends of a proxy's streams.
 type lab struct {
 	t   testing.TB
 	reg *guard.Registry
@@ -74,7 +74,7 @@ func newLab(t testing.TB, change func(*broker.Config)) *lab {
 	return l
 }
 
-// settle waits until no more goroutines run than before.
+// settle waits until at most as many goroutines run as before.
 func settle(t testing.TB, before int) {
 	if testkit.Eventually(func() bool { return runtime.NumGoroutine() <= before }) {
 		return
@@ -83,7 +83,8 @@ func settle(t testing.TB, before int) {
 	t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
 }
 
-// root grants a new directory holding files (name: contents) and returns it.
+// root grants a new directory with the given files (name: contents), and returns the directory's
+// path.
 func (l *lab) root(name string, rights guard.Rights, files map[string]string) string {
 	l.t.Helper()
 	dir := l.t.TempDir()
@@ -109,7 +110,7 @@ type link struct {
 	host    *end // the host's side of the proxy
 	server  *end // the server's side of the proxy
 	cancel  context.CancelCauseFunc
-	done    chan error // takes Run's error
+	done    chan error // gets Run's error
 }
 
 // end is one peer, played by the test.
@@ -188,7 +189,7 @@ func (e *end) hear() string {
 	return s
 }
 
-// expect reads one line and compares.
+// expect reads one line and compares it with want.
 func (e *end) expect(want string) {
 	e.t.Helper()
 	if got := e.hear(); got != want {
@@ -219,7 +220,7 @@ func (e *end) message() message {
 	return m
 }
 
-// ping passes a line from one peer to the other: all earlier lines have then been
+// ping passes a line from one peer to the other. All earlier lines of the first peer have then been
 // handled.
 func (n *link) ping(from, to *end) {
 	n.t.Helper()

@@ -66,7 +66,7 @@ func TestSlowReader_Memory(t *testing.T) {
 		}
 		wrote <- total
 	}()
-	for range 50 { // the host answers and reads nothing
+	for range 50 { // the host writes, and does not read
 		n.ping(n.host, n.server)
 	}
 	testkit.Until(n.t, "the pipes are full", func() bool {
@@ -77,15 +77,16 @@ func TestSlowReader_Memory(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 16<<20 {
-		t.Errorf("holds %d bytes more", grown)
+		t.Errorf("the proxy holds %d bytes more", grown)
 	}
 	_ = n.host.out.Close()
 	if total := <-wrote; total >= 200<<20 {
-		t.Errorf("took all %d bytes", total)
+		t.Errorf("the proxy took all %d bytes", total)
 	}
 }
 
-// A server that sends requests and does not read has to wait. The host's side is not affected.
+// A server sends thousands of requests to a session that admits four at a time. Each request gets
+// exactly one answer: its result, or the error QUOTA_EXCEEDED. Afterwards the host's lines pass.
 func TestFlood(t *testing.T) {
 	l := newLab(t, func(c *broker.Config) { c.Limits.InFlight = 4 })
 	l.root("work", guard.ReadOnly, map[string]string{"a": strings.Repeat("x", 100<<10)})
@@ -205,7 +206,7 @@ func TestCancelled(t *testing.T) {
 	const other = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"d"}}` + "\n"
 	n.server.say(other)
 	n.host.expect(other)
-	n.ping(n.host, n.server) // no answer came before it
+	n.ping(n.host, n.server) // the server got nothing before
 }
 
 // A message that is longer than Options.Frame is not carried. The peer that waits for it gets an
@@ -252,7 +253,8 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// A batch (revision 2025-03-26) is split up if one of its messages is for the session.
+// The proxy takes the messages for the session out of a batch (revision 2025-03-26), and passes on
+// the other messages as a batch.
 func TestBatch(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, nil)

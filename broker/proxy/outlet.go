@@ -10,14 +10,14 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
-// outlet is the way to one peer, for passing lines and for the proxy's own frames.
+// outlet is the way to one peer, both for lines that pass and for the proxy's own frames.
 type outlet struct {
 	*jsonline.Writer
 	w io.WriteCloser
 
 	mu      sync.Mutex // guards pending
-	pending int        // own frames that are still to be sent; see Proxy.sendAsync
-	allSent *sync.Cond // of mu: pending is 0
+	pending int        // the proxy's own frames that are still to be sent; see Proxy.sendAsync
+	allSent *sync.Cond // on mu; signals that pending is 0
 }
 
 func newOutlet(w io.WriteCloser) *outlet {

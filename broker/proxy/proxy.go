@@ -17,12 +17,12 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
-// DefaultFrame is the longest line that is carried if Options.Frame is 0, bytes.
+// DefaultFrame is the longest line that is carried if Options.Frame is 0, in bytes.
 const DefaultFrame = 64 << 20
 
 // Options configure a Proxy. The four streams and the session are required. Run closes
 // the streams; a stream whose Close does not end a Read or Write under way (os.Stdin; see
-// Stdin) costs a goroutine until that call returns.
+// Stdin) costs a goroutine until that Read or Write returns.
 type Options struct {
 	Host    io.ReadCloser  // what the host writes: our standard input
 	HostOut io.WriteCloser // what the host reads: our standard output
@@ -32,19 +32,19 @@ type Options struct {
 
 	// Session answers the server's requests for roots and files. Run closes it.
 	Session *broker.Session
-	// Frame is the longest line that is carried, bytes; 0 means DefaultFrame. Each
-	// direction may hold so much.
+	// Frame is the longest line that is carried, in bytes; 0 means DefaultFrame. Each
+	// direction may hold one such line in memory.
 	Frame int
 	Mode  Mode
 	// Gone, if not nil, is closed by the caller when the server has ended, such as when
-	// its process was waited for. The server's output is still delivered, but the proxy
-	// no longer waits for the host.
+	// its process was waited for. The server's output is still delivered, but Run no
+	// longer waits for the end of the host's input.
 	Gone <-chan struct{}
 	// Stop, if not nil, ends the server. It is called when the host has left and the
 	// server still waits for an answer that cannot come, or writes to no one.
 	Stop func()
-	// Drained, if not nil, is called when all output of the server has been handled,
-	// whether the host has read it or not.
+	// Drained, if not nil, is called when the server's output has ended and been handled,
+	// or when the host takes no more of it.
 	Drained func()
 	Log     *slog.Logger
 }
@@ -69,7 +69,7 @@ type Proxy struct {
 	endHost        context.CancelFunc
 
 	mu       sync.Mutex // guards the fields below
-	greeting string     // key of the initialize or server/discover under way; "": none
+	greeting string     // idKey of the unanswered initialize or server/discover; "": none
 	ended    bool       // no goroutine may begin any more
 }
 
@@ -91,16 +91,17 @@ func New(opt Options) *Proxy {
 	return p
 }
 
-// Run is New and Proxy.Run.
+// Run makes a proxy and calls its method Run.
 func Run(ctx context.Context, opt Options) error { return New(opt).Run(ctx) }
 
 // Run carries lines until both directions have ended, or the server is gone (Options.Gone) and its
 // output has ended. It returns nil, or the errors other than hang-ups. The end of the host's
 // input closes the server's, once the session has answered the server's earlier requests
 // (and after drainTimeout at the latest); the server's remaining output is delivered. A server
-// that still sends requests then, or whose host has stopped reading, is stopped (Options.Stop).
-// The end of the server's output closes the host's. If a peer takes no more bytes, the
-// direction to it ends. When ctx ends, both directions end at once, and the error is its cause.
+// that then waits for an answer that cannot come, or whose host has stopped reading, is stopped
+// (Options.Stop). The end of the server's output closes the host's. If a peer takes no more
+// bytes, the direction to it ends. When ctx ends, both directions end at once, and the error is
+// the cause of ctx.
 func (p *Proxy) Run(ctx context.Context) error {
 	for _, stream := range []any{p.opt.Host, p.opt.HostOut, p.opt.Server, p.opt.ServerOut} {
 		broker.Widen(stream)
@@ -119,7 +120,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		return judge(line)
 	}
 	down.fromHost, down.bytes, up.bytes = true, &p.stats.down, &p.stats.up
-	p.auto.onRaw = func() { go up.release() } // in its own time: the host may not be reading
+	p.auto.onRaw = func() { go up.release() } // in a goroutine: release waits for a host that does not read
 	closeDown := func() {
 		p.server.close()
 		_ = p.opt.Host.Close()
@@ -205,11 +206,11 @@ func (p *Proxy) pump(src io.Reader, dst *outlet, look func([]byte) ([]byte, bool
 	}
 }
 
-// maxAsync is how many goroutines of async may wait for a peer to read. One more call of async
-// waits itself.
+// maxAsync bounds the goroutines of async, which may wait for a peer to read. When maxAsync of them
+// run already, the caller of async waits instead.
 const maxAsync = 256
 
-// sendAsync sends a frame of the proxy's own to a peer, in a goroutine.
+// sendAsync calls async to send a frame of the proxy's own to a peer.
 func (p *Proxy) sendAsync(to *outlet, frame []byte) {
 	to.addPending(1)
 	called := p.async(func() {
@@ -222,8 +223,9 @@ func (p *Proxy) sendAsync(to *outlet, frame []byte) {
 }
 
 // async calls f, which may wait for a peer, in a goroutine, so that the reader of a
-// direction does not wait. Beyond maxAsync goroutines it calls f itself. Otherwise it
-// reports false, and does not call f, when the proxy has ended.
+// direction does not wait. While maxAsync goroutines run already, async calls f in the
+// goroutine of its caller, even if the proxy has ended. If fewer goroutines run and the proxy
+// has ended, async reports false and does not call f.
 func (p *Proxy) async(f func()) (called bool) {
 	select {
 	case p.asyncSlots <- struct{}{}:
@@ -243,7 +245,7 @@ func (p *Proxy) async(f func()) (called bool) {
 	return true
 }
 
-// newID makes an id for a request of the proxy. Its 128 bits cannot be guessed.
+// newID makes an id for a request of the proxy. The 128 random bits in the id cannot be guessed.
 func (p *Proxy) newID() string { return p.prefix + strings.ToLower(rand.Text()) }
 
 // isOurs reports whether a raw id begins with the proxy's prefix, as the ids of newID do.
@@ -265,7 +267,7 @@ type Stats struct {
 	Answered int64 `json:"answered"`          // requests of the server's that the session took
 	Retried  int64 `json:"retried"`           // calls repeated with roots (SEP-2322)
 	Asked    int64 `json:"asked"`             // questions put to the host's user
-	Refused  int64 `json:"refused"`           // frames that were not carried
+	Refused  int64 `json:"refused"`           // messages and lines that the proxy refused
 	TooLong  int64 `json:"too_long"`          // lines beyond Options.Frame
 }
 

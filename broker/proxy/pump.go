@@ -17,10 +17,10 @@ import (
 type pump struct {
 	src io.Reader
 	dst *outlet
-	// look gets a line without its line end. The line passes as it came, or is replaced by out.
-	// A nil out drops it.
+	// look gets a line without its line end. If pass is true, the line passes as it came.
+	// Otherwise out replaces the line; a nil out drops the line.
 	look func(line []byte) (out []byte, pass bool)
-	// long handles a line that is over the limit, of which only small parts were kept.
+	// long handles a line that is over the limit. h has its id, method and size.
 	long     func(h *jsonline.Head)
 	auto     *detector
 	fromHost bool // the source is the host, whose first text decides whether this is MCP
@@ -33,8 +33,9 @@ type pump struct {
 	seen       int        // line looks for the end of the line from this offset on
 	first      opening    // the line at start, while nothing is decided
 	idle       bool       // no byte of the last read has been written
-	// midLine is set while a part of the current line has passed undecided. midVisible is set if
-	// that part has visible characters: then the bytes up to the next CR are no message.
+	// midLine is set if a part of the current line has passed before the mode was decided.
+	// midVisible is set if that part has visible characters after its last CR: then the bytes up
+	// to the next CR or LF are no message.
 	midLine, midVisible bool
 }
 
@@ -67,8 +68,9 @@ func (u *pump) step() (rerr, err error) {
 	return rerr, u.handle(rerr != nil)
 }
 
-// read reads once. A write notices that the peer has hung up. While nothing is written
-// (one endless line), read checks for it, because the source could go on for ever.
+// read reads once. A write fails if the destination has hung up. If nothing was written since
+// the last read (one endless line), read itself checks whether the destination has hung up,
+// because the source could go on for ever.
 func (u *pump) read() error {
 	u.mu.Lock()
 	u.makeRoomLocked()
@@ -153,7 +155,8 @@ func (u *pump) pass(n int) error {
 	return err
 }
 
-// passRest passes on the rest of a line whose beginning has passed, up to a CR.
+// passRest passes on the rest of a line whose beginning has passed, up to a CR or to the line's
+// end.
 func (u *pump) passRest() error {
 	n := u.end - u.start
 	if i := bytes.IndexAny(u.buf[u.start:u.end], "\r\n"); i >= 0 {
@@ -215,7 +218,8 @@ func (u *pump) lines(last bool) (more bool, err error) {
 	return false, flush()
 }
 
-// line returns the next line with its end, or, at the end of the stream, the rest.
+// line returns the next line with its end, and true. If no line end is in the buffer, line returns
+// the remaining bytes and last: at the end of the stream these bytes are a line, too.
 func (u *pump) line(last bool) ([]byte, bool) {
 	from := max(u.start, u.seen)
 	if i := bytes.IndexByte(u.buf[from:u.end], '\n'); i >= 0 {
@@ -236,8 +240,8 @@ func endOf(line []byte) int {
 	return 0
 }
 
-// skip reads past a line that is over the limit, keeping its small parts only.
-// It gives up u.mu while it reads.
+// skip reads past a line that is over the limit. It keeps only the line's id, method and size.
+// skip gives up u.mu while it reads.
 func (u *pump) skip() error {
 	h := &jsonline.Head{}
 	for {

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
-// shreds reads in pieces of random size, and returns the last piece together with the end.
+// shreds is a reader that returns pieces of random size, and the last piece together with io.EOF.
 type shreds struct {
 	rest []byte
 	r    *rand.Rand
@@ -71,7 +71,7 @@ func TestPump(t *testing.T) {
 		{"cut", "a\ncut\r\nb\ncut it\r\nc\ncut", "a\ncut\r\nb\ncut\r\nc\ncut", 10},
 		{"dropped", "drop\na\ndrop it\r\nb\ndrop", "a\nb\n", 10},
 		{"long in the buffer", "a\n12345678901\nb\n", "a\nb\n", 10},
-		{"just so long", "a\n1234567890\r\nb\n", "a\n1234567890\r\nb\n", 10},
+		{"exactly at the limit", "a\n1234567890\r\nb\n", "a\n1234567890\r\nb\n", 10},
 		{"longer than the buffer", "a\n" + big + "\nb\n", "a\nb\n", readSize},
 		{"carried, longer than the buffer", "a\n" + big + "\nb\n" + big, "a\n" + big + "\nb\n" + big, len(big)},
 		{"long without end", "a\n" + big, "a\n", readSize},
@@ -97,7 +97,7 @@ func TestPump(t *testing.T) {
 	}
 }
 
-// The host's first text decides the mode; a server's output does not.
+// The host's first visible text decides the mode. In a server's output only a message decides.
 func TestPump_Auto(t *testing.T) {
 	const rpc = `{"jsonrpc":"2.0","method":"x"}` + "\n"
 	for _, c := range []struct {
@@ -142,7 +142,7 @@ var lineSeeds = []string{
 
 // isUnchanged reports whether the pump passed its input on unchanged. One change is allowed
 // while the mode is undecided: if part of a server's line has passed, and a CR and a message
-// follow, the pump puts a newline before them. It judges them as a line.
+// follow, the pump puts a newline before the CR, so that the message begins a line.
 func isUnchanged(in, out string, undecided bool) bool {
 	if in == out {
 		return true
@@ -154,7 +154,7 @@ func isUnchanged(in, out string, undecided bool) bool {
 	return undecided && strings.HasPrefix(in[at:], "\r") && in[:at]+"\n"+in[at:] == out
 }
 
-// Any input, in any pieces, is passed on unchanged.
+// Any input, in any pieces, is passed on unchanged, apart from the change that isUnchanged allows.
 func FuzzPump(f *testing.F) {
 	for _, s := range lineSeeds {
 		f.Add([]byte(s+"\n"+s), uint64(1))

@@ -19,10 +19,11 @@ import (
 // The session's questions are put to the host's user. Up to revision 2025-11-25 the proxy
 // sends a request elicitation/create. Since 2026-07-28 a host takes no unsolicited request:
 // it is asked for input in the place of an answer to a call of its own, and repeats the call
-// with its user's answer (SEP-2322). A server asks for consent while it answers such a call. So
-// the host gets the session's question as the answer. The server knows nothing of it and goes
-// on with the call. When the host repeats the call, the repetition is not carried, but gets the
-// server's answer. If the server answers before the host comes back, its answer is kept.
+// with its user's answer (SEP-2322). A server asks for consent while it works on such a call. So
+// the host gets the session's question as the answer to the call. The server knows nothing of the
+// question and goes on with the call. When the host repeats the call, the proxy does not send the
+// repetition to the server, but answers it with the server's answer to the first call. If the
+// server answers before the host has repeated the call, the server's answer is kept.
 //
 // In both cases the question has an id with 128 random bits. The server never sees the id,
 // because neither the question nor its answer goes through the server.
@@ -31,14 +32,14 @@ const (
 	// questionKey is the key of the session's question among the inputs that the host is
 	// asked for.
 	questionKey = "rootsfs-consent"
-	// keepAnswerFor is how long the server's answer is kept for a host that does not come back,
-	// after the question's own time is up.
+	// keepAnswerFor is how long, after the question's own time is up, a call and the server's
+	// answer to it are kept for a host that has not repeated the call.
 	keepAnswerFor = 10 * time.Minute
 )
 
 // response is an answer of the host, copied out of the buffer it was read into.
 type response struct {
-	result []byte // raw; nil: an error
+	result []byte // raw; nil if there is an error
 	err    error
 }
 
@@ -69,7 +70,7 @@ func readResponse(b []byte, f *jsonline.Frame) response {
 // asker shows forms to the host's user.
 type asker struct {
 	p           *Proxy
-	insideCalls bool // the questions are results of the host's calls; otherwise the proxy sends requests
+	insideCalls bool // the questions are sent as results of the host's calls; otherwise as requests
 }
 
 var _ broker.Elicitor = asker{}
@@ -122,7 +123,8 @@ func (a asker) ask(id string, form []byte) error {
 	return nil
 }
 
-// withdraw ends a question whose time is up.
+// withdraw ends a question whose context has ended: its time is up, or nobody waits for its answer
+// any more.
 func (a asker) withdraw(id string) {
 	if a.insideCalls {
 		// The host may still come back for the answer to its call.

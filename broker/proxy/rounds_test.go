@@ -40,10 +40,10 @@ func (n *link) params(m message) params {
 	return p
 }
 
-const wantsRoots = `"r\u006fots":{"method":"roots/list"}`
+const rootsInput = `"r\u006fots":{"method":"roots/list"}`
 
-// R168, R169: each request gets the capability, with an empty roots object. Nothing else is
-// changed.
+// R168, R169: each request and each notification gets the capabilities, with an empty roots object.
+// The capability elicitation and a number in the params stay unchanged.
 func TestModern_Capability(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -95,8 +95,8 @@ func TestNoRoots(t *testing.T) {
 	n.ping(n.server, n.host)
 }
 
-// R170, R171: the server asks for roots in a result; the host sees the final
-// answer only, under its own id.
+// R170, R171: if the server asks for roots in a result, the host sees only the final answer, with
+// the id of the host's call.
 func TestModern_Roots(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("work", guard.ReadOnly, nil)
@@ -107,7 +107,7 @@ func TestModern_Roots(t *testing.T) {
 		if string(first.ID) != id {
 			t.Fatalf("id %s became %s", id, first.ID)
 		}
-		n.server.say(`{"id":` + id + `,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `},"requestState":"s\/1"},"jsonrpc":"2.0"}` + "\n")
+		n.server.say(`{"id":` + id + `,"result":{"resultType":"input_required","inputRequests":{` + rootsInput + `},"requestState":"s\/1"},"jsonrpc":"2.0"}` + "\n")
 		again := n.server.message()
 		p := n.params(again)
 		want := fmt.Sprintf(`{"roots":[{"uri":"file://%s","name":"work"}]}`, dir)
@@ -131,14 +131,14 @@ func TestModern_Roots(t *testing.T) {
 	}
 }
 
-// Requests for other input than roots pass to the host.
+// Results that ask for no roots pass to the host, even if they ask for other input.
 func TestModern_OtherInput(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
 	for _, result := range []string{
 		`{"resultType":"input_required","inputRequests":{"e":{"method":"elicitation/create","params":{"x":1.0}}},"requestState":"s"}`,
 		`{"resultType":"input_required","inputRequests":{}}`, `{"resultType":"input_required","requestState":"busy"}`,
-		`{"resultType":"complete","structuredContent":{"inputRequests":{` + wantsRoots + `},"InputRequests":1}}`,
+		`{"resultType":"complete","structuredContent":{"inputRequests":{` + rootsInput + `},"InputRequests":1}}`,
 	} {
 		n.host.say(call("1", ""))
 		n.server.message()
@@ -148,8 +148,8 @@ func TestModern_OtherInput(t *testing.T) {
 	}
 }
 
-// rootsInside are messages of a server's in which some host finds a request for roots. The
-// Go SDK's host answers the first ones whatever the revision, and so may others.
+// rootsInside are messages of a server in which some host finds a request for roots or files. The
+// Go SDK's host answers some of these requests whatever the revision, and so may other hosts.
 var rootsInside = map[string]string{
 	"plain":                 `{"jsonrpc":"2.0","id":1,"result":{"inputRequests":{"r":{"method":"roots/list","params":{}}}}}`,
 	"complete":              `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","content":[],"inputRequests":{"r":{"method":"roots/list","params":{}}}}}`,
@@ -201,7 +201,7 @@ func TestModern_RootsInResults(t *testing.T) {
 	}
 }
 
-// Roots and a question at once: the host answers the question, and the server
+// If a result asks for roots and for other input, the host gives the other input, and the server
 // gets both.
 func TestModern_Mixed(t *testing.T) {
 	l := newLab(t, nil)
@@ -210,7 +210,7 @@ func TestModern_Mixed(t *testing.T) {
 	for _, state := range []string{`,"requestState":"theirs"`, ``} {
 		n.host.say(call("1", ""))
 		n.server.message()
-		n.server.say(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots +
+		n.server.say(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{` + rootsInput +
 			`,"ask":{"method":"elicitation/create","params":{"n":1.0}}}` + state + `}}` + "\n")
 		m := n.host.message()
 		var r struct {
@@ -249,8 +249,8 @@ func TestModern_Mixed(t *testing.T) {
 	if m := n.host.message(); m.Error == nil || m.Error.Code != wire.CodeInvalidRequest || string(m.ID) != "3" {
 		t.Errorf("a broken state: %+v", m)
 	}
-	// A requestState that the server has made, so that the host comes back with more requests
-	// than one result may have.
+	// A server could forge this requestState and make the host send it back. It holds more requests
+	// for roots than one result may have.
 	memo := base64.RawURLEncoding.EncodeToString([]byte(`{"r":[` + strings.Repeat(`{"k":"a"},`, 16) + `{"k":"a"}]}`))
 	n.host.say(call("4", `,"requestState":"`+prefixOf(t, n)+memo+`"`))
 	if m := n.host.message(); m.Error == nil || string(m.ID) != "4" {
@@ -264,7 +264,7 @@ func prefixOf(t *testing.T, n *link) string {
 	t.Helper()
 	n.host.say(call(`"probe"`, ""))
 	n.server.message()
-	n.server.say(`{"jsonrpc":"2.0","id":"probe","result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
+	n.server.say(`{"jsonrpc":"2.0","id":"probe","result":{"resultType":"input_required","inputRequests":{` + rootsInput + `}}}` + "\n")
 	m := n.server.message()
 	n.server.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":{}}` + "\n")
 	n.host.expect(`{"jsonrpc":"2.0","id":"probe","result":{}}` + "\n")
@@ -287,7 +287,7 @@ func TestModern_Failure(t *testing.T) {
 	}
 	n.ping(n.host, n.server) // and nothing before it
 
-	// A result that asks for too much at once.
+	// The server asks for roots too often in one result.
 	n.host.say(call("3", ""))
 	n.server.message()
 	var many []string
@@ -300,28 +300,28 @@ func TestModern_Failure(t *testing.T) {
 	}
 	n.ping(n.host, n.server)
 
-	// A server that asks for roots again and again.
+	// The server asks for roots in too many results.
 	n.host.say(call("2", ""))
 	id := string(n.server.message().ID)
 	for range 10 {
-		n.server.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
+		n.server.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"resultType":"input_required","inputRequests":{` + rootsInput + `}}}` + "\n")
 		id = string(n.server.message().ID)
 	}
-	n.server.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
+	n.server.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"resultType":"input_required","inputRequests":{` + rootsInput + `}}}` + "\n")
 	if m := n.host.message(); m.Error == nil || m.Error.Code != wire.CodeInternal || string(m.ID) != "2" {
 		t.Errorf("the host got %+v", m)
 	}
 	n.ping(n.host, n.server)
 }
 
-// The host cancels a call that has an id of the proxy: the server is told that id, and
-// its later answer is dropped.
+// The host cancels a call that the proxy has repeated with an id of its own. The server gets the
+// cancellation with that id, and the server's later answer is dropped.
 func TestModern_Cancel(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
 	n.host.say(call("1", ""))
 	n.server.message()
-	n.server.say(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
+	n.server.say(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{` + rootsInput + `}}}` + "\n")
 	id := string(n.server.message().ID)
 	n.host.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId": 1,"reason":"why"}}` + "\n")
 	n.server.expect(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId": ` + id + `,"reason":"why"}}` + "\n")
@@ -334,14 +334,14 @@ func TestModern_Cancel(t *testing.T) {
 	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}` + "\n"
 	n.host.say(cancel)
 	n.server.expect(cancel)
-	n.server.say(`{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
-	if m := n.host.message(); m.Error == nil || string(m.ID) != "2" { // which the host ignores
+	n.server.say(`{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{` + rootsInput + `}}}` + "\n")
+	if m := n.host.message(); m.Error == nil || string(m.ID) != "2" { // the host ignores this error
 		t.Errorf("the host got %+v", m)
 	}
 }
 
-// R173: a server of revision 2026-07-28 gets no list_changed. After a fall back to an older
-// revision it does.
+// R173: a server of revision 2026-07-28 gets no list_changed. After a handshake with an older
+// revision the server gets list_changed.
 func TestModern_NoListChanged(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

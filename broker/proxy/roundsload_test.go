@@ -15,15 +15,15 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// stormHost calls, cancels and repeats calls in random order, also under ids that are in use.
+// stormHost makes, cancels and repeats calls in random order, also with ids that are in use.
 type stormHost struct {
 	*end
 	rnd  *rand.Rand
-	last int // id
+	last int // the last new id
 	pong chan struct{}
 
 	mu           sync.Mutex // guards the fields below
-	ours, theirs []string   // states of the questions of the proxy and of the server
+	ours, theirs []string   // the requestState of each question of the proxy, and of the server
 }
 
 // read notes the questions that the host gets.
@@ -63,7 +63,7 @@ func (h *stormHost) id() string {
 	return fmt.Sprint(h.last)
 }
 
-// questions returns the states of the questions so far.
+// questions returns the requestStates of the questions so far.
 func (h *stormHost) questions() (ours, theirs []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,11 +112,11 @@ func stormServer(s *end, dir string, rnd *rand.Rand) {
 			i := rnd.IntN(len(open))
 			result := []string{
 				`"result":{}`, `"result":{}`, `"result":{},"result":{}`, `"error":{"code":1,"message":"m"}`,
-				`"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `},"requestState":"s"}`,
-				`"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `,"e":{"method":"elicitation/create"}},"requestState":"s"}`,
+				`"result":{"resultType":"input_required","inputRequests":{` + rootsInput + `},"requestState":"s"}`,
+				`"result":{"resultType":"input_required","inputRequests":{` + rootsInput + `,"e":{"method":"elicitation/create"}},"requestState":"s"}`,
 			}[rnd.IntN(6)]
 			_, _ = fmt.Fprintf(s.in, `{"jsonrpc":"2.0","id":%s,%s}`+"\n", open[i], result)
-			if rnd.IntN(8) > 0 { // else it answers twice
+			if rnd.IntN(8) > 0 { // otherwise the server may answer the call twice
 				open[i] = open[len(open)-1]
 				open = open[:len(open)-1]
 			}

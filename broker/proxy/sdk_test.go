@@ -113,14 +113,15 @@ func tool(t *testing.T, cs *mcp.ClientSession, name string, args any) string {
 	return all.String()
 }
 
-// With the Go SDK on both sides, roots in either form, files/*, consent and a thousand calls at
-// once work in both revisions (R170 among others).
+// With the Go SDK on both sides, these work in both revisions: roots inside a result, files/*,
+// consent, and a thousand calls at once. In 2025-11-25 a direct request for roots works, too (R170
+// among others, see integration/requirements.md).
 func TestSDK(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {
 			l := newLab(t, func(c *broker.Config) {
 				c.Limits.InFlight = 2000
-				if revision == "2026-07-28" { // which has no unsolicited requests to the host
+				if revision == "2026-07-28" { // this revision has no unsolicited requests to the host
 					c.Asker = broker.AskerFunc(func(context.Context, *broker.Question) (broker.Answer, error) {
 						return broker.Answer{By: "test", Decisions: []broker.Decision{{Allow: true}}}, nil
 					})

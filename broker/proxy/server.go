@@ -67,7 +67,7 @@ func (p *Proxy) handle(b []byte, f *jsonline.Frame) (pass bool) {
 	return false
 }
 
-// toServer sends a frame of the session.
+// toServer sends a frame of the session to the server.
 func (p *Proxy) toServer(_ context.Context, frame []byte, recheck broker.Recheck) error {
 	return p.server.SendIf(frame, recheck)
 }
@@ -128,19 +128,20 @@ func (p *Proxy) learnServer(b []byte, f *jsonline.Frame) {
 	p.session.SetPeer(revision, strings.TrimSpace(string(jsonline.Unquote(name.Of(b)))+" "+string(jsonline.Unquote(number.Of(b)))))
 }
 
-// refuseServer refuses a message of the server. The waiting host gets an error, if the id
-// is beyond doubt. It returns the results for fromServer.
+// refuseServer refuses a message of the server. If the id is beyond doubt, an error is sent: to the
+// server for a request, and to the waiting host for an answer. refuseServer returns the results
+// for fromServer.
 func (p *Proxy) refuseServer(b []byte, f *jsonline.Frame, why string) (out []byte, pass bool) {
 	p.noteRefusal("server", why)
 	if id := f.ID.Of(b); jsonline.Answerable(id) && !f.IDInDoubt(b) {
-		p.answerServer(id, !f.Method.Absent() && !f.Answers(), why+"; it was not passed on")
+		p.sendRefusal(id, !f.Method.Absent() && !f.Answers(), why+"; it was not passed on")
 	}
 	return nil, false
 }
 
-// answerServer sends an error for a message of the server that was not carried: to the
-// server if it is a request, or else to the host that waits for it.
-func (p *Proxy) answerServer(id []byte, isRequest bool, text string) {
+// sendRefusal sends an error for a message of the server that was not carried: to the server
+// if the message is a request, or else to the host that waits for the message.
+func (p *Proxy) sendRefusal(id []byte, isRequest bool, text string) {
 	if isRequest {
 		p.sendAsync(p.server, errorReply(id, wire.CodeInvalidRequest, text))
 		return
@@ -179,9 +180,9 @@ const (
 	maxPrintedLine = 500 // bytes of a line
 )
 
-// refuseLine refuses a flawed line of the server. Its text is logged, because many servers
-// print the reason why they do not start. If the line begins as a message whose id can be read,
-// its sender gets an error for a request, and the waiting host for an answer.
+// refuseLine refuses a flawed line of the server. The line's text is logged, because many servers
+// print the reason why they do not start. If the line begins as a message whose id can be read, an
+// error is sent: to the server for a request, and to the waiting host for an answer.
 func (p *Proxy) refuseLine(line []byte, why string) {
 	why = "a line of the server's is not exactly one JSON-RPC message: " + why
 	if n := p.countRefusal("server", why); n <= maxPrinted || n&(n-1) == 0 {
@@ -192,24 +193,24 @@ func (p *Proxy) refuseLine(line []byte, why string) {
 		p.log.Warn("the server printed a line that is no message; it was not passed on", "text", text, "why", why, "so far", n)
 	}
 	if line = trimInvisible(line); len(line) > 0 && line[0] == '{' {
-		p.answerUnread(jsonline.HeadOf(line), why+"; it was not passed on")
+		p.sendLineRefusal(jsonline.HeadOf(line), why+"; it was not passed on")
 	}
 }
 
 // refuseOverlongFromServer refuses a line of the server that is over the limit.
 func (p *Proxy) refuseOverlongFromServer(h *jsonline.Head) {
-	p.answerUnread(h, p.countTooLong("server", h))
+	p.sendLineRefusal(h, p.countTooLong("server", h))
 }
 
-// answerUnread sends an error for a line of the server that was not carried, if its id can be
-// read.
-func (p *Proxy) answerUnread(h *jsonline.Head, text string) {
+// sendLineRefusal calls sendRefusal for a line of the server that was not carried, if the line's
+// id can be read. A request with an id of the proxy's own gets no error.
+func (p *Proxy) sendLineRefusal(h *jsonline.Head, text string) {
 	if id := h.ID(); id != nil && !(h.IsCall() && p.isOurs(id)) {
-		p.answerServer(id, h.IsCall(), text)
+		p.sendRefusal(id, h.IsCall(), text)
 	}
 }
 
-// countTooLong counts a line that was not carried, and returns the text of its error.
+// countTooLong counts a line that is over the limit, and returns the text of the error for it.
 func (p *Proxy) countTooLong(of string, h *jsonline.Head) string {
 	p.stats.long.Add(1)
 	why := fmt.Sprintf("a message of the %s's is longer than the %d bytes that rootsfs carries (it has %d)", of, p.opt.Frame, h.Size)
@@ -217,7 +218,7 @@ func (p *Proxy) countTooLong(of string, h *jsonline.Head) string {
 	return why + "; send less at a time"
 }
 
-// refuseBatch refuses a batch of too many messages with an error to its sender.
+// refuseBatch refuses a batch of too many messages, and sends an error to the peer that sent it.
 func (p *Proxy) refuseBatch(of string, sender *outlet) {
 	why := fmt.Sprintf("a batch of the %s's has more than the %d messages that rootsfs carries", of, wire.MaxBatch)
 	p.noteRefusal(of, why)
