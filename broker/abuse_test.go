@@ -7,8 +7,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/ledger"
 )
 
-// R093: a server whose requests are refused too often is suspended, also from asking for
-// consent. Other servers are not. After a resume it works again.
+// R093: a server whose requests are refused too often is suspended: its further requests are
+// refused, also files/consent. Other servers are not suspended. After Resume the server's requests
+// succeed again.
 func TestSuspendedServer(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})
@@ -29,7 +30,7 @@ func TestSuspendedServer(t *testing.T) {
 		}
 	}
 	if _, d := bad.fails("files/list", obj{}); d.Reason != "Suspended" {
-		t.Errorf("the roots: %+v", d)
+		t.Errorf("files/list of the roots: %+v", d)
 	}
 	good.must("files/read", obj{"path": "r/f"}, nil)
 	good.must("roots/list", obj{}, nil)

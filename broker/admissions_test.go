@@ -8,7 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Every call of files/* on a path passes the gate exactly once.
+// A files/* call on a path passes the gate exactly once, unless the call consists of several
+// operations (see hasSeveral).
 func TestEveryCallIsAdmittedOnce(t *testing.T) {
 	calls := []struct{ method, params string }{
 		{"files/read", `{"path":"project/f"}`},
@@ -32,9 +33,10 @@ func TestEveryCallIsAdmittedOnce(t *testing.T) {
 		{"files/watch", `{"path":"project/d"}`},
 		{"files/copy", `{"oldPath":"project/f","newPath":"project/copy"}`},
 	}
-	// These calls are several operations, and each has a record: a copy opens one file, reads
-	// it piece by piece and writes another; a file with parents is a mkdir -p and a creation.
-	several := func(method, params string) bool {
+	// hasSeveral reports whether a call consists of several operations, which pass the gate one by
+	// one: a copy opens one file, reads it piece by piece and writes another; the creation of a
+	// file with its parents is a mkdir -p and a creation.
+	hasSeveral := func(method, params string) bool {
 		return method == "files/copy" || strings.Contains(params, `"type":"file","parents":true`)
 	}
 	l := newLab(t, nil)
@@ -44,20 +46,20 @@ func TestEveryCallIsAdmittedOnce(t *testing.T) {
 		st, _ := l.reg.Lookup("project")
 		return st.Ops
 	}
-	tested := []string{"files/consent", "files/unwatch", "roots/list"} // about no file
+	covered := []string{"files/consent", "files/unwatch", "roots/list"} // these do not pass the gate, so the table lacks them
 	for _, c := range calls {
 		before := admitted()
 		r := p.call(c.method, c.params)
 		if r.Error != nil && c.params != `{"path":"project/link"}` {
 			t.Errorf("%s %s: %v", c.method, c.params, r.Error)
 		}
-		if got := admitted() - before; got != 1 && !several(c.method, c.params) {
-			t.Errorf("%s %s: it passed the gate %d times", c.method, c.params, got)
+		if got := admitted() - before; got != 1 && !hasSeveral(c.method, c.params) {
+			t.Errorf("%s %s: the call passed the gate %d times", c.method, c.params, got)
 		}
-		tested = append(tested, c.method)
+		covered = append(covered, c.method)
 	}
 	for name := range methods {
-		if name != testOnly && !slices.Contains(tested, name) {
+		if name != testOnly && !slices.Contains(covered, name) {
 			t.Errorf("%s is not in the table", name)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// Capability is the extension's entry in the capabilities, for servers that want to know
-// before they try. Servers rarely see roots.filesystemBrokering itself: the SDKs drop unknown
-// fields, but keep extensions.
+// Capability is the value of the extension wire.Extension in the client's capabilities. It tells
+// servers which methods and limits the broker has. Servers rarely see the capability of SEP-1708,
+// roots.filesystemBrokering: the SDKs drop unknown fields, but keep extensions.
 type Capability struct {
 	Methods  []string `json:"methods"`
 	MaxChunk int64    `json:"maxChunk,omitempty"` // bytes of one read or write
@@ -36,10 +36,11 @@ func (l *Limits) capability() Capability {
 	}
 }
 
-// advertise returns the change that adds the broker's capabilities to the client's. With
-// handshake the change is for initialize, else for the _meta of a request, which has the
-// capabilities since 2026-07-28. That revision has no list_changed, so the roots in a request
-// have no field for it. With NoRoots the client's own roots are removed.
+// advertise returns the change that adds the broker's capabilities to the client's. If handshake
+// is set, the change is for the params of initialize, else for the _meta of a request: since the
+// revision 2026-07-28 of the protocol each request carries the client's capabilities there. That
+// revision has no list_changed, so the roots capability in a request has no listChanged. With
+// NoRoots the change removes the client's own roots capability, and adds nothing.
 func (c *Config) advertise(handshake bool) jsonline.Patch {
 	object := func(key string, members ...jsonline.Patch) jsonline.Patch {
 		return jsonline.Patch{Key: key, Members: members}
@@ -72,8 +73,8 @@ func (s *Session) Advertise(handshake bool) jsonline.Patch {
 
 // rewriteParams adds the broker's capabilities to the params of a message to the server. keep is
 // false for a message that must not be sent: the SDK's own list_changed, because the session
-// sends one itself. If a request carries the revision of the protocol with the client's capabilities,
-// rewriteParams records the revision.
+// sends list_changed itself. If a request carries the client's capabilities and the revision of
+// the protocol, rewriteParams records the revision.
 func (s *Session) rewriteParams(method string, params []byte) (out []byte, keep bool) {
 	switch {
 	case method == wire.RootsChanged:
@@ -87,10 +88,11 @@ func (s *Session) rewriteParams(method string, params []byte) (out []byte, keep 
 	return params, true
 }
 
-const longestServer = 200 // bytes of a name that a person reads
+const maxServerName = 200 // bytes of a server's name and version together, which people read
 
-// noteServerInfo records the server's name and the revision if b, an answer on its way to the
-// SDK, has them. The answer to initialize does. Later answers do not change the recorded values. keys are the path to the result in b.
+// noteServerInfo records the revision of the protocol, and the server's name and version, if the
+// result in b has them, as the result of initialize does. b is an answer to the SDK, and keys are
+// the path to the result in b. Once a name is recorded, noteServerInfo changes nothing.
 func (s *Session) noteServerInfo(b []byte, keys ...string) {
 	if !bytes.Contains(b, []byte(`"serverInfo"`)) {
 		return
@@ -101,7 +103,7 @@ func (s *Session) noteServerInfo(b []byte, keys ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if revision != "" && s.server == "" {
-		s.revision, s.server = revision, name[:min(len(name), longestServer)]
+		s.revision, s.server = revision, name[:min(len(name), maxServerName)]
 	}
 }
 

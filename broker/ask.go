@@ -9,19 +9,19 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Kind is the subject of a question.
+// Kind tells what a question asks for.
 type Kind string
 
-// The kinds.
+// The kinds of questions.
 const (
 	FileKind Kind = "file" // paths that a server asks for
 	HostKind Kind = "host" // a host that the session's command connects to
 )
 
 // Question is one question for a person: a server wants paths that are not approved, or a
-// command connects to a host that no rule permits. Everything in it but the resolved paths is
-// the server's or the command's own text. Code that shows it must make control and
-// bidirectional characters visible (names.Escape).
+// command connects to a host that no rule permits. The server or the command can choose the texts
+// of type names.Foreign, even the resolved paths. Code that shows such a text must make its control
+// and bidirectional characters visible (names.Escape).
 type Question struct {
 	Kind    Kind          `json:"kind"`             // what it asks for: file or host
 	ID      string        `json:"id"`               // id, for `consent approve` and `consent deny`
@@ -36,7 +36,7 @@ type Question struct {
 	elicitor Elicitor // shows a form to the user of the session's MCP host; nil: no such user can be asked
 }
 
-// Decisions returns an answer with no decision made: one for each item, or one for the host.
+// Decisions returns zero Decisions, which deny: one for each item, or one for the host.
 func (q *Question) Decisions() []Decision {
 	if q.Host != nil {
 		return make([]Decision, 1)
@@ -74,7 +74,7 @@ type Decision struct {
 }
 
 // Asker puts a question to a person, or decides it by itself. After an error nothing is
-// granted. ctx ends at q.Until.
+// granted. ctx ends at q.Until, or earlier if the question is withdrawn.
 type Asker interface {
 	Ask(ctx context.Context, q *Question) (Answer, error)
 }
@@ -85,16 +85,16 @@ type AskerFunc func(ctx context.Context, q *Question) (Answer, error)
 // Ask implements Asker.
 func (f AskerFunc) Ask(ctx context.Context, q *Question) (Answer, error) { return f(ctx, q) }
 
-// ErrUnanswered means that the question got no answer; nothing is granted.
+// ErrUnanswered means that the question got no answer. Nothing is granted.
 var ErrUnanswered = errors.New("nobody answered")
 
-// DenyAll denies every question. Hosts that have no person to ask use it.
+// DenyAll denies every question. It is for MCP hosts that have no person to ask.
 var DenyAll Asker = AskerFunc(func(context.Context, *Question) (Answer, error) {
 	return Answer{By: "deny-all"}, nil
 })
 
-// Chain asks its Askers one after the other until one answers. After ErrUnanswered it asks the
-// next, as long as there is time.
+// Chain asks its Askers one after the other. If one returns ErrUnanswered, Chain asks the next,
+// as long as ctx has not ended. Any other result of an Asker is the result of Chain.
 func Chain(list ...Asker) Asker {
 	return AskerFunc(func(ctx context.Context, q *Question) (Answer, error) {
 		for _, a := range list {

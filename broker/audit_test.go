@@ -22,8 +22,8 @@ func (r *records) refusalsSince(n int) (list []guard.Record) {
 	return list
 }
 
-// R084: each refusal and failure, before the gate or behind it, leaves one record, of its
-// kind.
+// R084: each refusal and failure, before the gate or behind it, leaves exactly one record, which
+// has the kind of the error.
 func TestEveryRefusalIsRecordedOnce(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Limits.MaxChunk, c.Limits.MaxFile, c.Limits.Watches, c.Limits.Uploads = 1000, 5000, 1, 1
@@ -86,8 +86,8 @@ func TestEveryRefusalIsRecordedOnce(t *testing.T) {
 	}
 }
 
-// R084: a request that cannot be answered by its id leaves a record, and so does a line that is
-// not a message.
+// R084: a files/* request without a valid id leaves a record, although it cannot be answered. A
+// line that is not a message leaves a record, too.
 func TestRubbishIsRecorded(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
@@ -102,7 +102,7 @@ func TestRubbishIsRecorded(t *testing.T) {
 	} {
 		n := len(l.recs.all())
 		p.raw(line + "\n")
-		p.must("files/stat", `{"path":"r/f"}`, nil) // frames are read in their order
+		p.must("files/stat", `{"path":"r/f"}`, nil) // frames are read in order, so the line was handled
 		got := l.recs.refusalsSince(n)
 		if len(got) != 1 || got[0].Kind != names.Invalid || got[0].Verdict != guard.Refused || got[0].Subject != "me" {
 			t.Errorf("%.60s: %+v", line, got)
@@ -110,7 +110,7 @@ func TestRubbishIsRecorded(t *testing.T) {
 	}
 }
 
-// R082: a consent that is answered from an earlier one is recorded like others.
+// R082: a files/consent for a path that is already approved is recorded, like any other.
 func TestConsentApprovedAlreadyIsRecorded(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, nil)
@@ -121,19 +121,19 @@ func TestConsentApprovedAlreadyIsRecorded(t *testing.T) {
 	if len(got) != 1 || got[0].Op != names.OpGrant || got[0].Verdict != guard.Allowed || got[0].Subject != "me" {
 		t.Errorf("%+v", got)
 	}
-	p.must("files/consent", map[string]any{"message": "m", "requestedPaths": []string{dir, t.TempDir()}}, nil) // there is no one to ask
+	p.must("files/consent", map[string]any{"message": "m", "requestedPaths": []string{dir, t.TempDir()}}, nil) // the second path: there is no one to ask
 	if st := p.s.Stats(); st.Asked != 3 || st.Given != 2 {
 		t.Errorf("paths asked for %d, given %d; want 3 and 2", st.Asked, st.Given)
 	}
 }
 
-// R082: an upload that never becomes a file is on record with the bytes sent for it,
-// however it ends.
+// R082: an upload that never becomes a file is on record with the bytes sent for it, whether the
+// server abandons the upload or the session ends.
 func TestUploadGivenUpIsRecorded(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, nil)
 	p := l.connect("me")
-	closes := func(n int) (found []guard.Record) {
+	closesSince := func(n int) (found []guard.Record) {
 		for _, rec := range l.recs.all()[n:] {
 			if rec.Op == names.OpClose {
 				found = append(found, rec)
@@ -150,7 +150,7 @@ func TestUploadGivenUpIsRecorded(t *testing.T) {
 	p.must("files/write", fmt.Sprintf(`{"path":"r/u","uploadId":%q,"abandon":true}`, begin()), nil)
 	begin()
 	p.s.Close()
-	got := closes(n)
+	got := closesSince(n)
 	if len(got) != 2 {
 		t.Fatalf("want one record for each of two uploads: %+v", got)
 	}
@@ -161,8 +161,8 @@ func TestUploadGivenUpIsRecorded(t *testing.T) {
 	}
 }
 
-// R082: a record names the file that was reached, whatever links led there, and the path
-// that was asked for.
+// R082: a record names the file that was reached. If a link led to the file, the record names the
+// requested path, too.
 func TestRecordNamesWhatWasReached(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"secret/keys.txt": "key", "secret/old": "", "secret/gone": "", "f": "text"})
@@ -182,7 +182,7 @@ func TestRecordNamesWhatWasReached(t *testing.T) {
 		{"files/rename", `{"oldPath":"r/moved","newPath":"r/pub/back"}`, "r/moved", "r/secret/back", "r/pub/back"},
 		{"files/copy", `{"oldPath":"r/notes","newPath":"r/copy"}`, "r/secret/keys.txt", "r/copy", "r/notes"},
 		{"files/delete", `{"path":"r/pub/gone"}`, "r/secret/gone", "", "r/pub/gone"},
-		// The read fails. Its record also has both paths.
+		// This read fails. Its record has both paths, too.
 		{"files/read", `{"path":"r/pub/none"}`, "r/secret/none", "", "r/pub/none"},
 		{"files/read", `{"path":"r/f"}`, "r/f", "", ""},
 	} {

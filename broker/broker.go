@@ -28,13 +28,15 @@ const (
 )
 
 // Config configures a Broker. Registry and Tree are required, and the tree must belong to
-// that registry. Beside a mount, use the mount's tree: users of one tree never overwrite each
-// other's updates, but users of two trees may.
+// that registry. If the roots are mounted, use the mount's tree: a write with ifMatch never
+// overwrites an update that another user of the same tree has made, but it may overwrite one that
+// was made through another tree.
 type Config struct {
 	Registry *guard.Registry
 	Tree     *vfs.Tree
-	// Hub watches files for files/watch. It is a view of the registry, and the caller closes
-	// it. Users of one Hub share its capacity fairly. nil: the broker makes its own.
+	// Hub watches files for files/watch. The caller adds it to the registry's views
+	// (guard.Registry.AddView), and closes it. Users of one Hub share its capacity fairly. nil: the
+	// broker makes its own.
 	Hub *watch.Hub
 	// Asker decides about files/consent for paths that are not approved yet; nil refuses
 	// them. Broker.SessionFor sets another one for a session.
@@ -46,10 +48,10 @@ type Config struct {
 	Terms func(guard.Grant) guard.Grant
 	// Limits hold for each session.
 	Limits Limits
-	// NoListChanged switches roots/list_changed off, in the capability, too.
+	// NoListChanged switches list_changed off. The capability then has listChanged false.
 	NoListChanged bool
-	// NoRoots makes this a client without roots: neither roots nor the broker are
-	// declared, and roots/list and files/* are unknown methods.
+	// NoRoots makes the MCP client one without roots: it declares neither roots nor the broker in
+	// its capabilities, and roots/list and files/* are unknown methods.
 	NoRoots bool
 	// Debounce is the least time between two list_changed notifications.
 	Debounce time.Duration
@@ -69,13 +71,13 @@ type Config struct {
 // number means no limit.
 type Limits struct {
 	OpsPerSecond   float64       // requests; default no limit
-	Burst          int           // default OpsPerSecond, at least 1
+	Burst          int           // default OpsPerSecond, at least 1; negative: the default
 	BytesPerSecond float64       // contents read and written; default no limit
-	InFlight       int           // requests at a time; default 256
-	BytesInFlight  int64         // contents held for them; default 64 MiB
+	InFlight       int           // requests whose answers are not sent yet; default 256
+	BytesInFlight  int64         // memory that these requests and their answers hold; default 64 MiB
 	Watches        int           // default 64
-	Uploads        int           // at a time; default 16
-	MaxFile        int64         // bytes; default no limit beside the root's
+	Uploads        int           // uploads at a time; default 16
+	MaxFile        int64         // bytes of one file; default no limit beside the root's
 	MaxWritten     int64         // bytes over the session; default no limit
 	MaxChunk       int64         // bytes of one read or write; default 4 MiB
 	Timeout        time.Duration // of a request, while no bytes move; default 60 s
@@ -106,11 +108,11 @@ type Broker struct {
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[*Session]bool
-	asks     map[guard.Subject]*rate.Limiter // by the subject without its session
+	asks     map[guard.Subject]*rate.Limiter // limits of questions, by the subject without its session
 	closed   bool
 }
 
-// New makes a broker and registers it as a view. The caller must close it.
+// New makes a broker and adds it to the registry's views. The caller must close the broker.
 func New(cfg Config) *Broker {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -132,7 +134,8 @@ func New(cfg Config) *Broker {
 	return b
 }
 
-// Close ends every session and unregisters the broker's views.
+// Close ends every session, and removes the broker, and the Hub that it made, from the
+// registry's views.
 func (b *Broker) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -154,9 +157,10 @@ func (b *Broker) Sessions() []*Session {
 	return slices.Collect(maps.Keys(b.sessions))
 }
 
-// Invalidate implements guard.View. It gives up uploads into an ended root, and makes every
-// session announce the changed list. It need not end requests or watches: the registry has
-// drained the requests, and the hub ends the watches.
+// Invalidate implements guard.View. It gives up the uploads into a root that ended or was
+// narrowed, and makes every session announce its list of roots if the list has changed. It need
+// not end requests or watches: the registry has drained the requests, and the hub ends the
+// watches.
 func (b *Broker) Invalidate(_ context.Context, c guard.Change) error {
 	for _, s := range b.Sessions() {
 		if c.Kind == guard.ChangeEnded || c.Kind == guard.ChangeNarrowed {
@@ -181,8 +185,8 @@ func (b *Broker) Flush(ctx context.Context, c guard.Change) error {
 		}
 	}()
 	select {
-	case <-done: // on a source that hangs, dropUploads returns only after the root's gate was shut
-	case <-ctx.Done():
+	case <-done:
+	case <-ctx.Done(): // on a source that hangs, dropUploads returns only after the root's gate was shut
 	}
 	return nil
 }

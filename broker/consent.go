@@ -21,7 +21,7 @@ const (
 	maxRequested = 32
 	maxMessage   = 4096     // bytes
 	maxPath      = 4096     // bytes of one path: what the kernel takes (PATH_MAX)
-	maxPaths     = 16 << 10 // bytes of all paths together
+	maxPathsSize = 16 << 10 // bytes of all paths together
 	maxShown     = 1000     // characters of a path to be granted, as the person sees it
 )
 
@@ -76,7 +76,7 @@ func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 		c.candidates = append(c.candidates, &candidate{Item: Item{Requested: names.Foreign(path), Mode: rights.String(), Rights: rights}})
 	}
 	if len(c.candidates) > 0 {
-		// This comes before anything is opened, so that one question too many costs nothing.
+		// The question is counted before a path is opened: one question too many costs nothing.
 		if err := s.limits.spendQuestion(); err != nil {
 			return nil, err
 		}
@@ -103,8 +103,8 @@ func checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
 		if len(path) > maxPath {
 			return 0, badParams{text: fmt.Sprintf("params: requestedPaths[%d] is longer than %d bytes", i, maxPath)}
 		}
-		if all += len(path); all > maxPaths {
-			return 0, badParams{text: fmt.Sprintf("params: requestedPaths is longer than %d bytes; ask for fewer at a time", maxPaths)}
+		if all += len(path); all > maxPathsSize {
+			return 0, badParams{text: fmt.Sprintf("params: requestedPaths is longer than %d bytes; ask for fewer at a time", maxPathsSize)}
 		}
 	}
 	if p.Mode == "" {
@@ -126,13 +126,15 @@ func (c *consentCall) close() {
 }
 
 // approved returns the grant of the root that a path lies in. It reports whether the grant
-// approves the path already: the server sees the root, and the grant has all of the rights.
+// approves the path already: the root is live, the server sees it, and the grant has all of the
+// rights.
 func (c *consentCall) approved(q guard.Path, rights guard.Rights) (guard.Grant, bool) {
 	st, ok := c.s.b.cfg.Registry.Lookup(q.Root)
 	return st.Grant, ok && c.s.sees(q.Root) && st.State == guard.Live && st.Grant.Policy.Rights&rights == rights
 }
 
-// approve adds a path to the result, and the root by which it is reached.
+// approve adds a requested path to the result. root is the path that the server can use from now
+// on: the name of a root, or a path below such a name.
 func (c *consentCall) approve(path, root string, g guard.Grant) {
 	c.res.ApprovedPaths = append(c.res.ApprovedPaths, path)
 	a := wire.Approved{Path: path, Root: root, Mode: g.Policy.Rights.Visible().String()}
@@ -177,7 +179,7 @@ func (c *consentCall) open() error {
 			continue
 		}
 		cand.Resolved, cand.File = names.Foreign(resolved), cand.proposal.File()
-		cand.Rights = cand.proposal.Ask().Policy.Rights // a ceiling may demand that changes are staged
+		cand.Rights = cand.proposal.Ask().Policy.Rights // a ceiling of the registry may demand that changes are staged
 		cand.Mode = cand.Rights.String()
 		if cand.File && cand.Rights.Staged() {
 			cand.Problem = "it is a single file, which cannot be staged; its directory can"
@@ -204,7 +206,7 @@ func hostPath(p string) (string, error) {
 // longestBase leaves room for a number, which distinguishes roots with the same base.
 const longestBase = names.MaxRootName - 8
 
-// rootName makes a name for a root that consent gives, from the last element of its path.
+// rootName makes a name for a root that consent grants, from the last element of its path.
 // A server may have chosen that element, so it goes through names.SafeName.
 func rootName(host string) guard.RootName {
 	base := names.SafeName(filepath.Base(host))
@@ -330,14 +332,14 @@ func (c *consentCall) decide(ans Answer) {
 
 // grant grants the root that one decision allows.
 func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
-	p, shown := cand.proposal, cand.Requested
+	p, approvedPath := cand.proposal, cand.Requested
 	if d.Path != "" && d.Path != cand.Resolved.Raw() {
 		narrower, err := c.narrow(cand, d.Path)
 		if err != nil {
 			return err
 		}
 		defer narrower.Close()
-		p, shown = narrower, names.Foreign(narrower.Ask().Resolved)
+		p, approvedPath = narrower, names.Foreign(narrower.Ask().Resolved)
 	}
 	got := p.Ask()
 	got.Origin = "consent: " + by
@@ -354,13 +356,13 @@ func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 	if d.Idle > 0 {
 		got.Policy.Limits.Idle = d.Idle
 	}
-	// One at a time: another question may be answered for the same directory now.
+	// One grant at a time: another question about the same directory may be answered now.
 	b := c.s.b
 	b.nameMu.Lock()
 	defer b.nameMu.Unlock()
 	q, err := b.cfg.Registry.Parse(c.s.subject, got.Resolved)
 	if g, ok := c.approved(q, got.Policy.Rights); ok && err == nil {
-		c.approve(shown.Raw(), q.String(), g) // approved by another path, or named twice
+		c.approve(approvedPath.Raw(), q.String(), g) // approved under another path, or named twice in the question
 		return nil
 	}
 	if b.cfg.Terms != nil {
@@ -371,20 +373,20 @@ func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 	if err != nil {
 		return err
 	}
-	c.approve(shown.Raw(), string(grants[0].Root), grants[0])
+	c.approve(approvedPath.Raw(), string(grants[0].Root), grants[0])
 	return nil
 }
 
 var errNotBelow = &guard.Error{Kind: names.NoConsent, Err: errors.New("the narrower path is not below what was asked for")}
 
-// narrow opens a path below the directory that was shown. The directory counts, and not its
-// path, which may lead to another directory by the time the person answers.
+// narrow opens a path below the directory that the person was shown. The path must lie in the
+// opened directory: the directory's path may lead elsewhere by the time the person answers.
 func (c *consentCall) narrow(cand *candidate, path string) (*guard.Proposal, error) {
 	if cand.File {
 		return nil, errNotBelow
 	}
-	shown := cand.proposal.ID()
-	p, err := c.propose(c.r.ctx, path, &shown)
+	within := cand.proposal.ID()
+	p, err := c.propose(c.r.ctx, path, &within)
 	if err != nil {
 		return nil, err
 	}

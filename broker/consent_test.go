@@ -68,7 +68,7 @@ func TestConsent(t *testing.T) {
 	}
 	p, stranger := l.connect("alice"), l.connect("bob")
 
-	// Nothing before consent.
+	// Before consent nothing can be read.
 	if _, d := p.fails("files/read", obj{"path": base + "/proj/src/f"}); d.Reason != "NoConsent" {
 		t.Errorf("before consent: %+v", d)
 	}
@@ -88,7 +88,7 @@ func TestConsent(t *testing.T) {
 	if _, d := p.fails("files/write", obj{"path": base + "/proj/src/f", "content": "x"}); d.Reason != "ReadOnly" {
 		t.Errorf("the default mode is ro: %+v", d)
 	}
-	// R006: another server gets nothing by that.
+	// R006: the consent gives another server nothing.
 	if _, d := stranger.fails("files/read", obj{"path": base + "/proj/src/f"}); d.Reason != "NoConsent" {
 		t.Errorf("another subject: %+v", d)
 	}
@@ -169,7 +169,7 @@ func TestConsent(t *testing.T) {
 	}
 	a.give = allow(Decision{Allow: true})
 	if r := ask(p, "", "/nonexistent/"+base); r.Granted || r.Reason != "denied" {
-		t.Errorf("allowed what is not there: %+v", r)
+		t.Errorf("a path that the host lacks was granted: %+v", r)
 	}
 	for _, bad := range []obj{{}, {"message": "m"}, {"requestedPaths": []string{}}, {"requestedPaths": "x"}, {"requestedPaths": []string{"/x"}, "mode": "admin"},
 		{"requestedPaths": []string{"/x"}, "message": strings.Repeat("m", maxMessage+1)}, {"requestedPaths": make([]string, maxRequested+1)},
@@ -195,7 +195,7 @@ func TestConsent(t *testing.T) {
 	}
 }
 
-// Without a person to ask, nothing is granted. A burst of questions is refused.
+// Without a person to ask, nothing is granted. A question beyond the limit is refused.
 func TestConsentLimits(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Asker = DenyAll; c.Limits.Consents = 2 })
 	p := l.connect("")
@@ -217,7 +217,7 @@ func TestConsentLimits(t *testing.T) {
 // All sessions of a subject share one limit of questions, because over HTTP a client can begin
 // as many sessions as it likes. Other subjects have their own limit, and so has each session
 // without a name.
-func TestSessionsShareTheirQuestions(t *testing.T) {
+func TestSessionsShareTheQuestionLimit(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Asker = DenyAll; c.Limits.Consents = 2 })
 	dir := t.TempDir()
 	shared, other := guard.Subject("serve"), guard.Subject("other")
@@ -318,7 +318,7 @@ func TestTerminal(t *testing.T) {
 			t.Errorf("R088: shown: %q", shown)
 		}
 	}
-	for _, typed := range []string{"", "y\n"} { // the terminal goes away
+	for _, typed := range []string{"", "y\n"} { // the terminal closes before the last answer
 		term := &Terminal{Open: func() (io.ReadWriteCloser, error) { return typedTTY(typed), nil }}
 		if _, err := term.Ask(t.Context(), q()); !errors.Is(err, ErrUnanswered) {
 			t.Errorf("%q: %v", typed, err)
@@ -375,14 +375,14 @@ func TestElicit(t *testing.T) {
 		}
 		for i, d := range got.Decisions {
 			if !d.Allow {
-				d = Decision{} // whatever else it says
+				d = Decision{} // the other fields of a denial do not matter
 			}
 			if d != c.want[i] {
 				t.Errorf("%+v: path%d: %+v, want %+v", c, i+1, d, c.want[i])
 			}
 		}
 	}
-	// A duration out of bounds is no answer, and never grants without end.
+	// An answer with a duration out of bounds is refused: it must not grant without end.
 	for _, minutes := range []any{1e300, -1.0, 0.5, math.NaN(), math.Inf(1), float64(maxMinutes + 1), "30", true} {
 		got, err := Elicit{elicitor(func(*mcp.ElicitParams) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "allow", "minutes": minutes}}, nil
@@ -396,7 +396,7 @@ func TestElicit(t *testing.T) {
 	}
 }
 
-// A question waits until it is answered or its time is over. It is answered only once.
+// A question waits until it is answered or its context ends. It is answered only once.
 func TestQueue(t *testing.T) {
 	u := &Queue{By: "control"}
 	got := make(chan Answer, 1)
@@ -446,15 +446,15 @@ func TestQueueHasRoomForOthers(t *testing.T) {
 			refused.Add(1)
 		})
 	}
-	settled := func(n int) {
+	awaitSettled := func(n int) {
 		testkit.Until(t, "each question waits or is refused", func() bool { return len(u.List())+int(refused.Load()) >= n })
 	}
 	for i := range maxWaiting {
 		ask(guard.Subject("oauth:bob").InSession(uint64(i)))
 	}
-	settled(maxWaiting)
+	awaitSettled(maxWaiting)
 	ask("oauth:alice#1")
-	settled(maxWaiting + 1)
+	awaitSettled(maxWaiting + 1)
 	if !slices.ContainsFunc(u.List(), func(q Question) bool { return q.Subject == "oauth:alice#1" }) {
 		t.Errorf("%d questions of one user wait, and nobody else can ask", len(u.List()))
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// An answer that comes when the question is over grants nothing, also from an Asker
-// that does not notice: the request was cancelled, the session closed, or the time
-// was up.
+// An answer that comes when the question is over grants nothing, even if the Asker ignores the
+// end of its context. A question is over when its request is cancelled, its session is closed or
+// its time is up.
 func TestConsentLateAnswer(t *testing.T) {
 	for name, end := range map[string]func(p *peer, id string){
 		"cancelled": func(p *peer, id string) {
@@ -58,21 +58,21 @@ func TestConsentLateAnswer(t *testing.T) {
 	}
 }
 
-// A person who narrows a question grants a part of the directory that was shown. This holds
-// even if the path of the directory, or of the part, leads elsewhere when the person answers.
+// A person who narrows a question grants a part of the directory that was shown. If the path of
+// the directory, or of the part, leads elsewhere when the person answers, nothing is granted.
 func TestConsentNarrowsWhatWasShown(t *testing.T) {
 	for name, swap := range map[string]func(base string) error{
-		"the directory is another": func(base string) error {
+		"the path is another directory": func(base string) error {
 			return errors.Join(os.Rename(base+"/shown", base+"/moved"), os.Rename(base+"/secret", base+"/shown"))
 		},
-		"a link leads to another": func(base string) error {
+		"the path is a link to another directory": func(base string) error {
 			return errors.Join(os.Rename(base+"/shown", base+"/moved"), os.Symlink("secret", base+"/shown"))
 		},
-		"the narrower is a link": func(base string) error {
+		"the narrower path is a link": func(base string) error {
 			return errors.Join(os.RemoveAll(base+"/shown/sub"), os.Symlink("../secret/sub", base+"/shown/sub"))
 		},
-		"a file": func(base string) error { return os.Rename(base+"/secret", base+"/shown/other") },
-		"":       func(string) error { return nil },
+		"a file":    func(base string) error { return os.Rename(base+"/secret", base+"/shown/other") },
+		"unchanged": func(string) error { return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &answers{}
@@ -95,12 +95,12 @@ func TestConsentNarrowsWhatWasShown(t *testing.T) {
 			}
 			p := l.connect("")
 			r := ask(p, "", base+"/shown")
-			if may := name == "" || name == "a file"; r.Granted != may {
+			if want := name == "unchanged" || name == "a file"; r.Granted != want {
 				t.Errorf("granted: %+v", r)
 			}
 			for _, root := range r.Approved {
 				path := root.Root
-				if name == "" {
+				if name == "unchanged" {
 					path += "/f"
 				}
 				var read wire.ReadResult
@@ -112,8 +112,8 @@ func TestConsentNarrowsWhatWasShown(t *testing.T) {
 	}
 }
 
-// If many questions about one directory are answered with yes at the same time, each is
-// approved, and there is one root.
+// If many questions about one directory are answered with yes at the same time, each grants the
+// directory, and there is one root.
 func TestConsentAtOnce(t *testing.T) {
 	const questions, rounds = 20, 10
 	for range rounds {
@@ -189,9 +189,9 @@ func allowAll(_ context.Context, q *Question) (Answer, error) {
 }
 
 // The name of a root that was granted by consent is safe in a shell, on a terminal and for a
-// reader, whatever the directory is called, because no person chose it. The true path is shown
-// beside it.
-func TestConsentNames(t *testing.T) {
+// reader, whatever the directory is called, because no person chose the name. The answer has the
+// true path, too.
+func TestConsentMakesSafeNames(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Limits.Consents = -1
 		c.Asker = AskerFunc(func(context.Context, *Question) (Answer, error) {

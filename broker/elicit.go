@@ -13,17 +13,18 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Elicitor shows a form to the user of an MCP host; *mcp.ServerSession is one.
+// Elicitor shows a form to the user of an MCP host. *mcp.ServerSession implements it.
 type Elicitor interface {
 	Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.ElicitResult, error)
 }
 
-// Elicit is an Asker that asks through the host's elicitation/create. Its answer
-// is as trustworthy as the host; the record says where it came from.
+// Elicit is an Asker that asks through elicitation/create of an MCP host. The answer is as
+// trustworthy as the host. Answer.By says that the answer came from the host's elicitation.
 type Elicit struct{ Host Elicitor }
 
-// AskHost is an Asker that asks through the host of the session that has the question
-// (see Session.AskThrough). Without a host it leaves the question to others.
+// AskHost is an Asker that asks through the MCP host of the question: the host that
+// Session.Consent was given, or else the session's host (see Session.AskThrough). Without a host
+// AskHost returns ErrUnanswered.
 var AskHost Asker = AskerFunc(func(ctx context.Context, q *Question) (Answer, error) {
 	if q.elicitor == nil {
 		return Answer{}, ErrUnanswered
@@ -31,7 +32,8 @@ var AskHost Asker = AskerFunc(func(ctx context.Context, q *Question) (Answer, er
 	return Elicit{q.elicitor}.Ask(ctx, q)
 })
 
-// Ask implements Asker: one form with one choice for each path.
+// Ask implements Asker. It shows one form with a choice for each path that can be granted, or for
+// the Host of the question, and with a number of minutes.
 func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 	var text strings.Builder
 	for line := range strings.Lines(Heading(q)) {
@@ -100,12 +102,12 @@ func choicesOf(q *Question) []choice {
 	return all
 }
 
-// formColumns is the width of a form's lines. Hosts that show plain text do not break lines.
+// formColumns is the width of a form's lines. MCP hosts that show plain text do not break lines.
 const formColumns = 76
 
-// formText quotes escaped text for hosts that show Markdown, HTML or plain text: none shows a
-// link, a picture or a style in it, and all show its exact text. A "_" within a word has no
-// meaning.
+// formText adds backslashes to escaped text, and escapes "<" and "&", so that no MCP host shows a
+// link, a picture or a style in it, whether the host shows Markdown, HTML or plain text. A "_"
+// within a word stays as it is, because it has no meaning in Markdown.
 func formText(s string) string {
 	var b strings.Builder
 	for i, c := range []byte(s) {
@@ -135,8 +137,8 @@ func formText(s string) string {
 
 func isWord(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// maxMinutes, a hundred years, is the longest time that a form can allow. More is a
-// mistake, and does not fit a time.Duration.
+// maxMinutes, a hundred years, is the longest time that a form can allow. A longer time is a
+// mistake, and a much longer one does not fit a time.Duration.
 const maxMinutes = 100 * 365 * 24 * 60
 
 // errAnswer refuses an answer with a value out of bounds. Such an answer decides nothing:
@@ -174,7 +176,7 @@ func ReadOnlyMode(it *Item) (mode string, ok bool) {
 	return rights.String(), rights != 0
 }
 
-// clip shortens a path for a title, and keeps its end, where paths differ.
+// clip quotes a path for a title. It shortens a long path, and keeps the end, where paths differ.
 func clip(p string) string {
 	const longest = 80
 	r := []rune(names.Quote(p))

@@ -9,11 +9,10 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// appender is a result that appends its own JSON. Results with contents do.
+// appender is a result that appends its own JSON. readResult and listResult implement it.
 type appender interface{ appendJSON(b []byte) []byte }
 
-// encodeReply returns the frame of an answer, in a buffer of jsonline.Frames. The result is
-// encoded only here.
+// encodeReply returns the frame of an answer, in a buffer of jsonline.Frames.
 func encodeReply(id []byte, result any, err error) []byte {
 	if err != nil {
 		return jsonline.AppendError(jsonline.Frames.Get(), id, wireError(err))
@@ -31,7 +30,8 @@ type readResult struct {
 	data []byte
 }
 
-// afterContent is room for the other fields and the frame's end, which usually take less.
+// afterContent is room, in bytes, for the other fields and the frame's end, which usually take
+// less.
 const afterContent = 512
 
 func (r *readResult) appendJSON(b []byte) []byte {

@@ -15,13 +15,13 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// lateRequest returns a request that was admitted before the end of the session, and begins its
-// work only afterwards.
+// lateRequest returns a request like one that was admitted before the end of the session, and
+// whose method runs only after the end.
 func lateRequest(s *Session, params string) *request {
 	return &request{params: []byte(params), ctx: context.Background(), stamps: s.stamps()}
 }
 
-// After the end of a session none of its watches and uploads begins.
+// After the end of a session no watch and no upload of the session begins.
 func TestNothingBeginsAfterClose(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
@@ -38,8 +38,8 @@ func TestNothingBeginsAfterClose(t *testing.T) {
 	}
 }
 
-// A second, concurrent Close of a session also returns only when everything the session
-// held is free.
+// A second, concurrent Close of a session also returns only when the session's upload has ended,
+// so that another session can begin an upload of the same file.
 func TestCloseTwice(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, nil)
@@ -61,7 +61,7 @@ func TestCloseTwice(t *testing.T) {
 	p.s.Close()
 	other.must("files/write", begin, nil)
 	l.b.Close()
-	l.b.Session("late").Close() // one that never began
+	l.b.Session("late").Close() // this session began after the broker was closed
 }
 
 // Many uploads that begin at once do not exceed the limit.
@@ -85,7 +85,7 @@ func TestUploadLimitAtOnce(t *testing.T) {
 		if len(begun) != limit {
 			t.Fatalf("round %d: %d uploads at a time", round, len(begun))
 		}
-		_ = l.b.Invalidate(t.Context(), guard.Change{Root: "r", Kind: guard.ChangeNarrowed}) // gives them up
+		_ = l.b.Invalidate(t.Context(), guard.Change{Root: "r", Kind: guard.ChangeNarrowed}) // ends the uploads
 		if st := p.s.Stats(); st.Uploads != 0 {
 			t.Fatalf("%+v", st)
 		}
@@ -113,8 +113,8 @@ func TestUploadEndsWhileItBegins(t *testing.T) {
 	}
 }
 
-// In a source without O_TMPFILE the temporary file of an upload has a name. It is removed while
-// its root is live: nothing changes the source after the root's end.
+// On a file system without O_TMPFILE the temporary file of an upload has a name. When a root has
+// been revoked, this file is gone.
 func TestUploadLeavesNothingInAnEndedRoot(t *testing.T) {
 	l := newLab(t, nil)
 	dir := t.TempDir()

@@ -39,12 +39,12 @@ func invalidRequest(text string) error {
 	return &wire.Error{Code: wire.CodeInvalidRequest, Message: text}
 }
 
-// maxEchoed is the longest path that an error repeats, bytes.
+// maxEchoed is the longest path that an error repeats, in bytes.
 const maxEchoed = 8 << 10
 
-// wireError is the one place that turns errors into errors for a peer. They contain
-// root-relative paths and this program's own texts, nothing else, and are short even if
-// they repeat a part of the request.
+// wireError is the one place that turns errors into errors for a peer. Such an error contains
+// root-relative paths, this program's own texts and parts of the request, and nothing else. Its
+// message is short, even if the request is long.
 func wireError(err error) *wire.Error {
 	var e *wire.Error
 	if bad, ok := errors.AsType[badParams](err); ok {
@@ -76,7 +76,7 @@ func filesError(err error) *wire.Error {
 		data.Path = ge.Path.String()
 	}
 	if data.Retryable && ge.Kind == names.Rate && data.RetryAfterMs == 0 {
-		data.RetryAfterMs = 1 // less than a millisecond is still a time
+		data.RetryAfterMs = 1 // the wait is less than a millisecond, and 0 would be left out
 	}
 	if h, ok := errors.AsType[*hinted](err); ok {
 		data.Hint, data.ETag = h.hint, h.etag

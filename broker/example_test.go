@@ -40,14 +40,14 @@ func Example_host() {
 	})
 	defer files.Close()
 
-	// Each server has its own session. Grants and audit records name it by the session's name.
+	// Each server has its own session. Grants and audit records have the name that Session gets.
 	session := files.Session("my-server")
 	client := mcp.NewClient(&mcp.Implementation{Name: "my-host", Version: "1"}, nil)
 	session.Bind(client)
 
-	// Here the server is in this process. A child process is the same with
-	// &mcp.CommandTransport{Command: exec.Command("some-server")}, and
-	// Streamable HTTP with &http.Client{Transport: session.HTTP(nil)}.
+	// Here the server is in this process. For a child process use
+	// &mcp.CommandTransport{Command: exec.Command("some-server")}, and for
+	// Streamable HTTP use &http.Client{Transport: session.HTTP(nil)}.
 	ours, theirs := mcp.NewInMemoryTransports()
 	server := mcp.NewServer(&mcp.Implementation{Name: "my-server", Version: "1"}, nil)
 	go server.Run(ctx, theirs)
@@ -60,7 +60,7 @@ func Example_host() {
 	defer connection.Close()
 	fmt.Println("connected to", connection.InitializeResult().ServerInfo.Name)
 
-	// Revoking takes everything away at once, in the middle of anything.
+	// Revoke ends all access to the root at once, even for requests in progress.
 	ended, err := registry.Revoke(ctx, "project")
 	fmt.Println("revoked", len(ended), err)
 	// Output:

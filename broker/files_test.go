@@ -65,8 +65,8 @@ func TestSEP1708Examples(t *testing.T) {
 	}
 }
 
-// Every code of SEP-1708's table occurs, with its number (R049, R050, R051, R052, R053, R054,
-// R055).
+// Every code of SEP-1708's table but TIMEOUT (see TestTimeout) occurs, with its number (R049, R050,
+// R051, R052, R053, R054, R055).
 func TestErrorCodes(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.MaxFile = 100 })
 	dir := l.root("rw", guard.ReadWrite, map[string]string{"a": "a", "d/x": "x"})
@@ -132,25 +132,24 @@ func TestErrorCodes(t *testing.T) {
 			t.Errorf("%s %s: %d %s, %+v; want %s %s", c.method, c.params, e.Code, e.Message, d, c.code, c.reason)
 		}
 		if e.Message == "" || strings.Contains(e.Message, dir) || strings.Contains(string(e.Data), dir) || strings.Contains(e.Message, out) {
-			t.Errorf("%s %s: the message is empty or tells a host path: %q", c.method, c.params, e.Message)
+			t.Errorf("%s %s: the message is empty or contains a host path: %q", c.method, c.params, e.Message)
 		}
 	}
 	// A FIFO is refused at once; the open does not wait for a writer.
 	if e, _ := p.fails("files/read", `{"path":"rw/fifo"}`); e.Code >= 0 {
 		t.Errorf("FIFO: %+v", e)
 	}
-	// CONCURRENCY_CONFLICT: locked by a process of the host.
+	// CONCURRENCY_CONFLICT is also the code if a process of the host has locked the file.
 	if err := unix.Flock(int(locked.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		t.Fatal(err)
 	}
 	if e, d := p.fails("files/write", `{"path":"rw/a","content":"b"}`); d.Reason != "Locked" || e.Code != -31006 || d.ETag == "" || !d.Retryable {
 		t.Errorf("locked: %+v %+v", e, d)
 	}
-	// TIMEOUT is shown where something hangs; see TestTimeout.
 }
 
-// A character belongs to the chunk in which it starts. So the chunks make up the file with
-// either way of computing the next offset: R035, R036, R060.
+// A character belongs to the chunk in which it starts. So the chunks make up the file, whether a
+// reader adds the length to the offset or takes the next offset from the answer: R035, R036, R060.
 func TestReadChunks(t *testing.T) {
 	l := newLab(t, nil)
 	text := strings.Repeat("aé漢😀\n\x01\"\\", 50)
@@ -259,7 +258,8 @@ func TestWriteWays(t *testing.T) {
 	check("after refusals", "f", "\x00\xff")
 }
 
-// An upload appears at once with its last chunk, and vanishes when given up.
+// The contents of an upload replace the file in one step, when the upload is completed. An upload
+// that was given up leaves nothing.
 func TestUpload(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.Uploads = 2 })
 	dir := l.root("w", guard.ReadWrite, map[string]string{"big": "old"})
@@ -281,7 +281,7 @@ func TestUpload(t *testing.T) {
 		t.Errorf("after the last chunk: %q, %+v", b, r)
 	}
 	if _, d := p.fails("files/write", obj{"path": "w/big", "content": "x", "uploadId": first.UploadID, "offset": 8}); d.Code != names.ConcurrencyConflict {
-		t.Errorf("a chunk behind the end: %+v", d)
+		t.Errorf("a chunk after the upload was completed: %+v", d)
 	}
 	// A file has at most one upload at a time; a second one is refused.
 	p.must("files/write", `{"path":"w/big","content":"1","upload":true}`, &first)
@@ -411,7 +411,7 @@ func TestDeleteRenameCopyStat(t *testing.T) {
 	}
 }
 
-// A root that only serves to run the command is not announced to servers.
+// A root that only serves to run the command is not in the answer to roots/list.
 func TestImplicit(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("project", guard.ReadOnly, nil)

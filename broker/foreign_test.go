@@ -70,15 +70,15 @@ func TestForeignRootsChangeNothing(t *testing.T) {
 	p.must("roots/list", obj{}, &before)
 	dir := t.TempDir()
 	l.grant(guard.Grant{Root: "hers", Dir: names.Foreign(dir), Subject: "alice", Policy: guard.Policy{Rights: guard.ReadWrite}})
-	alice.until(wire.RootsChanged, whatever)
+	alice.until(wire.RootsChanged, anyParams)
 	if err := l.reg.Set(t.Context(), "hers", guard.ReadOnly); err != nil {
 		t.Fatal(err)
 	}
-	alice.until(wire.RootsChanged, whatever)
+	alice.until(wire.RootsChanged, anyParams)
 	if _, err := l.reg.Revoke(t.Context(), "hers"); err != nil {
 		t.Fatal(err)
 	}
-	alice.until(wire.RootsChanged, whatever)
+	alice.until(wire.RootsChanged, anyParams)
 	if n := p.s.Stats().Notified; n != 0 {
 		t.Errorf("%d notifications of another's roots", n)
 	}
@@ -89,10 +89,10 @@ func TestForeignRootsChangeNothing(t *testing.T) {
 	}
 	p.must("roots/list", obj{"cursor": before.NextCursor}, nil)
 	l.grant(guard.Grant{Root: "his", Dir: names.Foreign(dir), Subject: "bob", Policy: guard.Policy{Rights: guard.ReadOnly}})
-	p.until(wire.RootsChanged, whatever)
+	p.until(wire.RootsChanged, anyParams)
 	if e, _ := p.fails("roots/list", obj{"cursor": before.NextCursor}); e.Code != wire.CodeInvalidParams {
 		t.Errorf("a cursor of the old list: %+v", e)
 	}
 }
 
-func whatever(json.RawMessage) bool { return true }
+func anyParams(json.RawMessage) bool { return true }

@@ -13,8 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Whatever a peer sends as params, the answer is one JSON object and the
-// session lives.
+// Whatever a peer sends as params, the answer is one JSON object with either a result or an error.
 func FuzzParams(f *testing.F) {
 	for m := range methods {
 		if m == testOnly {
@@ -41,14 +40,14 @@ func FuzzParams(f *testing.F) {
 		if b := <-done; json.Unmarshal(b, &m) != nil || (m.Result == nil) == (m.Error == nil) {
 			t.Errorf("%s %q: %q", method, params, b)
 		}
-		for s.Stats().InFlight != 0 { // the id is free when the answer has gone
+		for s.Stats().InFlight != 0 { // the next request has the same id
 			time.Sleep(10 * time.Microsecond)
 		}
 	})
 }
 
-// An event stream passes on the same bytes, and the same requests are taken out of it,
-// wherever its reads are cut. No files/* request passes on.
+// The filter passes on the same bytes of an event stream, however the reads divide the stream. The
+// bytes that it passes on contain no request that a session answers.
 func FuzzEvents(f *testing.F) {
 	const ours = `{"jsonrpc":"2.0","id":"a","method":"roots/list"}`
 	for _, s := range []string{

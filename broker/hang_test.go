@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// hangingOpener is an Opener that hangs for paths below hang, until release is closed. asked
-// receives each path that it is asked to open.
+// hangingOpener is an Opener that hangs for paths below hang, until release is closed. OpenRoot
+// sends each path to asked.
 type hangingOpener struct {
 	guard.Opener
 	hang    string
@@ -48,7 +48,7 @@ func TestConsentOnHungFileSystem(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	testkit.Eventually(func() bool { return len(o.asked) >= maxOpening }) // a goroutine may not have run yet
+	testkit.Eventually(func() bool { return len(o.asked) >= maxOpening }) // the goroutines that open may not have run yet
 	if n := len(o.asked); n != maxOpening {
 		t.Errorf("%d openings hang, want %d", n, maxOpening)
 	}
@@ -65,7 +65,8 @@ func TestConsentOnHungFileSystem(t *testing.T) {
 	}
 }
 
-// While a person thinks, the request for consent does not time out, although other requests do.
+// While a question waits for its answer, the files/consent request does not time out, although
+// other requests do.
 func TestConsentOutlastsTheTimeout(t *testing.T) {
 	u := &Queue{By: "test"}
 	l := newLab(t, func(c *Config) { c.Asker, c.AskFor, c.Limits.Timeout = u, time.Hour, 2*time.Second })
@@ -108,7 +109,7 @@ func TestConsentLimitGoesFirst(t *testing.T) {
 }
 
 // A directory that is approved under one path, or named twice in one question, is not
-// granted twice: the answer names the root that exists.
+// granted twice: the answer names the root that exists. That root is not widened.
 func TestConsentNamedTwice(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Asker, c.Limits.Consents = &answers{give: allow(Decision{Allow: true}, Decision{Allow: true})}, -1

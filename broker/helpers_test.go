@@ -30,7 +30,7 @@ type lab struct {
 	recs *records
 }
 
-// records keeps what was audited.
+// records is an Auditor that keeps the records.
 type records struct {
 	mu   sync.Mutex
 	list []guard.Record
@@ -49,7 +49,7 @@ func (r *records) all() []guard.Record {
 	return append([]guard.Record(nil), r.list...)
 }
 
-// last is the latest record of a successful operation.
+// last returns the latest record with the operation op and the verdict Allowed; zero: none.
 func (r *records) last(op guard.Op) (found guard.Record) {
 	for _, rec := range r.all() {
 		if rec.Op == op && rec.Verdict == guard.Allowed {
@@ -116,7 +116,7 @@ func (l *lab) grant(g guard.Grant) guard.Grant {
 	return got
 }
 
-// peer is a server at the other end of a line connection, which speaks raw JSON.
+// peer is a server at the other end of a line connection. It sends and reads raw JSON.
 type peer struct {
 	t    testing.TB
 	s    *Session
@@ -127,8 +127,8 @@ type peer struct {
 	next    int
 	replies map[string]chan reply
 	notes   chan note
-	stray   chan string // frames that answer nothing
-	toSDK   chan string // methods that the session passed on
+	stray   chan string // answers to no open request
+	toSDK   chan string // Go types of the messages that the session passed on to the SDK
 	gone    chan struct{}
 }
 
@@ -223,7 +223,7 @@ func (p *peer) raw(s string) {
 	}
 }
 
-// send sends a request and returns where its reply will come.
+// send sends a request, and returns its id and the channel that will receive its reply.
 func (p *peer) send(method string, params any) (id string, _ chan reply) {
 	p.t.Helper()
 	raw, ok := params.(string)
@@ -244,7 +244,7 @@ func (p *peer) send(method string, params any) (id string, _ chan reply) {
 	return id, ch
 }
 
-// call sends a request and waits. Params are a value or raw JSON.
+// call sends a request and waits for the reply. params is a value, or a string with raw JSON.
 func (p *peer) call(method string, params any) reply {
 	p.t.Helper()
 	_, ch := p.send(method, params)
@@ -259,7 +259,7 @@ func (p *peer) call(method string, params any) reply {
 	return reply{}
 }
 
-// must calls and decodes the result into out.
+// must sends a request that has to succeed, and decodes its result into out, unless out is nil.
 func (p *peer) must(method string, params, out any) {
 	p.t.Helper()
 	r := p.call(method, params)
@@ -273,7 +273,7 @@ func (p *peer) must(method string, params, out any) {
 	}
 }
 
-// fails calls and returns the error's data.
+// fails sends a request that has to fail, and returns the error and the error's data.
 func (p *peer) fails(method string, params any) (wire.Error, wire.ErrorData) {
 	p.t.Helper()
 	r := p.call(method, params)
@@ -289,7 +289,7 @@ func (p *peer) fails(method string, params any) (wire.Error, wire.ErrorData) {
 	return *r.Error, d
 }
 
-// until waits for a notification of a method that f accepts.
+// until waits for a notification of the method whose params f accepts.
 func (p *peer) until(method string, f func(json.RawMessage) bool) {
 	p.t.Helper()
 	timeout := time.After(time.Minute)

@@ -28,7 +28,7 @@ type Reached struct {
 	Received int64         `json:"received"` // bytes to the command
 }
 
-// String returns HOST:PORT, as rules of the network are written.
+// String returns HOST:PORT, the form of the network rules.
 func (h *Host) String() string { return net.JoinHostPort(h.Name.Raw(), strconv.Itoa(int(h.Port))) }
 
 // maxNamedHosts is how many hosts the text of a question names as reached.

@@ -13,7 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// hostQuestion has something hostile in every place.
+// hostQuestion returns a question about a host, with hostile text in each part that an approver
+// shows.
 func hostQuestion() *Question {
 	const hostile = "\x1b[2Jyes\n1. \"good.test\" port 443\u202e`x` [a](http://b) <i>"
 	q := &Question{Kind: HostKind, ID: "abcdefgh", Subject: hostile, Host: &Host{

@@ -17,14 +17,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// HTTP filters the traffic of a Streamable HTTP client: give an http.Client with it to
-// mcp.StreamableClientTransport. The session answers files/* requests that the server
-// sends in its event streams. As the protocol demands, each answer is a POST of its own. The
-// POST carries the headers (session, revision, authorization) of the HTTP request in whose
-// event stream the server sent the files/* request. All other events pass byte for byte. HTTP
-// adds the broker's capabilities to the client's requests, and does not send the SDK's own
-// list_changed. The transport's encryption and authentication are the SDK's business, and hold
-// for the answers as well.
+// HTTP returns a filter for the traffic of a Streamable HTTP client. Make it the Transport of an
+// http.Client, and give the client to mcp.StreamableClientTransport. The session answers files/*
+// requests that the server sends in its event streams. As the protocol demands, each answer is a
+// POST of its own. The POST carries the headers (session, revision, authorization) of the HTTP
+// request in whose event stream the server sent the files/* request. All other events pass byte
+// for byte. The filter adds the broker's capabilities to the client's requests, and does not send
+// the SDK's own list_changed. The transport's encryption and authentication are the SDK's
+// business, and hold for the answers as well.
 func (s *Session) HTTP(inner http.RoundTripper) http.RoundTripper {
 	if inner == nil {
 		inner = http.DefaultTransport
@@ -113,8 +113,8 @@ func (f *filter) rewriteRequest(req *http.Request) (out *http.Request, method st
 
 const postTimeout = time.Minute
 
-// sender returns a sender that posts frames to the URL of req. The session's id is the
-// response's, if that has one.
+// sender returns a Sender that posts frames to the URL of req. If res has an Mcp-Session-Id, the
+// posts carry this id, else the id of req.
 func (f *filter) sender(req *http.Request, res *http.Response) Sender {
 	header := req.Header.Clone()
 	for _, h := range []string{"Last-Event-Id", "Content-Length", "Accept-Encoding"} {
@@ -127,7 +127,7 @@ func (f *filter) sender(req *http.Request, res *http.Response) Sender {
 	}
 	url := req.URL.String()
 	return func(ctx context.Context, frame []byte, recheck Recheck) error {
-		// The frame's memory is used again when the sender returns.
+		// The caller uses the frame's memory again after the return, so post a copy.
 		body := &revocableBody{frame: bytes.Clone(frame), recheck: recheck}
 		err := f.post(ctx, url, header, body)
 		if replacement := body.replacement.Load(); replacement != nil {
@@ -199,15 +199,15 @@ func (r *revocableReader) Read(p []byte) (int, error) {
 	return r.rest.Read(p[:min(len(p), jsonline.Piece)])
 }
 
-// events takes files/* requests out of an event stream (WHATWG HTML, "Server-sent
-// events"); other events pass as they came.
+// events takes the requests that the session answers out of an event stream (WHATWG HTML,
+// "Server-sent events"). Other events pass byte for byte.
 type events struct {
 	body  io.ReadCloser
 	r     *bufio.Reader
 	s     *Session
 	send  Sender
-	limit int    // bytes of an event
-	ready []byte // for the next Read, before err
+	limit int    // most bytes of an event
+	ready []byte // bytes that Read returns before err
 	err   error
 }
 
@@ -233,8 +233,8 @@ func (e *events) Read(p []byte) (int, error) {
 }
 
 // next reads an event, with its blank line, and returns it and the data in it. Lines
-// end with CR LF, LF or CR. If the stream fails, event holds the part that was read. If the event
-// is too long, next returns no part of it.
+// end with CR LF, LF or CR. If the stream ends or fails, event holds the part that was read. If
+// the event is too long, next returns no part of it.
 func (e *events) next() (event, data []byte, err error) {
 	line := 0 // the beginning of the current line
 	for len(event) <= e.limit {
@@ -269,8 +269,8 @@ func (e *events) next() (event, data []byte, err error) {
 	return nil, nil, errors.New("the server sent an event that is too long")
 }
 
-// handle handles the data of an event if it is a request for the session, and reports whether it
-// is.
+// handle gives the data of an event to the session, and reports whether the session has handled
+// it. Such an event does not pass on to the SDK.
 func (e *events) handle(data []byte) bool {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return false
@@ -281,7 +281,7 @@ func (e *events) handle(data []byte) bool {
 		e.s.NoteRefusal(why)
 		id, method := jsonline.HeadOf(data).Request()
 		if !IsFilesMethod(method) {
-			return false // the SDK reports it
+			return false // the SDK reports the error
 		}
 		e.s.reject(&request{id: id, method: method, send: e.send}, &wire.Error{Code: wire.CodeParse, Message: why})
 		return true

@@ -21,7 +21,7 @@ func (s *Session) SetPeer(revision, server string) {
 		s.revision = revision
 	}
 	if server != "" {
-		s.server = server[:min(len(server), longestServer)]
+		s.server = server[:min(len(server), maxServerName)]
 	}
 }
 

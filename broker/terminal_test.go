@@ -197,7 +197,7 @@ func TestQuestionIsShort(t *testing.T) {
 	p := l.connect("alice")
 	long := make([]string, maxRequested)
 	for i := range long {
-		long[i] = "/" + strings.Repeat("\x1b", maxPaths/maxRequested-1)
+		long[i] = "/" + strings.Repeat("\x1b", maxPathsSize/maxRequested-1)
 	}
 	for range 5 {
 		p.send("files/consent", obj{"message": strings.Repeat("\x1b", maxMessage), "requestedPaths": long})
