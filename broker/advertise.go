@@ -90,20 +90,32 @@ func (s *Session) rewriteParams(method string, params []byte) (out []byte, keep 
 
 const maxServerName = 200 // bytes of a server's name and version together, which people read
 
-// noteServerInfo records the revision of the protocol, and the server's name and version, if the
-// result in b has them, as the result of initialize does. b is an answer to the SDK, and keys are
-// the path to the result in b. Once a name is recorded, noteServerInfo changes nothing.
+// noteServerInfo records the server's name and version, and the revision of the protocol, if the
+// result in b has them: the result of initialize has all of them, and that of server/discover has
+// the name and version in its _meta. b is an answer to the SDK, and keys are the path to the
+// result in b. Once a name is recorded, noteServerInfo changes nothing.
 func (s *Session) noteServerInfo(b []byte, keys ...string) {
-	if !bytes.Contains(b, []byte(`"serverInfo"`)) {
+	if !bytes.Contains(b, []byte(`serverInfo"`)) {
 		return
 	}
 	text := func(more ...string) string { return textAt(b, slices.Concat(keys, more)...) }
-	revision := text("protocolVersion")
-	name := text("serverInfo", "name") + " " + text("serverInfo", "version")
+	revision, info := text("protocolVersion"), []string{"serverInfo"}
+	if revision == "" {
+		info = []string{"_meta", mcp.MetaKeyServerInfo}
+	}
+	name := text(append(info, "name")...)
+	if name == "" {
+		return
+	}
+	name += " " + text(append(info, "version")...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if revision != "" && s.server == "" {
-		s.revision, s.server = revision, name[:min(len(name), maxServerName)]
+	if s.server != "" {
+		return
+	}
+	s.server = name[:min(len(name), maxServerName)]
+	if revision != "" {
+		s.revision = revision
 	}
 }
 

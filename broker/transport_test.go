@@ -314,9 +314,15 @@ func TestHTTP(t *testing.T) {
 // The answer that names the server may be plain JSON instead of an event stream. The SDK gets its
 // whole body, even if the body is longer than maxGreeting.
 func TestHTTPGreeting(t *testing.T) {
-	for _, method := range []string{"initialize", "server/discover"} {
+	for _, c := range []struct{ method, params, result, revision string }{
+		{"initialize", `{}`, `{"protocolVersion":"2025-11-25","serverInfo":{"name":"srv","version":"7"}}`, "2025-11-25"},
+		{
+			"server/discover", `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}`,
+			`{"supportedVersions":["2026-07-28"],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"srv","version":"7"}}}`, "2026-07-28",
+		},
+	} {
 		for _, padding := range []int{0, 2 * maxGreeting} {
-			answer := `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"srv","version":"7"}}}` + strings.Repeat(" ", padding)
+			answer := `{"jsonrpc":"2.0","id":1,"result":` + c.result + `}` + strings.Repeat(" ", padding)
 			s := newLab(t, nil).b.Session("")
 			inner := roundTripper(func(*http.Request) (*http.Response, error) {
 				return &http.Response{
@@ -324,16 +330,17 @@ func TestHTTPGreeting(t *testing.T) {
 					Body: io.NopCloser(iotest.HalfReader(strings.NewReader(answer))),
 				}, nil
 			})
-			res, err := s.HTTP(inner).RoundTrip(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{}}`)))
+			request := `{"jsonrpc":"2.0","id":1,"method":"` + c.method + `","params":` + c.params + `}`
+			res, err := s.HTTP(inner).RoundTrip(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(request)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			got, err := io.ReadAll(res.Body)
 			if err != nil || string(got) != answer {
-				t.Errorf("%s: %d bytes of %d, %v", method, len(got), len(answer), err)
+				t.Errorf("%s: %d bytes of %d, %v", c.method, len(got), len(answer), err)
 			}
-			if st := s.Stats(); padding == 0 && (st.Server != "srv 7" || st.Revision != "2025-11-25") {
-				t.Errorf("%s: %+v", method, st)
+			if st := s.Stats(); padding == 0 && (st.Server != "srv 7" || st.Revision != c.revision) {
+				t.Errorf("%s: %+v", c.method, st)
 			}
 			s.Close()
 		}
