@@ -75,13 +75,13 @@ const configCeilingExamples = `  rootsfs config ceiling
 
 // ceilingReport is the output of config ceiling --json.
 type ceilingReport struct {
-	Files  []names.Foreign `json:"files"`  // that were read
-	Bounds []ceilingBound  `json:"bounds"` // each of them holds
+	Files  []names.Foreign `json:"files"`  // the files that were read
+	Bounds []ceilingBound  `json:"bounds"` // all of them are in force
 }
 
 // ceilingBound is one bound of the ceiling.
 type ceilingBound struct {
-	Key   string        `json:"key"`            // root, or the name of the key
+	Key   string        `json:"key"`            // "root", or TABLE.KEY
 	Path  names.Foreign `json:"path,omitempty"` // of a root
 	Most  string        `json:"most"`           // the most that is allowed, as the file writes it
 	Where names.Foreign `json:"where"`          // FILE:LINE
@@ -116,7 +116,8 @@ func tomlFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirec
 	return []string{"toml"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
-// ceilingOf returns the ceiling of a file that is named, or that of the machine.
+// ceilingOf returns the ceiling of the file that args names, or the machine's ceiling if args is
+// empty.
 func ceilingOf(args []string) (*config.Ceiling, error) {
 	if len(args) == 0 {
 		return config.LoadCeiling()
@@ -187,7 +188,7 @@ func newConfigCheckCmd(a *app) *cobra.Command {
 // configReport is the output of config check --json.
 type configReport struct {
 	File     string          `json:"file"`
-	Resolved string          `json:"resolved,omitempty"` // without links; left out if there is no file
+	Resolved string          `json:"resolved,omitempty"` // File without symbolic links; left out if there is no file, or it has mistakes
 	OK       bool            `json:"ok"`
 	Problems []configProblem `json:"problems"`
 	Sets     []configSet     `json:"sets"`
@@ -206,7 +207,8 @@ type configSet struct {
 	Roots   []rootTrial `json:"roots"`
 }
 
-// configCheck checks a file, and tries all profiles, or only one.
+// configCheck checks a configuration file. If the file has no mistake, configCheck tries the roots
+// of every profile, or only the roots of profile if isOneProfile is set.
 func (a *app) configCheck(ctx context.Context, file string, isOneProfile bool, profile string) error {
 	rep := configReport{Problems: []configProblem{}, Sets: []configSet{}}
 	conf, path, err := config.LoadFlag(file)
@@ -256,7 +258,7 @@ func (a *app) configCheck(ctx context.Context, file string, isOneProfile bool, p
 	return nil
 }
 
-// configProblems returns the mistakes in a file, in its order: at least one.
+// configProblems returns the mistakes that err reports, at least one, in the order of the file.
 func configProblems(err error) []configProblem {
 	var e *config.Error
 	if !errors.As(err, &e) {

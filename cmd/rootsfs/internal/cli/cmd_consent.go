@@ -98,7 +98,8 @@ func (a *app) printQuestion(q *control.Question) {
 	a.say("  answer: rootsfs consent approve %s [--mode ro] [--for 1h] [--idle 10m] [--only N], or: rootsfs consent deny %s", shortID(q.ID), shortID(q.ID))
 }
 
-// shortID returns a prefix of an id that is long enough for a person: 40 random bits.
+// shortID returns the first 8 characters of an id. They have 40 random bits, enough to tell the ids
+// of a session apart.
 func shortID(id string) string { return quoteIfNeeded(id[:min(len(id), 8)]) }
 
 // timeLeft returns the time that a question still waits, as text.
@@ -269,7 +270,7 @@ func idOrAll(all *bool, what, see string) cobra.PositionalArgs {
 	}
 }
 
-// printAnswered prints the result of an answer.
+// printAnswered prints what an answer to questions allowed and denied.
 func (a *app) printAnswered(ans control.AnswerAnswer) {
 	if len(ans.Answered) == 0 {
 		a.say("no question waits")
@@ -330,7 +331,7 @@ func (a *app) printDenials(list []control.Denial) {
 	a.say("to be asked again: rootsfs consent forget %s", shortID(list[0].ID))
 }
 
-// deniedTo returns the server of a denial.
+// deniedTo returns the name of the server or command that a denial is about, as text.
 func deniedTo(d control.Denial) string {
 	if d.Subject == "" {
 		return "(no name)"

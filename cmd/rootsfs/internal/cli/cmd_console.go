@@ -48,7 +48,8 @@ type consoleMessage struct {
 }
 
 func (a *app) console(ctx context.Context, verbose bool) error {
-	// The keys of the page are in this process's memory.
+	// The keys of the page are in this process's memory, where no other process of the user may
+	// read them.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("harden the process: %w", err)
 	}
@@ -69,7 +70,7 @@ func (a *app) console(ctx context.Context, verbose bool) error {
 	if err := a.printLink(s.Link()); err != nil {
 		return err
 	}
-	go a.moreLinks(s)
+	go a.printMoreLinks(s)
 	return s.Serve(ctx)
 }
 
@@ -91,8 +92,8 @@ func (a *app) printLink(link string) error {
 	return nil
 }
 
-// moreLinks prints a new link for each line of input.
-func (a *app) moreLinks(s *console.Server) {
+// printMoreLinks prints a new link for each line of input.
+func (a *app) printMoreLinks(s *console.Server) {
 	if a.Stdin == nil {
 		return
 	}

@@ -22,8 +22,9 @@ import (
 // checkVerdict is the result of a check.
 type checkVerdict string
 
-// The verdicts. A warning is about a thing that works less well than it could, or that only
-// some uses need. A failure is about a thing that is needed, or about a dead mount.
+// The verdicts. A warning is about a thing that works less well than it could, that only some uses
+// need, or that the owner may have forgotten. A failure is about a thing that is needed, a path
+// that cannot be a root, or a mount whose daemon is gone.
 const (
 	checkOK   checkVerdict = "ok"
 	checkWarn checkVerdict = "warn"
@@ -33,7 +34,7 @@ const (
 // check is one check of doctor. The field names are part of --json.
 type check struct {
 	Name   string       `json:"name"`
-	Path   string       `json:"path,omitempty"` // what it is about, for checks of paths
+	Path   string       `json:"path,omitempty"` // the path that is checked, or the name of a session, profile or stage
 	Status checkVerdict `json:"status"`
 	Detail string       `json:"detail"`           // one line, escaped
 	Remedy string       `json:"remedy,omitempty"` // what to do, unless ok
@@ -128,7 +129,7 @@ func (c *check) title() string {
 	return c.Name + " " + quoteIfNeeded(c.Path)
 }
 
-// titlesOf returns the titles of the checks with that verdict.
+// titlesOf returns the titles of the checks whose verdict is status.
 func titlesOf(checks []check, status checkVerdict) (list []string) {
 	for _, c := range checks {
 		if c.Status == status {
@@ -206,7 +207,7 @@ func checkKernel() check {
 	return c.ok("Linux %s, with openat2", release)
 }
 
-// checkConfig checks the configuration file and the directory of state.
+// checkConfig checks the configuration file and the state directory.
 func checkConfig(file string) (*config.Config, []check) {
 	c := check{Name: "configuration"}
 	conf, path, err := config.LoadFlag(file)
@@ -224,8 +225,8 @@ func checkConfig(file string) (*config.Config, []check) {
 	return conf, []check{c.ok("%s, %s", plural(len(conf.Roots), "root"), plural(len(conf.Profiles), "profile")), state}
 }
 
-// checkCeiling checks the ceiling of this machine, and warns of files beside it that are not read;
-// nil: there are neither.
+// checkCeiling checks the ceiling of this machine. It also warns of files in ceiling.d that are not
+// read because of their names. It returns nil if there is no ceiling and no such file.
 func checkCeiling() (checks []check) {
 	c := check{Name: "ceiling", Path: config.CeilingDir}
 	if list := config.UnreadCeilingFiles(); len(list) > 0 {
@@ -248,8 +249,8 @@ func checkCeiling() (checks []check) {
 // leastSpace is the space that a day of refusals can take.
 const leastSpace = 64 << 20
 
-// checkState checks the directory of audit files: a session that cannot record a refusal stops
-// its work.
+// checkState checks the state directory, which holds the audit files. Operations of a session fail
+// if their records cannot be written.
 func checkState() check {
 	c := check{Name: "state"}
 	dir, err := config.StateDir()

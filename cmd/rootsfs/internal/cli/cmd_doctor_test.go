@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// doctor reports the availability of a path (R141) and the rules about it. There is a remedy
-// exactly if something is wrong.
+// checkPath says which kind of file a path is, and whether the path may be a root. The check has a
+// remedy exactly if its status is not ok.
 func TestCheckPath(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -83,7 +83,8 @@ func TestMountsWithoutADaemonAreReported(t *testing.T) {
 	}
 }
 
-// A diagnosis has its exit code, its text and its JSON.
+// diagnosis prints the checks as text or as JSON. In both cases the exit code is ExitSystem if a
+// check failed, and otherwise ExitOK.
 func TestDiagnosis(t *testing.T) {
 	ok, warn, fail := check{"a", "", checkOK, "fine", ""}, check{"b", "/x y", checkWarn, "so so", "mend"}, check{"c", "", checkFail, "bad", "repair"}
 	for _, tc := range []struct {
@@ -112,8 +113,8 @@ func TestDiagnosis(t *testing.T) {
 	}
 }
 
-// The state directory may not be writable by others, has to be writable by the user, and need
-// not exist.
+// checkState accepts a state directory that does not exist yet. It refuses a directory that others
+// can write to, and a file in place of the directory.
 func TestCheckState(t *testing.T) {
 	base := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", base)

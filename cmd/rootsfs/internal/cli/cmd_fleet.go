@@ -18,8 +18,8 @@ import (
 )
 
 // The commands of a fleet are defined here, for the help, the manual and the completion of
-// rootsfs. A program of its own, rootsfs-fleet, does their work: it links the server and the
-// client of the fleet's bus, which rootsfs does not have to carry.
+// rootsfs. A separate program, rootsfs-fleet, does the work of these commands. rootsfs-fleet
+// contains the server and the client of the fleet's message bus (NATS). rootsfs contains neither.
 
 const fleetLong = `Manage the machines of one person or team together: see which answer, and let machines
 join and leave. One machine runs the server; the others join by an invite.
@@ -78,11 +78,12 @@ func (p *Printer) Line(v any, human func()) error { return p.a.lineOr(v, human) 
 // Table prints aligned columns; the first row is the heading.
 func (p *Printer) Table(rows [][]string) { p.a.table(rows) }
 
-// Waiting prints what the command waits for, until the returned function is called.
+// Waiting prints on a terminal what the command waits for: after one second, and then every ten
+// seconds, until done is called.
 func (p *Printer) Waiting(what string) (done func()) { return p.a.waiting(what) }
 
-// Stdin returns the first line of standard input, cut off after most bytes.
-func (p *Printer) Stdin(most int64) (string, error) { return readLine(p.a.Stdin, most) }
+// Stdin returns the first line of standard input. It reads at most maxBytes bytes of the line.
+func (p *Printer) Stdin(maxBytes int64) (string, error) { return readLine(p.a.Stdin, maxBytes) }
 
 // Log returns a log on standard error.
 func (p *Printer) Log(verbose bool) *slog.Logger {
@@ -102,8 +103,8 @@ func (p *Printer) Version() string { return programVersion() }
 // Failed returns an error for which nothing more is printed.
 func Failed() error { return &exitError{Code: exitFailure} }
 
-// FailedWith is Failed with the exit code of another command. A code below 0 says that a signal
-// has ended the command.
+// FailedWith is Failed with the exit code of another command. A code below 0 means that a signal
+// ended that command. The exit code is then that of Failed.
 func FailedWith(code int) error {
 	if code < 0 {
 		code = exitFailure
@@ -111,7 +112,7 @@ func FailedWith(code int) error {
 	return &exitError{Code: code}
 }
 
-// OwnRootsfs returns the program rootsfs that this one belongs to.
+// OwnRootsfs returns the path of the program rootsfs that is installed with this program.
 func OwnRootsfs() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -139,14 +140,15 @@ func (a *app) newFleetCmd() *cobra.Command {
 		a.newFleetCharterCmd(f), a.newFleetKeeperCmd(f), a.newFleetOwnerCmd(f))
 }
 
-// fleetCommand adds to a command of a fleet the flag --json and its work: see fleetWork.
+// fleetCommand adds the flag --json to a command of a fleet, and gives the command its work: see
+// fleetWork.
 func (a *app) fleetCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 	a.jsonFlag(cmd)
 	return a.fleetWork(cmd, f, cmd.Name())
 }
 
-// fleetWork gives a command its work. In rootsfs-fleet the command calls the function with this
-// name in FleetWork. In rootsfs it replaces the process by rootsfs-fleet.
+// fleetWork gives a command its work. In rootsfs-fleet, the command calls the function that
+// FleetWork has for name. In rootsfs, the command replaces the process by rootsfs-fleet.
 func (a *app) fleetWork(cmd *cobra.Command, f *FleetFlags, name string) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.fleet == nil {

@@ -97,7 +97,7 @@ func (a *app) mount(cmd *cobra.Command, f *sessionFlags, point string) error {
 
 // serve runs a session until it ends. d is nil except in the daemon that spawn started.
 func (a *app) serve(ctx context.Context, opt session.Options, f *sessionFlags, d *daemonEnd) error {
-	stop, revokes := onSignal(d != nil), revokeOnSignal()
+	stop, bindSignal := onSignal(d != nil), revokeOnSignal()
 	if d != nil {
 		opt.Logger = func(name string) (*slog.Logger, error) { return d.logger(f, name) }
 	}
@@ -107,7 +107,7 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *sessionFlags, d
 	if err != nil {
 		return err
 	}
-	revokes(s)
+	bindSignal(s) // SIGUSR1 revokes the roots of s
 	if f.Daemon {
 		cleaner, err := cleanup.StartForMount(s.Point())
 		if err != nil {

@@ -147,7 +147,8 @@ func newNetRemoveCmd(a *app) *cobra.Command {
 	})
 }
 
-// netRequest names hosts, each of which may be a list with commas, and secrets.
+// netRequest returns the request of net add or net remove. Each argument is a host, or several
+// hosts with commas between them. An argument of net remove can also be a secret.
 func netRequest(args []string) (control.NetRequest, error) {
 	return control.NetRequest{Hosts: args}, nil
 }

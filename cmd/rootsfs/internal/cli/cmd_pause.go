@@ -54,8 +54,8 @@ func (a *app) newPauseCmd() *cobra.Command {
 	return a.ofSession(cmd)
 }
 
-// pausable returns the sessions that pause and resume are about: the named one, or all.
-func (a *app) pausable() ([]control.Info, error) {
+// targetSessions returns the sessions that pause and resume are about: the named one, or all.
+func (a *app) targetSessions() ([]control.Info, error) {
 	all, err := control.List()
 	if err == nil && (a.Session != "" || len(all) == 0) {
 		var one control.Info
@@ -66,7 +66,7 @@ func (a *app) pausable() ([]control.Info, error) {
 }
 
 func (a *app) pause(ctx context.Context, req control.PauseRequest) error {
-	all, err := a.pausable()
+	all, err := a.targetSessions()
 	if err != nil {
 		return err
 	}
@@ -111,8 +111,8 @@ func (a *app) printPaused(results []pauseResult) {
 	}
 }
 
-// pausedSessions returns the sessions that the owner has paused. Those that do not answer are left
-// out.
+// pausedSessions returns the sessions that the owner has paused. It leaves out sessions that do not
+// answer.
 func pausedSessions(ctx context.Context, all []control.Info) []control.Info {
 	isPaused := sideBySide(all, func(in control.Info) bool {
 		ctx, cancel := context.WithTimeout(ctx, answerTime)

@@ -116,7 +116,7 @@ func joinReasons(reason, when string) string {
 	return reason + when
 }
 
-// ruleOrigin returns the place at which a rule is written.
+// ruleOrigin returns the source of a rule, with the line if there is one.
 func ruleOrigin(r *control.PolicyRule) string {
 	if r.Line > 0 {
 		return names.Escape(r.From) + ":" + strconv.Itoa(r.Line)
@@ -172,7 +172,8 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 	return a.ofSession(cmd)
 }
 
-// setCheckPath sets the path of a request from a path on the command line.
+// setCheckPath sets the path and the working directory of a request, from a path on the command
+// line.
 func setCheckPath(req *control.CheckRequest, path string) (err error) {
 	if req.Path, err = expandHome(path); err != nil {
 		return usage(err)
@@ -184,8 +185,8 @@ func setCheckPath(req *control.CheckRequest, path string) (err error) {
 	return nil // the path may begin with a root's name, and then needs no working directory
 }
 
-// checkText returns the answer of a check as one line, and the remedy if there is a general
-// one.
+// checkText returns the answer of a policy check as one line. remedy says what the user can do
+// about a refusal, and is "" if the operation is allowed or checkText knows no remedy.
 func checkText(c *control.CheckAnswer) (text, remedy string) {
 	text = c.Op + " " + quoteIfNeeded(c.Path) + ": "
 	switch {
@@ -219,7 +220,7 @@ func checkText(c *control.CheckAnswer) (text, remedy string) {
 	return text, ""
 }
 
-// checkedLine returns the answer of a check with the remedy behind it.
+// checkedLine returns the answer of a policy check as one line, with the remedy at its end.
 func checkedLine(c *control.CheckAnswer) string {
 	text, remedy := checkText(c)
 	if remedy != "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Without a working directory, a path that begins there is refused, with advice. Other paths need
-// none.
+// If the working directory is gone, a path that begins with . or .. is refused, with advice. Other
+// paths need no working directory.
 func TestCheckedPathWithoutWorkingDir(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

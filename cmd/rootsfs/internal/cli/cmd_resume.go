@@ -55,7 +55,7 @@ func (a *app) resume(ctx context.Context, req control.ResumeRequest) error {
 	defer cancel()
 	var sessions []control.Info
 	if req.All {
-		all, err := a.pausable()
+		all, err := a.targetSessions()
 		if err != nil {
 			return err
 		}

@@ -134,7 +134,7 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 		grants[i].AllowSystem, grants[i].AllowRootDir, grants[i].Subject = f.allowSystem, f.allowTop, guard.Subject(f.subject)
 	}
 	file := ""
-	if f.save { // a grant that cannot be saved is not made
+	if f.save { // nothing is granted if the file to save to is not known
 		if file, err = configOf(ctx, c); err != nil {
 			return err
 		}
@@ -164,7 +164,7 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 func (a *app) printUnseen(ctx context.Context, c *control.Client, roots []control.Root) {
 	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	if err != nil || st.Server == nil {
-		return // it ended meanwhile, or there is no command
+		return // the session has ended meanwhile, or has no command
 	}
 	seen := sandbox.Report{Follows: names.List[string](st.Server.Follows), Closed: names.List[string](st.Server.Closed)}
 	for _, r := range roots {

@@ -136,19 +136,20 @@ type runPlan struct {
 	session session.Options
 	box     sandbox.Options
 	mcp     proxy.Mode
-	// pinFile is the file that demands the level, "" if none does.
+	// pinFile is the file that demands the level box.Least, "" if no file does.
 	pinFile string
-	reached atomic.Uint32 // the level of confinement, once it is known; sandbox.Level
+	reached atomic.Uint32 // the sandbox.Level that confines the command; 0: not known yet
 	sockets []grantedSocket
-	net     network.Options            // of the approved hosts, and whether others are asked about
+	net     network.Options            // the approved hosts, and whether the owner is asked about others
 	netEnds map[network.Rule]time.Time // when rules of the configuration are revoked
 	secrets []*commandSecret
-	// certificates waits until the authorities of the secrets' hosts are read; nil: no secret.
+	// certificates waits until this process has read the system's certificates, with which it
+	// verifies the secrets' hosts; nil: no secret.
 	certificates func()
 	network      *commandNet
 	passed       []string // the values of --env, without the preset's
-	env          []string // the values of --env, with those that the run adds
-	agent        string   // whose preset was taken; "": none
+	env          []string // the command's variables in the form of --env: from --env, the preset and rootsfs
+	agent        string   // the agent whose preset was taken; "": none
 	home         string   // the HOME to keep, as written; "": a private one
 	newHome      string   // the note to print if home does not exist yet; "": none
 	// homeParts are the files to copy into a kept HOME, see agents.Agent.Home.
@@ -158,12 +159,13 @@ type runPlan struct {
 	strictLinks bool
 	// stopsWithRoots means that the command is ended when the last root is gone.
 	stopsWithRoots bool
-	memoryGiven    bool // by --memory-max
-	// blockName is the name by which blocks of the configuration apply to the run: the one that
-	// the owner gave it (givenName), or "". otherBlockName is the command's name if blocks for it
-	// do not apply, because the owner did not give it.
+	memoryGiven    bool // --memory-max is given
+	// blockName is the name that the owner gave the run, or "": see givenName. Of the
+	// configuration's blocks for a name, only those for blockName apply to the run.
+	// otherBlockName is the command's name if the configuration has blocks for that name, which
+	// do not apply because the owner did not give the name.
 	blockName, otherBlockName string
-	// implicit are the roots that the command's interpreter needs.
+	// implicit are the paths of the roots that no flag names: the command needs them to run.
 	implicit []string
 	resolved map[string]string // where directories lead, by their paths as written; see resolve
 	notes    []string          // messages to the owner when the command starts
@@ -177,7 +179,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	}
 	signals := catchSignals()
 	r := &runner{
-		a: a, plan: p, revokes: revokeOnSignal(), laterRoots: newLaterRoots(), umask: sandbox.Umask(), initialRoots: map[string]boundRoot{},
+		a: a, plan: p, bindSignal: revokeOnSignal(), laterRoots: newLaterRoots(), umask: sandbox.Umask(), initialRoots: map[string]boundRoot{},
 		stop: make(chan struct{}), drained: make(chan struct{}), sessionErr: make(chan error, 1),
 		termRequested: make(chan struct{}), killRequested: make(chan struct{}),
 	}
@@ -194,7 +196,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	switch {
 	case !errors.Is(exit.Lost, unix.EPIPE):
 		a.noteOutput(exit.Lost)
-	case code == ExitOK: // standard output has no reader: outside, a signal would have told the command
+	case code == ExitOK: // standard output has no reader: without rootsfs, the command would have got SIGPIPE
 		code = 128 + int(unix.SIGPIPE)
 	}
 	if code != ExitOK {
@@ -203,7 +205,8 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	return nil
 }
 
-// plan checks all flags before anything is created.
+// plan makes the plan of a run from the flags and the configuration. It checks the flags before
+// anything is created.
 func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 	f.Locks, f.Posix = "local", "safe"
 	p := &runPlan{passed: slices.Clone(f.env), learn: f.learn, stopsWithRoots: f.onRevoke == "stop", memoryGiven: f.memory != ""}
@@ -356,7 +359,8 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 	return nil
 }
 
-// setFromConfig takes values from the configuration for the flags of run that were not given.
+// setFromConfig takes the values of --links and --listen from the configuration if the command line
+// does not have them. It does so for --listen only if the command has the whole network.
 func (f *runFlags) setFromConfig(cmd *cobra.Command, conf *config.Config) {
 	if conf.Run.Links != "" && !cmd.Flags().Changed("links") {
 		f.links = conf.Run.Links
@@ -409,7 +413,7 @@ func (f *runFlags) pinLevel(p *runPlan) error {
 	return nil
 }
 
-// checkWholeNet returns an error if the run has the whole network, and a ceiling does not allow
+// checkWholeNet returns an error if the run has the whole network and the ceiling does not allow
 // that.
 func (p *runPlan) checkWholeNet(c *config.Ceiling) error {
 	err := c.CheckWholeNet()
@@ -424,7 +428,8 @@ func (p *runPlan) checkWholeNet(c *config.Ceiling) error {
 	return nil
 }
 
-// within returns an error if the confinement or the network of the run is above a ceiling.
+// within returns an error if the confinement of the run is weaker than a ceiling demands, or if the
+// run has the whole network and the ceiling does not allow that.
 func (p *runPlan) within(c *config.Ceiling) error {
 	if err := p.checkWholeNet(c); err != nil {
 		return err

@@ -104,12 +104,12 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 	}
 	a.leaveOutMissing(&opt)
 	deferCollection()
-	revokes := revokeOnSignal()
+	bindSignal := revokeOnSignal()
 	s, err := session.Start(cmd.Context(), opt)
 	if err != nil {
 		return err
 	}
-	revokes(s)
+	bindSignal(s) // SIGUSR1 revokes the roots of s
 	a.warnContinued(s)
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- s.Run(stop) }()
@@ -122,9 +122,9 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 	return err
 }
 
-// leaveOutMissing leaves out, with a warning, the roots that do not exist or cannot be read: a
-// drive may be unplugged. The servers that rootsfs serve replaces do the same. If all roots
-// are missing, none is left out, so the start fails and says why.
+// leaveOutMissing leaves out, with a warning, the roots that do not exist and the directories that
+// cannot be read: a drive may be unplugged. The servers that rootsfs serve replaces do the same. If
+// all roots are missing, none is left out, so the start fails and says why.
 func (a *app) leaveOutMissing(opt *session.Options) {
 	missing := map[string]error{} // by directory
 	for i := range opt.Roots {
@@ -151,10 +151,10 @@ func (a *app) leaveOutMissing(opt *session.Options) {
 
 // Bounds of the delayed garbage collection. Little memory of a call outlives the call, and
 // looking for that little after every few calls costs more than the calls themselves (measured:
-// with the delay, reads of 1 MB and trees take half as long).
+// with the delay, reads of 1 MB and directory trees take half as long).
 const (
 	garbagePercent = 400
-	garbageLimit   = 512 << 20 // bytes of memory beyond which collection is as usual
+	garbageLimit   = 512 << 20 // bytes of memory; close to this limit, Go collects more often
 )
 
 // deferCollection delays the garbage collection, unless the user's environment sets it.

@@ -17,17 +17,17 @@ import (
 
 // setupResult is the output of setup --json.
 type setupResult struct {
-	Machine []check     `json:"machine"` // what is not as it should be
-	Hosts   []setupHost `json:"hosts"`   // that are installed
-	Agents  []string    `json:"agents"`  // that are installed and have a preset
+	Machine []check     `json:"machine"` // checks that failed, and a warning about confinement
+	Hosts   []setupHost `json:"hosts"`   // the hosts on the command line, by default the installed ones
+	Agents  []string    `json:"agents"`  // agents that are installed and have a preset
 	Written bool        `json:"written"` // something was changed
 }
 
-// setupHost is an MCP host that is installed.
+// setupHost is an MCP host in the output of setup.
 type setupHost struct {
 	Host    string      `json:"host"`              // as wrap names it
-	Problem string      `json:"problem,omitempty"` // its configuration is left alone
-	Wrap    *wrapResult `json:"wrap,omitempty"`    // as wrap --json tells it
+	Problem string      `json:"problem,omitempty"` // why its configuration is left alone
+	Wrap    *wrapResult `json:"wrap,omitempty"`    // as wrap --json prints it
 
 	plan *wrapping
 }
@@ -119,7 +119,7 @@ func (a *app) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
 	return errors.Join(append(errs, a.report(res, func() { a.printSetupDone(&res) }))...)
 }
 
-// noServer returns the error of --server if no host can be wrapped with it.
+// noServer returns the error for --server if setup can wrap no host.
 func noServer(servers []string, hosts []setupHost) error {
 	why := []string{}
 	for i := range hosts {
@@ -131,7 +131,8 @@ func noServer(servers []string, hosts []setupHost) error {
 	return usage(fmt.Errorf("--server %s: no host has such a server: %s", names.Quote(strings.Join(servers, ", ")), strings.Join(why, "; ")))
 }
 
-// planHosts plans the change of each host that is named, or that is installed.
+// planHosts plans the change of each host in hosts. If hosts is empty, it plans the change of each
+// host that has a configuration here.
 func planHosts(f *wrapFlags, hosts []string) ([]setupHost, error) {
 	list := []setupHost{}
 	for _, host := range hostconfig.Known() {

@@ -29,7 +29,7 @@ const stageExamples = `  rootsfs run --root .:stage -- my-agent
   rootsfs stage apply src docs/new.md
   rootsfs stage discard --all`
 
-// pathsText is about the arguments of the commands below stage.
+// pathsText explains the PATH arguments of the subcommands of stage.
 const pathsText = `A PATH is absolute, ROOT/PATH, or relative to a working directory in the root; it stands
 for everything below it.`
 
@@ -119,7 +119,10 @@ type stageEntry struct {
 	Path    names.Foreign `json:"path"`              // directory of the root
 	Subject names.Foreign `json:"subject,omitempty"` // the one server that the root is for
 	HeldBy  names.Foreign `json:"held_by,omitempty"` // session that has it open
-	Changed int           `json:"changed"`           // changes, as `stage diff --json` has them without build output as one; of a stage with very many, or that cannot be compared, the names that were changed, made or removed
+	// Changed is the number of changes that `stage diff --json` lists, with every change of build
+	// output counted. If more than mostCompared names were changed, made or removed, or the
+	// comparison fails, Changed is the number of these names.
+	Changed int           `json:"changed"`
 	Bytes   int64         `json:"bytes"`             // that it takes on the disk
 	Last    time.Time     `json:"last"`              // time of the last change
 	Store   names.Foreign `json:"store"`             // directory that the changes lie in
@@ -208,13 +211,13 @@ func (e *stageEntry) age() string {
 	return ageText(time.Since(e.Last))
 }
 
-// The owner may have forgotten a stage of that age or size.
+// The owner may have forgotten a stage that is older or larger than these bounds.
 const (
 	oldStage   = 30 * 24 * time.Hour
 	largeStage = 1 << 30 // bytes
 )
 
-// isForgotten reports whether nobody uses a stage that is old or large.
+// isForgotten reports whether a stage is old or large, and not in use.
 func (e *stageEntry) isForgotten() bool {
 	return e.HeldBy == "" && (time.Since(e.Last) > oldStage || e.Bytes > largeStage)
 }

@@ -33,7 +33,7 @@ type runner struct {
 	reg        *guard.Registry // the registry of s
 	proc       *sandbox.Process
 	report     sandbox.Report         // of proc
-	revokes    func(*session.Session) // makes the session revoke its roots at SIGUSR1
+	bindSignal func(*session.Session) // makes the session revoke its roots at SIGUSR1
 	laterRoots *laterRoots
 	learnLog   *learnLog
 	links      linkRule         // of the private mount
@@ -97,7 +97,7 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 		return exit, startErr
 	}
 	defer r.reg.RemoveView(r.laterRoots)
-	r.revokes(r.s)
+	r.bindSignal(r.s)
 	go r.forward(signals)
 	go r.endTogether()
 	go r.stopWithRoots()
