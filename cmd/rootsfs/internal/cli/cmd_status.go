@@ -72,7 +72,7 @@ func (a *app) status(ctx context.Context) error {
 		control.Status
 		err error
 	}
-	// A session that hangs does not delay the others.
+	// The sessions are asked concurrently, because each may take long to answer.
 	for _, got := range sideBySide(sessions, func(in control.Info) answer {
 		st, err := control.GetStatus.Call(ctx, control.Dial(in), control.None{})
 		return answer{st, err}
@@ -80,7 +80,7 @@ func (a *app) status(ctx context.Context) error {
 		switch {
 		case got.err == nil:
 			list = append(list, got.Status)
-		case !errors.Is(got.err, control.ErrNoSession): // it ended meanwhile
+		case !errors.Is(got.err, control.ErrNoSession): // with ErrNoSession, the session ended meanwhile
 			errs = append(errs, got.err)
 		}
 	}
@@ -154,7 +154,7 @@ func (a *app) printSession(st control.Status) {
 			a.say("  a file is not in force, and counts as it was then: %s", names.Escape(c.Problem))
 		}
 	}
-	a.printLate(st)
+	a.printLateChanges(st)
 	a.printConfined(st.Server)
 	a.printNetwork(st.Session, st.Network)
 	for _, s := range st.Sockets {
@@ -177,8 +177,9 @@ func (a *app) printSession(st control.Status) {
 	}
 }
 
-// printLate prints which changes of the host the mount may show late, and why.
-func (a *app) printLate(st control.Status) {
+// printLateChanges prints which changes on the host may be noticed late, and why where the reason
+// is known.
+func (a *app) printLateChanges(st control.Status) {
 	if len(st.Unwatched) > 0 {
 		list := make([]string, len(st.Unwatched))
 		for i, n := range st.Unwatched {
@@ -274,7 +275,7 @@ func (a *app) printNetwork(session string, n *control.NetState) {
 	a.say("  to allow one: rootsfs net add %s --session %s", names.ShellWord(n.Unapproved[0].Host), names.ShellWord(session))
 }
 
-// printRecent prints the last operations, the newest first.
+// printRecent prints up to five of the last operations, the newest first.
 func (a *app) printRecent(list []control.Operation) {
 	if len(list) == 0 {
 		return
@@ -316,16 +317,16 @@ func (a *app) printRootFigures(roots []control.Root) {
 	}
 }
 
-// mostRepos is how many of a root's repositories the status lists.
-const mostRepos = 10
+// maxShownRepos is how many of a root's repositories the status lists.
+const maxShownRepos = 10
 
-// printRepos prints the repositories that servers made.
+// printRepos prints, for each root, the repositories that servers made.
 func (a *app) printRepos(roots []control.Root) {
 	for _, r := range roots {
-		for _, dir := range r.Repos[:min(len(r.Repos), mostRepos)] {
+		for _, dir := range r.Repos[:min(len(r.Repos), maxShownRepos)] {
 			a.say("  created by the server: %s", repositoryText(r.Name, dir))
 		}
-		if more := len(r.Repos) - mostRepos; more > 0 {
+		if more := len(r.Repos) - maxShownRepos; more > 0 {
 			a.say("  created by the server: %d more repositories in %s; see: rootsfs policy show", more, quoteIfNeeded(r.Name))
 		}
 	}
@@ -372,7 +373,8 @@ func (a *app) streamStatus(ctx context.Context) error {
 	})
 }
 
-// printEvent prints one event on one line.
+// printEvent prints one event. If events were missed before this event, a line with their number
+// comes first.
 func (a *app) printEvent(e control.Event) {
 	if e.Lost > 0 {
 		a.say("%s  %d events were missed", e.Time.Local().Format(time.TimeOnly), e.Lost)
@@ -398,8 +400,8 @@ func atPoint(point names.Foreign) string {
 	return " at " + quoteIfNeeded(point)
 }
 
-// printQuotas prints the used parts of quotas: those of roots, and those of servers in all
-// their roots together.
+// printQuotas prints the quotas of roots and of servers, and how much of each is used. The quota of
+// a server counts all roots of the server together.
 func (a *app) printQuotas(roots []control.Root, subjects []control.Quota) {
 	rows := [][]string{{"  QUOTA OF", "WRITTEN", "CREATED", "LARGEST FILE"}}
 	of := func(limit int64, text string) string {

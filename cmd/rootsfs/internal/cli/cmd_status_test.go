@@ -8,11 +8,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Status says why changes of the host are not noticed, and what to do.
-func TestStatusTellsWhatIsNotSeen(t *testing.T) {
+// Status says which changes on the host are seen late, and why.
+func TestStatusTellsLateChanges(t *testing.T) {
 	for _, c := range []struct {
 		st   control.Status
-		want string // "": nothing of the kind
+		want string // "": none of these lines
 	}{
 		{control.Status{}, ""},
 		{control.Status{Stuck: 1}, "  a program has begun to read a directory in the mount and does not end: "},

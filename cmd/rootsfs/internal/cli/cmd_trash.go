@@ -51,16 +51,16 @@ type trashPlace struct {
 	c    *control.Client // of the session; nil: without a session
 	reg  *guard.Registry // nil: with a session
 	tree *vfs.Tree       // nil: with a session
-	root string          // the root's name there; "": every root of the session
+	root string          // the root's name in the session or in reg; "": every root of the session
 }
 
-// askTrash sends the request to the session. Without a session, it calls the function here,
-// which does the same in this process.
-func askTrash[In, Out any](ctx context.Context, t *trashPlace, v control.Verb[In, Out], here func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error), in In) (Out, error) {
+// askTrash sends the request to the session. Without a session, it calls the function local, which
+// does the same in this process.
+func askTrash[In, Out any](ctx context.Context, t *trashPlace, v control.Verb[In, Out], local func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error), in In) (Out, error) {
 	if t.c != nil {
 		return v.Call(ctx, t.c, in)
 	}
-	return here(ctx, t.reg, t.tree, in)
+	return local(ctx, t.reg, t.tree, in)
 }
 
 // isTrashPath reports whether a --root is the path of a directory.
@@ -68,9 +68,9 @@ func isTrashPath(root string) bool {
 	return strings.Contains(root, "/") || root == "." || root == ".." || root == "~"
 }
 
-// trashOf finds the trash of --root. For a path the built-in rules apply, because a server may
-// have made the files in its trash and the paths noted for them. noDefaults turns the rules
-// off.
+// trashOf returns the place of the kept files for --root. If --root is a path, the built-in rules
+// apply, because a server may have chosen the files in the trash and the paths recorded for these
+// files. noDefaults turns the built-in rules off, and is an error if --root is not a path.
 func (a *app) trashOf(ctx context.Context, root string, noDefaults bool) (*trashPlace, error) {
 	if !isTrashPath(root) {
 		if noDefaults {

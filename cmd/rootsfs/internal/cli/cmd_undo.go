@@ -169,8 +169,8 @@ func (a *app) undo(ctx context.Context, root, to string, dryRun bool) (err error
 	})
 }
 
-// printSeen prints the changes that programs see: a line for each path, and one for each .git and
-// each directory of build output.
+// printSeen prints the changes that programs see. It prints one line for each .git and each
+// directory of build output, and one line for each path outside of them.
 func (a *app) printSeen(o *openStage, seen []vfs.StageChange) {
 	// units has the changes of each .git and directory of build output; nil: printed already.
 	units := map[names.Foreign][]vfs.StageChange{}

@@ -51,7 +51,7 @@ type unmountResult struct {
 }
 
 func (a *app) unmount(ctx context.Context, where string) error {
-	if where == "" { // it would mean the working directory
+	if where == "" { // an empty path would mean the working directory
 		return usage(errors.New("the mountpoint is empty; see what is mounted: rootsfs status"))
 	}
 	where, err := expandHome(where)
@@ -87,7 +87,7 @@ func (a *app) unmount(ctx context.Context, where string) error {
 	res := unmountResult{Session: in.Name, Point: in.Point, UnmountAnswer: answer}
 	defer a.warnStaged(ctx, in.Name)
 	return a.report(res, func() {
-		if in.Point == "" { // such as of `rootsfs serve`
+		if in.Point == "" { // such as a session of `rootsfs serve`
 			a.say("ended session %s; %s revoked", in.Name, plural(len(answer.Ended), "root"))
 			return
 		}
@@ -114,7 +114,7 @@ func (a *app) unmountStale(where string) error {
 	if err := mountpoint.ClearStale(where); err != nil {
 		return err
 	}
-	// The daemon is gone, and its unwritten data with it. Its directory in the runtime
+	// The daemon is gone, and its unwritten data is lost. The daemon's directory in the runtime
 	// directory was removed when the sessions were listed.
 	return a.report(unmountResult{Point: point, Stale: true, UnmountAnswer: control.UnmountAnswer{Ended: []control.Ended{}}}, func() {
 		a.say("cleared the stale mount at %s", quoteIfNeeded(point))

@@ -120,7 +120,8 @@ func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool)
 	return a.whyPath(ctx, c, &req)
 }
 
-// notRecorded returns the answer about a path without a session and without a recorded refusal.
+// notRecorded returns the error for a path if there is no session to ask, and no refusal of the
+// path is on record.
 func notRecorded(op, path string, args []string) error {
 	e := explanation{CheckAnswer: control.CheckAnswer{Op: op}}
 	ceiling, err := config.LoadCeiling()
@@ -148,10 +149,10 @@ func (a *app) whyPath(ctx context.Context, c *control.Client, req *control.Check
 	e.fill(&ans)
 	path := ans.Asked
 	if e.Root == "" && !e.Shown {
-		a.endedRoot(ctx, e, path)
+		a.noteEndedRoot(ctx, e, path)
 		if ans.NoRoot && e.RevokedAt == nil {
 			first, _, _ := strings.Cut(path, "/")
-			return nil, guard.NoRoot(guard.RootName(first)) // there was never a root with this name
+			return nil, guard.NoRoot(guard.RootName(first)) // the records have no ended root with this name, either
 		}
 	}
 	if e.limits = limitsOf(&audit.Entry{Kind: names.Foreign(e.Reason), Op: names.Foreign(e.Op)}); len(e.limits) > 0 {
@@ -207,7 +208,7 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	if err := setCheckPath(&req, path); err != nil {
 		return nil, err
 	}
-	x := asRun(reg)
+	x := runExplainer(reg)
 	path = x.Locate(&req)
 	if first, _, _ := strings.Cut(path, "/"); !filepath.IsAbs(path) && first != string(got.Root) {
 		path = filepath.Join(got.Resolved, path) // below the root
@@ -227,17 +228,18 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	return e, nil
 }
 
-// asRun returns an explainer that treats the roots of a registry as those of a session of
+// runExplainer returns an explainer that treats the roots of a registry as those of a session of
 // `rootsfs run` at level namespaces.
-func asRun(reg *guard.Registry) session.Explainer {
+func runExplainer(reg *guard.Registry) session.Explainer {
 	visible := func(dest string, _ bool) bool { return dest == "" || sandbox.Namespaces.Shows(dest) }
 	return session.Explainer{
 		Registry: reg, Tree: vfs.New(reg), Mount: &mount.Options{Layout: mount.Layout{ByPath: true}, Visible: visible},
 	}
 }
 
-// whyLast explains the newest refusal on record, of the named session or of any, and of path
-// unless that is "". It returns nil if there is none.
+// whyLast explains the newest refusal on record. With --session, only refusals in that session
+// count. If path is not "", only refusals of path count. whyLast returns nil if there is no such
+// refusal.
 func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	defer a.waiting("reading the records")()
 	t, err := a.lastTrail(ctx, path)
@@ -281,11 +283,12 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &control.CheckRequest{Path: (r.Root + "/" + r.Name()).Raw(), Path2: secondPath(r), Op: opWord(r), Subject: r.Subject.Raw()})
 }
 
-// judgeAgain adds to a refusal on record the present verdict of its session.
+// judgeAgain asks the live session of a refusal on record for the present verdict, and adds the
+// verdict to the explanation.
 func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation, host string, req *control.CheckRequest) error {
 	if a.Session == "" {
 		if all, err := control.List(); err == nil && len(all) > 1 {
-			a.Session = e.Session.Raw() // the proposed command has to name it
+			a.Session = e.Session.Raw() // the proposed command has to name the session
 		}
 	}
 	if len(e.limits) > 0 || e.host != "" {
@@ -298,10 +301,10 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 	}
 	then, now := e.CheckAnswer, ans.Check
 	e.fill(&ans)
-	e.CheckAnswer = then // the reason on record
+	e.CheckAnswer = then // the answer on record
 	switch {
-	case err != nil, ans.NoRoot: // the gate does not decide the operation, or the root has ended
-		a.endedRoot(ctx, e, req.Path)
+	case err != nil, ans.NoRoot: // the session gives no verdict on the operation, or the root has ended
+		a.noteEndedRoot(ctx, e, req.Path)
 		e.Reason = then.Reason
 	case now.Allowed:
 		e.Now = true
@@ -316,8 +319,8 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 	return nil
 }
 
-// judgeLimit adds to the explanation of a refusal by a limit, or of a host, the change that would
-// allow the operation.
+// judgeLimit completes the explanation of a refusal by a limit, or of a refused host. It adds the
+// change that would allow the operation.
 func (a *app) judgeLimit(ctx context.Context, c *control.Client, e *explanation, subject string) error {
 	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	if err != nil {
@@ -337,8 +340,8 @@ func (a *app) judgeLimit(ctx context.Context, c *control.Client, e *explanation,
 	return nil
 }
 
-// endedRoot notes the ended root that held a path, if the records have one.
-func (a *app) endedRoot(ctx context.Context, e *explanation, path string) {
+// noteEndedRoot adds to e the ended root that held a path, if the records have such a root.
+func (a *app) noteEndedRoot(ctx context.Context, e *explanation, path string) {
 	store, err := recordStore()
 	if err != nil {
 		return
@@ -371,7 +374,7 @@ func (a *app) printExplanation(e *explanation) {
 		}
 		when := e.Time.Local().Format(time.DateTime)
 		who := ""
-		if e.PID != 0 { // 0: a request, which has no process
+		if e.PID != 0 { // 0: the record has no process id
 			who = fmt.Sprintf(", to pid %d", e.PID)
 		}
 		a.fold(fmt.Sprintf("refused:     %s%s, in session %s%s", when, who, quoteIfNeeded(e.Session), times))

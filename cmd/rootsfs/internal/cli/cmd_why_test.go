@@ -45,8 +45,8 @@ func TestWhyProposesNoHome(t *testing.T) {
 	}
 }
 
-// why --root gives the verdict of run: a link that leaves the root is refused, unless it leads to
-// what the confinement shows of the system. A link that stays in the root is not refused.
+// why --root gives the verdict that run would: a link that leaves the root is refused, unless it
+// leads to what the confinement shows of the system. A link that stays in the root is not refused.
 func TestWhySpecFollowsLinks(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	for link, dest := range map[string]string{"out": outside, "in": "sub", "chain": "in/../out", "usr": "/usr"} {
@@ -65,7 +65,7 @@ func TestWhySpecFollowsLinks(t *testing.T) {
 	}
 }
 
-// The command that why prints is for the refused file, whatever its name is.
+// recordPath returns the name of the refused file unchanged, whatever characters it contains.
 func TestWhyOfRecordKeepsName(t *testing.T) {
 	const odd = ".env\x1b\"\\x"
 	for _, at := range []struct{ path, want string }{{odd, "code/" + odd}, {"", "code"}} {
@@ -76,8 +76,9 @@ func TestWhyOfRecordKeepsName(t *testing.T) {
 	}
 }
 
-// The command that why proposes for a refused connection permits only that host, and no host
-// that the program invented.
+// hostOf returns the refused host, with its port, for the command that why proposes. It returns ""
+// if the reason was not a missing rule, and if the name is not that of one host that a rule may
+// permit.
 func TestWhyNamesHost(t *testing.T) {
 	other := fmt.Errorf("TLS asks for another server: %w", network.ErrNoRule)
 	for _, c := range []struct {
@@ -118,7 +119,8 @@ func TestOpWordOfRecordedOpen(t *testing.T) {
 	}
 }
 
-// A command that lifts the rules of every .gitignore for one path says so.
+// If the proposed command lifts the rules of every .gitignore for the sake of one path, a note says
+// so.
 func TestWhySaysWhatGitignoreLoses(t *testing.T) {
 	rule := control.PolicyRule{Effect: "hide", Pattern: "out", From: "sub/.gitignore", Line: 1}
 	own := control.PolicyRule{Effect: "hide", Pattern: "*.pem", From: "command line"}
@@ -147,7 +149,8 @@ func TestWhyProposesNoRootWithoutDirectory(t *testing.T) {
 	}
 }
 
-// why shows the value of each limit that can be set: a new limit needs no row of its own.
+// limitText returns the value of each limit of config.Limits that is set, and "" for a limit that
+// is not set. shown has the expected texts of some limits.
 func TestLimitText(t *testing.T) {
 	shown := map[string]string{"ops_per_second": "7", "max_file": "7", "max_created": "7", "timeout": "1h0m0s", "idle": "1h0m0s"}
 	for _, k := range config.Limits() {

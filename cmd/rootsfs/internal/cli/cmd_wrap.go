@@ -69,10 +69,11 @@ type wrapFlags struct {
 	program, home       string
 	net                 bool
 	undo, dryRun, yes   bool
-	programGiven        bool              // by --rootsfs
-	flagRoots           []hostconfig.Root // of --root
-	// fetchedHome is the directory for the HOMEs of servers that a fetcher starts. Such servers
-	// then get the network, too. "": they are treated like the others.
+	programGiven        bool              // --rootsfs is given
+	flagRoots           []hostconfig.Root // roots of --root
+	// fetchedHome is the directory for the HOMEs of servers that a fetcher, such as npx or uvx,
+	// starts. If fetchedHome is set, such servers get the network, too. "": they are treated like
+	// the others.
 	fetchedHome string
 }
 
@@ -90,8 +91,8 @@ func (f *wrapFlags) add(cmd *cobra.Command) {
 	completeFlag(cmd, "root", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
 }
 
-// check refuses flags that make no sense, and makes the paths in SPECs absolute, because the
-// host starts its servers in another directory.
+// check refuses flags that make no sense. It makes the paths of --root, --home and --rootsfs
+// absolute where possible, because the host starts its servers in another directory.
 func (f *wrapFlags) check() error {
 	switch {
 	case f.undo && (len(f.roots) > 0 || len(f.env) > 0 || f.net || f.home != ""):
@@ -145,14 +146,14 @@ func (a *app) wrap(f *wrapFlags, arg string) error {
 }
 
 // unwrittenError is an error after which a host's file is as it was. Its text adds that nothing was
-// written. setup shows the text of the wrapped error alone.
+// written. `rootsfs setup` shows the text of the wrapped error alone.
 type unwrittenError struct{ error }
 
 func (e unwrittenError) Error() string { return e.error.Error() + "; nothing was written" }
 
 func (e unwrittenError) Unwrap() error { return e.error }
 
-// planHost reads a host's file and makes its new contents.
+// planHost reads a host's file and plans the new contents of the file. It writes nothing.
 func planHost(f *wrapFlags, arg string) (w *wrapping, err error) {
 	w = &wrapping{wrapFlags: f}
 	if w.file, err = openHostFile(arg); err != nil {
@@ -179,16 +180,16 @@ func planHost(f *wrapFlags, arg string) (w *wrapping, err error) {
 	if err := w.checkServers(); err != nil {
 		return nil, err
 	}
-	var how map[*hostconfig.Server]hostconfig.RunFlags
+	var flags map[*hostconfig.Server]hostconfig.RunFlags
 	if f.undo {
 		w.doc, err = w.planUndo()
 	} else {
-		w.doc, how = w.planWrap()
+		w.doc, flags = w.planWrap()
 	}
 	if err != nil {
 		return nil, err
 	}
-	after, err := w.verify(w.doc, how)
+	after, err := w.verify(w.doc, flags)
 	if err != nil {
 		return nil, err
 	}
@@ -270,10 +271,11 @@ func (w *wrapping) isSelected(s *hostconfig.Server) bool {
 	return len(w.servers) == 0 || slices.Contains(w.servers, s.Name.Raw())
 }
 
-// planWrap decides about each server and makes the new document.
-func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig.RunFlags) {
+// planWrap decides about each server and returns the new document. flags has the flags of
+// `rootsfs run` for each server that is now wrapped.
+func (w *wrapping) planWrap() (doc []byte, flags map[*hostconfig.Server]hostconfig.RunFlags) {
 	place := w.file.place()
-	how = map[*hostconfig.Server]hostconfig.RunFlags{}
+	flags = map[*hostconfig.Server]hostconfig.RunFlags{}
 	for _, s := range w.conf.Servers {
 		r := wrapServer{Name: s.Name, Project: s.Project, Line: s.Line}
 		switch {
@@ -286,18 +288,19 @@ func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig
 		case s.Container() && len(w.servers) == 0:
 			r.State = "container"
 		default:
-			how[s] = w.how(s, place, &r)
+			flags[s] = w.chooseFlags(s, place, &r)
 		}
 		if s.HeadersHelper && r.State != "not named" {
 			r.Notes = append(r.Notes, `NOT confined: its "headersHelper" is a command that the host itself runs`)
 		}
 		w.res.Servers = append(w.res.Servers, r)
 	}
-	return w.conf.Wrap(w.program, how), how
+	return w.conf.Wrap(w.program, flags), flags
 }
 
-// how chooses the flags of `rootsfs run` for a server, and fills r with them.
-func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Machine, r *wrapServer) hostconfig.RunFlags {
+// chooseFlags chooses the flags of `rootsfs run` for a server, and adds them to the server's entry
+// r in the report.
+func (w *wrapping) chooseFlags(s *hostconfig.Server, place hostconfig.Machine, r *wrapServer) hostconfig.RunFlags {
 	p := w.conf.Propose(s, place)
 	r.State, r.Net, r.Notes = "wrap", w.net, names.List[names.Text](p.Notes)
 	roots := w.flagRoots
@@ -324,7 +327,7 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Machine, r *wrapSe
 	r.Home = w.homeOf(s, base)
 	h := hostconfig.RunFlags{Name: runName(s), Env: names.List[string](r.Env), Home: r.Home, Net: r.Net}
 	if !w.file.isOwners() {
-		r.Notes = append(r.Notes, w.gives(h.Name)...)
+		r.Notes = append(r.Notes, w.notesFor(h.Name)...)
 	}
 	for _, root := range r.Roots {
 		h.Roots = append(h.Roots, root.Spec.Raw())
@@ -332,9 +335,9 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Machine, r *wrapSe
 	return h
 }
 
-// addRoot adds a root and the place where its path leads. It leaves out, with a note, a root that
-// `rootsfs run` would refuse: the path passes a link that others can change, the path leads to a
-// place of rootsfs itself, or the ceiling of this machine forbids the root.
+// addRoot adds to r a root and the place where its path leads. It leaves out, with a note, a root
+// that `rootsfs run` would refuse: the path passes a link that others can change, the path leads to
+// a place of rootsfs itself, or the ceiling of this machine forbids the root.
 func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	isProposed := len(w.flagRoots) == 0
 	one := wrapRoot{Spec: names.Foreign(root.Spec), From: names.Text(root.From), Outside: isProposed && w.file.outside(root.Path)}
@@ -360,7 +363,8 @@ func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	r.Roots = append(r.Roots, one)
 }
 
-// checkRoot returns an error if no session may have the root of spec at place, a path without links.
+// checkRoot returns an error if no session may have the root of spec. place is the directory of the
+// root, as a path without links.
 func (w *wrapping) checkRoot(place, spec string) error {
 	keeps, err := session.RootKeeps("", nil)
 	if err != nil {
@@ -404,9 +408,9 @@ func plainName(s *hostconfig.Server) string {
 	}, s.Name.Raw())
 }
 
-// runName returns the name for the server's runs. The owner's [[net]] and [[secret]] blocks
-// refer to it. So it is the name that the owner reads in the host's configuration, and not that
-// of the server's program, which a project chooses.
+// runName returns the name for the server's runs. The owner's [[net]] and [[secret]] blocks refer
+// to this name. So it is made from the name that the owner reads in the host's configuration, and
+// not from the name of the server's program, which a project chooses.
 func runName(s *hostconfig.Server) string {
 	name := strings.TrimLeft(plainName(s), "._-")
 	return cmp.Or(name[:min(len(name), maxRunName)], "server")
@@ -415,9 +419,9 @@ func runName(s *hostconfig.Server) string {
 // maxRunName leaves room for a number in the name of a session.
 const maxRunName = 56
 
-// gives returns a note for each secret, and for each [[net]] block, that the owner's
-// configuration gives to runs of a name.
-func (w *wrapping) gives(name string) (notes []names.Text) {
+// notesFor returns a note for each secret, and for each [[net]] block, that the owner's
+// configuration gives to runs of this name.
+func (w *wrapping) notesFor(name string) (notes []names.Text) {
 	for _, s := range w.own.Secrets {
 		if s.Subject == name {
 			notes = append(notes, names.Textf("LOOK: your configuration gives runs named %s the secret %s, and its file has chosen this name", names.Quote(name), s.Name))
@@ -444,12 +448,12 @@ func (w *wrapping) steers(s *hostconfig.Server) []string {
 }
 
 // verify parses the new document before it is written: a file that the host cannot read would
-// cost the host all its servers. how has the servers that the new document must wrap.
-func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.RunFlags) (*hostconfig.Config, error) {
+// cost the host all its servers. flags has the servers that the new document must wrap.
+func (w *wrapping) verify(doc []byte, flags map[*hostconfig.Server]hostconfig.RunFlags) (*hostconfig.Config, error) {
 	c, err := hostconfig.Parse(w.file.path, doc, w.program)
 	if err == nil && len(c.Servers) == len(w.conf.Servers) {
 		for i, s := range c.Servers {
-			if _, wrapped := how[w.conf.Servers[i]]; wrapped && s.Kind != hostconfig.Wrapped {
+			if _, wrapped := flags[w.conf.Servers[i]]; wrapped && s.Kind != hostconfig.Wrapped {
 				err = fmt.Errorf("server %v is not wrapped by %s; use another --rootsfs", s, names.Quote(w.program))
 			}
 		}

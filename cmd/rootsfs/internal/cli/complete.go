@@ -144,7 +144,7 @@ func completeNoFiles(c *cobra.Command) {
 	}
 }
 
-// completeTimeout bounds how long the shell waits when the user presses Tab.
+// completeTimeout bounds how long completeWords looks for words, because the user waits after Tab.
 const completeTimeout = time.Second
 
 // completeSessions offers a word for each live session, with its meaning.

@@ -27,8 +27,8 @@ func TestTrashListTellsNamesApart(t *testing.T) {
 	}
 }
 
-// A server cannot begin a line of a question on the terminal, neither with spaces nor by the
-// terminal's edge. Each line is rootsfs's own, or begins with the mark of a folded line.
+// A server's text in a question cannot pass for a line of rootsfs. The text is folded before the
+// terminal would break the line, and each further line begins with a mark.
 func TestQuestionForgesNoLine(t *testing.T) {
 	word := strings.Repeat("x", 198) + " Allow? [y/N] "
 	text := onTerminal(t, 200, func(a *app) {

@@ -51,8 +51,8 @@ func checkConfinement(ctx context.Context) check {
 // apparmorSetting turns off AppArmor's restriction of user namespaces (Ubuntu).
 const apparmorSetting = "kernel.apparmor_restrict_unprivileged_userns=0"
 
-// namespaceSettings are the kernel settings that can forbid users to make namespaces. Each
-// has the value that forbids it and a setting that permits it.
+// namespaceSettings are the kernel settings that can forbid users to make namespaces. forbids is
+// the value that forbids namespaces, and setting is the sysctl assignment that permits them.
 var namespaceSettings = []struct{ file, forbids, setting string }{
 	{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", apparmorSetting},
 	{"/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"}, // Debian, Arch's linux-hardened
@@ -76,7 +76,7 @@ func moreConfinement(rep sandbox.Report) string {
 		case err != nil || strings.TrimSpace(string(value)) != s.forbids:
 		case s.setting == apparmorSetting:
 			self, _ := os.Executable()
-			return apparmorAdvice(self, shippedProfile, loadedProfile)
+			return apparmorAdvice(self, shippedProfile, installedProfile)
 		default:
 			return "allow user namespaces: " + sysctlAdvice(s.setting)
 		}
@@ -95,32 +95,32 @@ func sysctlAdvice(setting string) string {
 	return "sysctl -w " + setting + " (as root; to keep it, write it to /etc/sysctl.d/60-rootsfs.conf)"
 }
 
-// The AppArmor profile of the packages, which permits user namespaces to one program: the file
-// that the packages ship, the place where they install it if AppArmor supports its rule, and
-// the program.
+// The packages of rootsfs have an AppArmor profile that permits user namespaces to one program.
+// shippedProfile is the file that the packages ship. installedProfile is the place where they
+// install the profile if AppArmor supports its rule. profiledProgram is the program.
 const (
-	shippedProfile  = "/usr/share/rootsfs/apparmor"
-	loadedProfile   = "/etc/apparmor.d/rootsfs"
-	profiledProgram = "/usr/bin/rootsfs"
-	profileEffect   = "permits user namespaces to " + profiledProgram + " alone"
+	shippedProfile   = "/usr/share/rootsfs/apparmor"
+	installedProfile = "/etc/apparmor.d/rootsfs"
+	profiledProgram  = "/usr/bin/rootsfs"
+	profileEffect    = "permits user namespaces to " + profiledProgram + " alone"
 )
 
 // apparmorAdvice returns advice for permitting user namespaces to this program where AppArmor
-// restricts them: rather by the packages' profile than by the setting for the whole machine.
-func apparmorAdvice(program, shipped, loaded string) string {
+// restricts them: first with the packages' profile, then with the setting for the whole machine.
+func apparmorAdvice(program, shipped, installed string) string {
 	has := func(path string) bool {
 		_, err := os.Stat(path)
 		return err == nil
 	}
 	remedy := "install the .deb or .rpm package of rootsfs, whose AppArmor profile " + profileEffect
 	switch {
-	case has(loaded) && program != profiledProgram:
-		remedy = "start " + profiledProgram + ": the AppArmor profile " + loadedProfile + " " + profileEffect
-	case has(loaded):
-		remedy = "load the AppArmor profile of the package: apparmor_parser -r " + loadedProfile + " (as root)"
+	case has(installed) && program != profiledProgram:
+		remedy = "start " + profiledProgram + ": the AppArmor profile " + installedProfile + " " + profileEffect
+	case has(installed):
+		remedy = "load the AppArmor profile of the package: apparmor_parser -r " + installedProfile + " (as root)"
 	case has(shipped):
-		remedy = "load the AppArmor profile of the package, which " + profileEffect + ": cp " + shippedProfile + " " + loadedProfile +
-			" && apparmor_parser -r " + loadedProfile + " (as root)"
+		remedy = "load the AppArmor profile of the package, which " + profileEffect + ": cp " + shippedProfile + " " + installedProfile +
+			" && apparmor_parser -r " + installedProfile + " (as root)"
 	}
 	return remedy + ". Or allow them to every program of this machine: " + sysctlAdvice(apparmorSetting)
 }

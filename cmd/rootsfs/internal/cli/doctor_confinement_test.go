@@ -10,20 +10,20 @@ import (
 	"github.com/rootsfs/rootsfs/integration/oldkernel"
 )
 
-// expectConfinement checks what doctor says of the confinement of commands: all of says, and
-// nothing of not.
+// expectConfinement checks doctor's text on the confinement of commands. The text must have each
+// string of says, and no string of not.
 func expectConfinement(t *testing.T, status checkVerdict, says, not []string) {
 	t.Helper()
 	c := checkConfinement(t.Context())
 	text := c.Detail + "\ndo: " + c.Remedy
 	for _, s := range says {
 		if !strings.Contains(text, s) {
-			t.Errorf("it does not say %q", s)
+			t.Errorf("doctor does not say %q", s)
 		}
 	}
 	for _, s := range not {
 		if strings.Contains(text, s) {
-			t.Errorf("it says %q", s)
+			t.Errorf("doctor says %q", s)
 		}
 	}
 	if c.Status != status || t.Failed() {
@@ -51,8 +51,8 @@ func TestDoctorWithLandlockOff(t *testing.T) {
 	}
 }
 
-// If a security module denies namespaces to a user, doctor says so, and does not blame the mode
-// of the program.
+// If a security module denies namespaces to a user, doctor says so, and does not blame the file
+// mode of the program.
 func TestDoctorWithNamespacesRestricted(t *testing.T) {
 	if !oldkernel.Enter(t, oldkernel.NamespacesRestricted) {
 		return
@@ -76,10 +76,10 @@ func TestAppArmorAdvice(t *testing.T) {
 		files       []string
 		first, last string
 	}{
-		"no package":      {"/home/u/go/bin/rootsfs", nil, "install the .deb or .rpm package", setting},
-		"not loaded":      {"/usr/bin/rootsfs", []string{"shipped"}, load, setting},
-		"another program": {"/home/u/go/bin/rootsfs", []string{"shipped", "installed"}, "start /usr/bin/rootsfs", setting},
-		"not in force":    {"/usr/bin/rootsfs", []string{"shipped", "installed"}, load, setting},
+		"no package":            {"/home/u/go/bin/rootsfs", nil, "install the .deb or .rpm package", setting},
+		"profile not installed": {"/usr/bin/rootsfs", []string{"shipped"}, load, setting},
+		"another program":       {"/home/u/go/bin/rootsfs", []string{"shipped", "installed"}, "start /usr/bin/rootsfs", setting},
+		"profile not loaded":    {"/usr/bin/rootsfs", []string{"shipped", "installed"}, load, setting},
 	} {
 		dir := t.TempDir()
 		for _, f := range c.files {

@@ -52,8 +52,8 @@ type rootInfo struct {
 // openTime bounds how long the file system of a path may take to answer.
 const openTime = 5 * time.Second
 
-// openRoots opens paths as `mount` would, concurrently. A file system that does not answer
-// blocks only a goroutine, not the caller.
+// openRoots opens paths as `mount` would, concurrently. A file system that does not answer blocks a
+// goroutine, but the caller waits for openTime at most.
 func openRoots(ctx context.Context, paths []string) map[string]rootInfo {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()

@@ -48,13 +48,13 @@ const answerTime = 5 * time.Second
 func checkSessions(ctx context.Context) []check {
 	c := check{Name: "sessions", Path: control.RuntimeDir()}
 	runs := cleanup.ClearLeft()
-	before := subdirs(c.Path)
+	before := countEntries(c.Path)
 	live, err := control.List() // removes what dead daemons left
 	if err != nil {
 		return append(checkMounts(mountpoint.Ours, mountpoint.ListStale), c.fail("as it says", "%s", oneLine(err)))
 	}
 	checks := sideBySide(live, func(in control.Info) check { return checkSession(ctx, in) })
-	if gone := max(before-subdirs(c.Path), runs); gone > 0 { // a killed run leaves a session, too
+	if gone := max(before-countEntries(c.Path), runs); gone > 0 { // a killed run leaves a session, too
 		checks = append(checks, c.ok("%d live; what %d ended ones had left was removed", len(live), gone))
 	} else {
 		checks = append(checks, c.ok("%d live, nothing left behind", len(live)))
@@ -83,7 +83,7 @@ func checkSession(ctx context.Context, in control.Info) check {
 	return s.ok("process %d, %s, %s", in.PID, plural(len(st.Roots), "root"), where)
 }
 
-// sideBySide calls ask for all items concurrently, because each may take the whole time limit.
+// sideBySide calls ask for all items concurrently, because each call may take its whole time limit.
 // The answers are in the order of the list.
 func sideBySide[T, R any](list []T, ask func(T) R) []R {
 	out := make([]R, len(list))
@@ -95,7 +95,7 @@ func sideBySide[T, R any](list []T, ask func(T) R) []R {
 	return out
 }
 
-func subdirs(dir string) int {
+func countEntries(dir string) int {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return 0
@@ -103,8 +103,8 @@ func subdirs(dir string) int {
 	return len(entries)
 }
 
-// checkMounts looks for mounts of this user without a daemon. Each is a failure: until it is
-// detached, the kernel answers from its caches there.
+// checkMounts looks for mounts of this user without a daemon. Each such mount is a failure: until
+// the mount is detached, the kernel still answers some accesses from the kernel's caches.
 func checkMounts(listMounts func() ([]mountpoint.Info, error), listStale func(func(mountpoint.Info) bool) ([]string, error)) []check {
 	c := check{Name: "mounts"}
 	mounts, err := listMounts()
@@ -127,7 +127,7 @@ func checkMounts(listMounts func() ([]mountpoint.Info, error), listStale func(fu
 const staleText = "its daemon is gone: accesses fail, except those that the kernel answers from its caches"
 
 // staleMounts returns the mountpoints that dead daemons left and that the user has to unmount.
-// Those of runs are not among them: the next start or check removes them.
+// Mountpoints of runs are left out: the next `rootsfs run`, `mount` or `doctor` removes them.
 func staleMounts(live []control.Info) ([]string, error) {
 	return mountpoint.ListStale(func(m mountpoint.Info) bool {
 		return cleanup.IsInPlace(m.Point) ||

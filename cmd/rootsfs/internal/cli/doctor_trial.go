@@ -31,11 +31,11 @@ type rootTrial struct {
 	Lifted   string     `json:"lifted_protections,omitempty"`
 	Problem  string     `json:"problem,omitempty"` // why it cannot be granted
 
-	err error // whose text is Problem
+	err error // the error that Problem explains
 }
 
 // tryRoots grants the roots of a profile together, in a registry of its own, and revokes them.
-// It does not grant a root that could not be opened.
+// It does not grant a root that could not be opened, or whose time is over.
 func tryRoots(ctx context.Context, conf *config.Config, profile string, opened map[string]rootInfo) ([]rootTrial, error) {
 	roots, err := conf.Select(profile)
 	if err != nil {
@@ -109,8 +109,8 @@ func profiles(conf *config.Config) []string {
 }
 
 // checkRoots tries each configured root as `mount` would, without a profile and with each. Of the
-// roots of a profile it reports only problems, as warnings: such a profile cannot be mounted, but the
-// rest can.
+// roots of a profile it reports only problems, as warnings: a problem of a profile keeps only this
+// profile from being mounted.
 func checkRoots(ctx context.Context, conf *config.Config, opened map[string]rootInfo) (checks []check) {
 	for _, profile := range profiles(conf) {
 		list, err := tryRoots(ctx, conf, profile, opened)

@@ -13,7 +13,7 @@ const (
 	exitFailure     = 1 // the command failed, for instance because a path does not exist
 	ExitUsage       = 2 // the command line or the configuration is wrong
 	exitNotApproved = 3 // the rules or the owner refuse
-	ExitNoSuch      = 4 // no such session or root
+	ExitNoSuch      = 4 // no such session, root or question
 	ExitSystem      = 5 // the machine cannot do it: no FUSE, no confinement
 	exitConflict    = 6 // changes of a stage were left, mostly because the owner changed the files, too
 

@@ -36,8 +36,8 @@ func valueError(err error) error {
 	return fmt.Errorf("--%s %s: write %s", bad.GetFlag().Name, names.Quote(bad.GetValue()), want)
 }
 
-// emptyFlags refuses flags with an empty value, which comes from an unset shell variable: it
-// would silently mean the default.
+// emptyFlags refuses flags with an empty value, such as that of an unset shell variable: an empty
+// value would silently mean the default.
 func emptyFlags(c *cobra.Command) error {
 	var err error
 	c.Flags().Visit(func(f *pflag.Flag) {

@@ -181,8 +181,8 @@ func (g *grantFlags) grants(specs []string, origin string) ([]guard.Grant, error
 	return out, nil
 }
 
-// all returns the grants of SPECs and of --once. A root whose SPEC has no name gets that of its
-// directory, with a number if another grant has that name.
+// all returns the grants of SPECs and of --once. A root whose SPEC has no name gets the name of its
+// directory, with a number if another grant has the same name.
 func (g *grantFlags) all(specs []string, origin string, others ...guard.Grant) ([]guard.Grant, error) {
 	out, err := g.grants(specs, origin)
 	if err != nil {
@@ -234,7 +234,7 @@ func nameAll(list, others []guard.Grant) ([]guard.Grant, error) {
 }
 
 // fromSpec returns a grant with the directory and the name of a SPEC. If the SPEC has no name, the
-// grant gets the directory's.
+// grant gets the name of the directory.
 func fromSpec(spec rootspec.Spec) (guard.Grant, error) {
 	dir, err := workingDir()
 	if err != nil {

@@ -18,7 +18,7 @@ type keyFlags[T any] struct {
 	setKeys []config.Key[T] // keys that the command line has set
 }
 
-// netLimits are the flags --net-limit.
+// netLimits has the limits that --net-limit sets.
 type netLimits = keyFlags[network.Limits]
 
 // addLimits adds --limit, and for each limit a hidden flag such as --max-file, which older
@@ -44,7 +44,7 @@ func (f *keyFlags[T]) addNamed(cmd *cobra.Command, flag, usage string, keys []co
 func (f *keyFlags[T]) addEach(cmd *cobra.Command, prefix string, keys []config.Key[T]) {
 	for _, k := range keys {
 		name := prefix + strings.ReplaceAll(k.Name(), "_", "-")
-		flag := cmd.Flags().VarPF(&keyValue[T]{flags: f, keys: []config.Key[T]{k}, isOne: true}, name, "", k.Meaning())
+		flag := cmd.Flags().VarPF(&keyValue[T]{flags: f, keys: []config.Key[T]{k}, hasOneKey: true}, name, "", k.Meaning())
 		if k.IsSwitch() {
 			flag.NoOptDefVal = "true"
 		}
@@ -52,19 +52,19 @@ func (f *keyFlags[T]) addEach(cmd *cobra.Command, prefix string, keys []config.K
 	}
 }
 
-// override replaces, in to, the values of the keys that the command line has set.
-func (f *keyFlags[T]) override(to *T) {
+// override copies into dst the values of the keys that the command line has set.
+func (f *keyFlags[T]) override(dst *T) {
 	for _, k := range f.setKeys {
-		k.Copy(to, &f.Values)
+		k.Copy(dst, &f.Values)
 	}
 }
 
 // keyValue implements pflag.Value.
 type keyValue[T any] struct {
-	flags *keyFlags[T]
-	keys  []config.Key[T]
-	isOne bool // the text is the value of the one key; otherwise it is NAME=VALUE
-	text  string
+	flags     *keyFlags[T]
+	keys      []config.Key[T]
+	hasOneKey bool // the text is the value of the one key; otherwise it is NAME=VALUE
+	text      string
 }
 
 func (v *keyValue[T]) Set(text string) error {
@@ -72,7 +72,7 @@ func (v *keyValue[T]) Set(text string) error {
 		return nil // emptyFlags reports it
 	}
 	k, value := v.keys[0], text
-	if !v.isOne {
+	if !v.hasOneKey {
 		name, after, ok := strings.Cut(text, "=")
 		var err error
 		if k, err = config.KeyNamed(v.keys, name); err == nil && !ok {
@@ -85,7 +85,7 @@ func (v *keyValue[T]) Set(text string) error {
 	}
 	v.flags.setKeys = append(v.flags.setKeys, k)
 	err := k.Set(&v.flags.Values, value)
-	if err != nil && !v.isOne {
+	if err != nil && !v.hasOneKey {
 		err = fmt.Errorf("%s=%w", k.Name(), err)
 	}
 	return err

@@ -11,8 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Roots whose directories have the same name get numbers. A directory that is given twice is
-// one root. If a path cannot give a root its name, or can be read in two ways, the error says what to write.
+// Roots whose directories have the same name get numbers. A directory that is given twice with the
+// same mode is one root. If a path cannot give a root its name, or can be read in two ways, the
+// error says what to write.
 func TestNamesOfRoots(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"one/src", "two/src", "x:ro"} {
@@ -24,7 +25,7 @@ func TestNamesOfRoots(t *testing.T) {
 		{specs: "one/src two/src", want: "src src-2"},
 		{specs: "one/src two/src src-2=x:ro:ro", want: "src src-3 src-2"},
 		{specs: "one/src one/src/", want: "src"},
-		{specs: "one/src one/src:rw", want: "src src-2"}, // the session refuses them
+		{specs: "one/src one/src:rw", want: "src src-2"}, // the session refuses one directory as two roots
 		{specs: "one/src", others: "src", want: "src-2"},
 		{specs: "x:ro", err: "x:ro:ro"},
 		{specs: strings.Repeat("n", 200), err: "NAME=PATH"},

@@ -129,7 +129,7 @@ func (w *wrapping) broadFlagsOf(cmd *cobra.Command, s *hostconfig.Server, args [
 		}
 	}
 	if f := fs.Lookup("name"); f != nil && f.Changed && !w.file.isOwners() && w.own != nil {
-		list = append(list, names.List[names.Foreign](w.gives(f.Value.String()))...)
+		list = append(list, names.List[names.Foreign](w.notesFor(f.Value.String()))...)
 	}
 	if w.file.project == "" {
 		return list, confined
