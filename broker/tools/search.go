@@ -26,9 +26,9 @@ const (
 	// maxShown is how much of a line is shown, in bytes: lines of minified code are megabytes
 	// long.
 	maxShown = 500
-	// maxBlind bounds a search that cannot be stopped half-way: the bytes of the file times the
-	// instructions of the pattern. At the worst such a search takes seconds.
-	maxBlind = 1 << 28
+	// maxUnstoppable bounds a search that cannot be stopped half-way: the bytes of the data times
+	// the instructions of the pattern. At the worst such a search takes seconds.
+	maxUnstoppable = 1 << 28
 )
 
 type searchArgs struct {
@@ -102,8 +102,8 @@ type finder struct {
 	steps int // the greatest number of instructions for one byte
 }
 
-// compile compiles a regular expression. It does so a second time by package syntax, to learn
-// the length of the program, which package regexp does not tell.
+// compile compiles a regular expression. It also compiles the expression with package
+// regexp/syntax, to learn the number of instructions, which package regexp does not tell.
 func compile(text string) (f finder, err error) {
 	if f.Regexp, err = regexp.Compile(text); err != nil {
 		return f, err
@@ -123,11 +123,12 @@ func compile(text string) (f finder, err error) {
 	return f, nil
 }
 
-// find returns the place of the first match in data. A long search ends when stopped returns an
-// error: package regexp reads the data of a long search rune by rune, and find can end the data.
-// A search of bytes could not be stopped for hours, and a revocation would have to wait.
+// find returns the position of the first match in data, nil if there is none, and the error of
+// stopped. A search in a slice of bytes cannot be stopped, and could take hours. If a search may
+// take long, package regexp therefore gets the data from a reader, and the reader ends the data
+// when stopped returns an error.
 func (f finder) find(stopped func() error, data []byte) ([]int, error) {
-	if len(data) < maxBlind/f.steps {
+	if len(data) < maxUnstoppable/f.steps {
 		return f.FindIndex(data), stopped()
 	}
 	m := f.FindReaderIndex(&stoppableRunes{Reader: bytes.NewReader(data), stopped: stopped})
@@ -149,7 +150,7 @@ func (s *stoppableRunes) ReadRune() (r rune, size int, err error) {
 	return s.Reader.ReadRune()
 }
 
-// newGrep checks the arguments of a search in files.
+// newGrep checks the arguments of a search in files, and returns the search.
 func (c *call) newGrep(a *grepArgs) (g *grep, err error) {
 	g = &grep{c: c, a: a, literal: []byte(a.Substring), max: a.Max}
 	switch {
@@ -194,7 +195,8 @@ func (c *call) newGrep(a *grepArgs) (g *grep, err error) {
 
 // searchWithinFiles searches the text files of a tree. It does not see files that the policy
 // hides. It skips files that are not text, or too large. Like ripgrep it skips files that git
-// ignores, unless respect_gitignore is false or the search begins at such a file.
+// ignores, unless respect_gitignore is false. A search that begins at an ignored file or directory
+// does not skip that file or directory.
 func (c *call) searchWithinFiles(a *grepArgs) (*result, error) {
 	g, err := c.newGrep(a)
 	if err != nil {
@@ -266,8 +268,8 @@ func (g *grep) result(cursor string) *result {
 	return foundResult(g.found, note)
 }
 
-// file searches one file. It skips a file that cannot be read, and the answer's note lists that
-// file as name.
+// file searches one file. If the file cannot be read, skipUnreadable decides whether the search
+// goes on. name is the file's name in the answer's note.
 func (g *grep) file(p guard.Path, name string) error {
 	data, _, err := g.c.readChunk(p, 0, maxSearched+1)
 	if err != nil {
@@ -305,8 +307,9 @@ func (g *grep) file(p guard.Path, name string) error {
 	return nil
 }
 
-// show writes the line of a match, and the lines around it. at lies in the line, which has
-// the number line and ends at end.
+// show adds the line of a match, and the lines around it, to the answer. line is the number of the
+// match's line. at and end are offsets in data: at is inside the match's line, and end is where
+// this line ends.
 func (g *grep) show(name string, data []byte, line, at, end int) {
 	begin := bytes.LastIndexByte(data[:at], '\n') + 1
 	first := line

@@ -22,8 +22,8 @@ import (
 
 // Defaults of Config.
 const (
-	// DefaultAnswer is how much contents one answer carries, bytes. Structured
-	// results repeat their text, and frames over 16 MiB fail in some clients.
+	// DefaultAnswer bounds the contents in one answer, in bytes. Structured results repeat
+	// their text, and frames over 16 MiB fail in some clients.
 	DefaultAnswer = 4 << 20
 	// DefaultInFlight bounds the calls that run at a time.
 	DefaultInFlight = 64
@@ -41,24 +41,24 @@ type Config struct {
 	// a Hub share its inotify instance. nil: the server has its own.
 	Hub *watch.Hub
 	// Ask, unless nil, is asked about absolute paths that no root holds, before
-	// they are refused; see broker.Session.Consent. Ask must have the same subject, and ends
-	// with the server. If the subject is a session (guard.Subject.InSession), the roots that
-	// Ask was granted end, too.
+	// they are refused; see broker.Session.Consent. Ask must have the subject Subject. Server.Close
+	// closes Ask. If Subject is a session (guard.Subject.InSession), Server.Close also revokes
+	// the roots that were granted to that session alone.
 	Ask *broker.Session
 	// ClientAnswers lets the client's own user answer the questions of its calls: for a
 	// client that is the owner's own host. Without it, and always over HTTP, Ask asks only its
 	// Asker, never the client.
 	ClientAnswers bool
-	// IgnoreRoots ignores the client's roots. Otherwise they narrow its session, from the first
-	// list that names any.
+	// IgnoreRoots ignores the client's roots. Otherwise they narrow the client's session, from
+	// the client's first list of roots that is not empty.
 	IgnoreRoots bool
-	// Resolve, unless nil, returns where the absolute path of a client's root leads on the
-	// host, if its links are trusted: the client may know a directory by another name than
-	// it was approved by.
+	// Resolve, unless nil, follows the links in the absolute path of a client's root on the
+	// host, and returns the resulting path. If a link is not trusted, Resolve returns an error.
+	// The client may know a directory by another path than the owner approved.
 	Resolve func(path string) (string, error)
 	// Home is the directory that ~ stands for; "": ~ has no special meaning.
 	Home string
-	// Answer is how much contents one answer carries, bytes; 0: DefaultAnswer.
+	// Answer bounds the contents in one answer, in bytes; 0: DefaultAnswer.
 	Answer int
 	// InFlight is how many calls run at a time; others wait; 0: DefaultInFlight.
 	InFlight int
@@ -76,12 +76,13 @@ type Server struct {
 	caller guard.Caller
 	mcp    *mcp.Server
 	hub    *watch.Hub
-	own    *watch.Hub // hub, if it is to be closed; else nil
+	own    *watch.Hub // the hub that New has made and Close closes; nil: Config.Hub is used
 	roots  *client.RootsService
 	room   *semaphore.Weighted // one unit for each call in progress, at most Config.InFlight
 	ctx    context.Context
 	cancel context.CancelFunc
-	// asking ends before ctx, by withdraw. After that no person is asked.
+	// asking is the context of questions to a person. It ends when withdraw is called, and at
+	// the latest with ctx. After that no person is asked.
 	asking   context.Context
 	withdraw context.CancelFunc
 	requests *openRequests // nil: the transport belongs to another package, and its answers are not checked again
@@ -179,15 +180,16 @@ func (s *Server) Close() {
 	}
 }
 
-// endConsents revokes the roots that were granted to this session alone: nobody else can use
-// them, and the owner would still see them.
+// endConsents closes Config.Ask. If the server's subject is a session, endConsents also revokes
+// the roots that were granted to that session alone: nobody else can use these roots, and the owner
+// would still see them.
 func (s *Server) endConsents() {
 	s.cfg.Ask.Close()
 	if s.cfg.Subject.WithoutSession() == s.cfg.Subject {
 		return
 	}
-	// A call may be granting something at this moment. A call that hangs in its source is
-	// cancelled and not waited for.
+	// A call may be about to grant a root, so wait for the calls in progress. Close has cancelled
+	// them. A call may hang in the file system of its root, so wait for guard.EndDeadline at most.
 	ctx, cancel := context.WithTimeout(context.Background(), guard.EndDeadline)
 	defer cancel()
 	calls := int64(s.cfg.InFlight)
@@ -213,8 +215,8 @@ func (s *Server) endConsents() {
 // MCP returns the server of the SDK, which can be connected to any transport.
 func (s *Server) MCP() *mcp.Server { return s.mcp }
 
-// Invalidate implements guard.View: it brings the offered tools in line with the roots. The SDK
-// announces the change later by itself, so nobody waits for a client.
+// Invalidate implements guard.View: it updates the offered tools and resources to the present
+// roots. The SDK announces the change later by itself, so nobody waits for a client.
 func (s *Server) Invalidate(context.Context, guard.Change) error {
 	s.offer()
 	return nil
@@ -224,7 +226,7 @@ var _ guard.View = (*Server)(nil)
 
 // offers are the tools and resources that the SDK's server offers.
 type offers struct {
-	mu    sync.Mutex               // held while the offers are brought in step with the roots
+	mu    sync.Mutex               // guards the fields below, and is held during Server.offer
 	tools map[string]bool          // whether a tool is offered, by name
 	roots map[string]*mcp.Resource // the roots in resources/list, by directory
 }
@@ -284,7 +286,7 @@ func (s *Server) offered(name string) *tool {
 	return &catalog[i]
 }
 
-// visible returns the live roots that the subject may know of, sorted by name.
+// visible returns the live roots that the tools show to the subject, sorted by name.
 func (s *Server) visible() []guard.Status {
 	return s.cfg.Registry.ShownRoots(s.cfg.Subject)
 }

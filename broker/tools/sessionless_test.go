@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Under 2026-07-28 requests have no session. A consent then holds for one user through one
-// OAuth client. If clients show only the server's token, the consent holds for all of them, and
-// the question says so.
+// In revision 2026-07-28 of the protocol, requests have no session. With OAuth, a consent holds
+// for one user through one OAuth client. With the server's own token, all clients share the
+// consent: the question and the owner's status say so.
 func TestSessionlessConsents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	testkit.Must(t, os.WriteFile(path, []byte("outside"), 0o600))
@@ -35,11 +35,11 @@ func TestSessionlessConsents(t *testing.T) {
 		o.allow = false
 		for _, who := range [][2]string{{"alice", "two"}, {"bob", "one"}} {
 			if text, ok := reads(who[0], who[1]); ok {
-				t.Errorf("%v has it: %q", who, text)
+				t.Errorf("%v can read the file: %q", who, text)
 			}
 		}
 		if text, ok := reads("alice", "one"); !ok {
-			t.Errorf("the same again: %q", text)
+			t.Errorf("alice through client one, again: %q", text)
 		}
 	})
 	t.Run("token", func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestSessionlessConsents(t *testing.T) {
 		if question := o.asked[0].Message; !strings.Contains(question.Raw(), "every such client with the server's bearer token has") {
 			t.Errorf("the question: %s", question)
 		}
-		// The owner's status shows by whom the session is shared, and the root has the
+		// The owner's status shows which clients share the session, and the root has the
 		// session's subject.
 		shared := 0
 		for _, s := range b.ask.Sessions() {

@@ -15,10 +15,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// The SDK may write an answer long after its data was read in a root, and does not know of
-// roots. So each request for the SDK gets a mark, by which its call and the writer of its
-// answer find the same openRequest. The call adds the stamps of the roots whose data the answer
-// has. The writer checks these roots again.
+// The SDK may write an answer long after the answer's data was read in a root, and the SDK does
+// not know whether the data may still be read. So each request for the SDK gets a mark, by which
+// the request's call finds its openRequest. Through the openRequest, the call gives the writer of
+// the answer the stamps of the roots whose data the answer has. The writer checks these roots
+// again.
 
 // openRequests are the requests that have no answer yet, by mark.
 type openRequests struct {
@@ -51,7 +52,7 @@ func (o *openRequests) track(r *http.Request, answers *unreadAnswers) (done func
 	}
 }
 
-// of returns the request of a call; nil: it has ended, or was not marked.
+// of returns the openRequest of a call; nil: the request has ended, or was not marked.
 func (o *openRequests) of(extra *mcp.RequestExtra) *openRequest {
 	if o == nil || extra == nil {
 		return nil
@@ -91,7 +92,7 @@ func (c *call) untilHangup() (context.Context, context.CancelFunc) {
 }
 
 // recheck returns a function that decides at the moment of the write whether an answer of the SDK
-// may still be sent. If it may not, the function records that and returns an error response.
+// may still be sent. If not, the function records the refusal and returns an error response.
 func (s *Server) recheck(id []byte, stamps *guard.Stamps) jsonline.Recheck {
 	return func() (ok bool, replacement []byte) {
 		err := stamps.Err()

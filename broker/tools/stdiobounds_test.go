@@ -25,13 +25,13 @@ import (
 )
 
 const (
-	heldLine  = 448 << 10 // bytes of each call's line
+	heldLine  = 448 << 10 // bytes of each call's line, about
 	heldCalls = 18        // number of calls: together about 8 MiB
-	heldBound = 4 << 20   // the bound of calls without an answer in these tests
+	heldBound = 4 << 20   // the bound of the calls without an answer in these tests, in bytes
 )
 
-// gate is an auditor that accepts no record until it is opened, so no operation ends before
-// that.
+// gate is an auditor. While shut is locked, the gate accepts no record, so no operation ends. open
+// unlocks shut.
 type gate struct {
 	shut sync.RWMutex
 	once sync.Once
@@ -75,16 +75,16 @@ func settle(t *testing.T, n func() int64, least, most int64) int64 {
 		}
 		select {
 		case <-timeout:
-			t.Fatalf("%d have been read, not %d", now, least)
+			t.Fatalf("the number is %d, want %d at least", now, least)
 		default:
 		}
 	}
 }
 
-// pipelined is a client that sends one line after the other, as fast as they are read.
-type pipelined struct {
-	lines  []string // sent before the calls
-	line   func(n int) []byte
+// pipeliningClient sends one line after the other, as fast as the server reads the lines.
+type pipeliningClient struct {
+	lines  []string           // sent before the calls
+	line   func(n int) []byte // the line of the call with id n
 	next   int
 	rest   []byte
 	end    chan struct{} // closed: the stream ends
@@ -94,14 +94,14 @@ type pipelined struct {
 	answer *sync.Cond
 }
 
-func newPipelined(line func(int) []byte, lines ...string) *pipelined {
-	p := &pipelined{lines: lines, line: line, end: make(chan struct{}), seen: map[int]string{}}
+func newPipeliningClient(line func(int) []byte, lines ...string) *pipeliningClient {
+	p := &pipeliningClient{lines: lines, line: line, end: make(chan struct{}), seen: map[int]string{}}
 	p.answer = sync.NewCond(&p.mu)
 	return p
 }
 
 // Read implements io.Reader for the server.
-func (p *pipelined) Read(b []byte) (int, error) {
+func (p *pipeliningClient) Read(b []byte) (int, error) {
 	if len(p.rest) == 0 {
 		switch i := p.next; {
 		case i < len(p.lines):
@@ -120,11 +120,11 @@ func (p *pipelined) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func (*pipelined) Close() error { return nil }
+func (*pipeliningClient) Close() error { return nil }
 
 // answers is the stream from the server to the client.
 type answers struct {
-	p    *pipelined
+	p    *pipeliningClient
 	rest []byte
 }
 
@@ -151,8 +151,8 @@ func (a *answers) Write(b []byte) (int, error) {
 
 func (*answers) Close() error { return nil }
 
-// all waits until every call has an answer.
-func (p *pipelined) all(t *testing.T) {
+// awaitAnswers waits until every call has an answer.
+func (p *pipeliningClient) awaitAnswers(t *testing.T) {
 	t.Helper()
 	timedOut := false
 	timeout := time.AfterFunc(testTimeout, func() {
@@ -168,14 +168,14 @@ func (p *pipelined) all(t *testing.T) {
 		p.answer.Wait()
 	}
 	if timedOut {
-		t.Fatalf("%d calls have an answer, not all", len(p.seen))
+		t.Fatalf("%d of %d calls have an answer", len(p.seen), heldCalls)
 	}
 }
 
 const noHandshakeMeta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
 // While no call ends, the server reads only as many calls as it can hold, whether this package or
-// the SDK answers them. Later each of these calls is carried out.
+// the SDK answers them. Later every call gets an answer, and calls of existing tools succeed.
 func TestStdioHoldsBoundedCalls(t *testing.T) {
 	text := strings.Repeat("x", heldLine-400)
 	for name, c := range map[string]struct {
@@ -189,16 +189,16 @@ func TestStdioHoldsBoundedCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, g := gated(t)
-			p := newPipelined(func(n int) []byte { return fmt.Appendf(nil, c.call, n, text) }, c.lines...)
+			p := newPipeliningClient(func(n int) []byte { return fmt.Appendf(nil, c.call, n, text) }, c.lines...)
 			done := make(chan error, 1)
 			go func() { done <- b.srv.Run(t.Context(), p, &answers{p: p}) }()
 			if !strings.Contains(name, "unknown") { // calls of unknown tools have an answer at once
 				if n := settle(t, p.sent.Load, heldBound-heldLine, heldCalls*(heldLine-1000)); n > heldBound+2*heldLine {
-					t.Errorf("the server has read %d MiB of calls without an answer; it is to hold %d", n>>20, int64(heldBound)>>20)
+					t.Errorf("the server has read %d MiB of calls without an answer; it may hold %d MiB", n>>20, int64(heldBound)>>20)
 				}
 			}
 			g.open()
-			p.all(t)
+			p.awaitAnswers(t)
 			for id, line := range p.seen {
 				if !strings.Contains(line, `"result"`) && !strings.Contains(name, "unknown") || strings.Contains(line, `"isError":true`) {
 					t.Errorf("%d: %.200s", id, line)
@@ -236,7 +236,7 @@ func TestStdioHoldsBoundedUnread(t *testing.T) {
 			taken.Add(1)
 		}
 	}()
-	// The server reads the calls that it can hold, and those whose refusals wait to be read.
+	// The server reads the calls that it can hold, and some calls that it refuses.
 	for last, same := int64(-1), 0; same < 200; time.Sleep(10 * time.Millisecond) {
 		if n := taken.Load(); n == last {
 			same++
@@ -244,7 +244,7 @@ func TestStdioHoldsBoundedUnread(t *testing.T) {
 			last, same = n, 0
 		}
 		if taken.Load() == 100_000 {
-			t.Fatal("it has read all of the calls")
+			t.Fatal("the server has read all of the calls")
 		}
 	}
 	_ = w.Close()
@@ -300,7 +300,7 @@ func TestStdioHoldsBoundedAnswers(t *testing.T) {
 				return n
 			}
 			if n := settle(t, reads, running, calls); n > running {
-				t.Errorf("%d files have been read, of which the client has read none; there may be %d", n, running)
+				t.Errorf("%d files were read for a client that reads no answer, want %d at most", n, running)
 			}
 			for range calls {
 				line, err := in.ReadString('\n')
@@ -352,7 +352,7 @@ func TestStdioAnswersPassBoundedCalls(t *testing.T) {
 			x.next("too many calls")
 			if how == "cancel" {
 				x.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1000}}`)
-				x.next(`"notifications/cancelled"`) // the question is taken back
+				x.next(`"notifications/cancelled"`) // the question is withdrawn
 				for n := range 50 {
 					x.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, 1001+n))
 				}
@@ -371,7 +371,7 @@ func TestStdioAnswersPassBoundedCalls(t *testing.T) {
 	}
 }
 
-// talker is a client that speaks JSON itself, and always reads.
+// talker is a client that works without the SDK, and always reads.
 type talker struct {
 	t     *testing.T
 	w     io.Writer
@@ -428,33 +428,33 @@ func (x *talker) next(text string) string {
 	}
 }
 
-// counted counts the bytes that are read from connections.
-type counted struct {
+// countingListener is a listener that counts the bytes that are read from its connections.
+type countingListener struct {
 	net.Listener
 	n *atomic.Int64
 }
 
-func (l counted) Accept() (net.Conn, error) {
+func (l countingListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return countedConn{c, l.n}, nil
+	return countingConn{c, l.n}, nil
 }
 
-type countedConn struct {
+type countingConn struct {
 	net.Conn
 	n *atomic.Int64
 }
 
-func (c countedConn) Read(b []byte) (int, error) {
+func (c countingConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.n.Add(int64(n))
 	return n, err
 }
 
-// Over HTTP, the bodies of unanswered requests have a common bound, too. Small requests pass
-// meanwhile, and all requests are carried out.
+// Over HTTP, the bodies of unanswered requests have a common bound, too. A small request is
+// answered while the bound is reached. Later all requests succeed.
 func TestHTTPHoldsBoundedBodies(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {
@@ -466,7 +466,7 @@ func TestHTTPHoldsBoundedBodies(t *testing.T) {
 			}, tools.HTTPOptions{Token: token, Registry: b.cfg.Registry, Subject: b.cfg.Subject})
 			var read atomic.Int64
 			site := httptest.NewUnstartedServer(h)
-			site.Listener = counted{site.Listener, &read}
+			site.Listener = countingListener{site.Listener, &read}
 			site.Start()
 			t.Cleanup(func() {
 				g.open()
@@ -488,7 +488,7 @@ func TestHTTPHoldsBoundedBodies(t *testing.T) {
 				})
 			}
 			if n := settle(t, read.Load, heldBound-heldLine, heldCalls*(heldLine-1000)); n > heldBound+heldLine {
-				t.Errorf("the server has read %d MiB of requests without an answer; it is to hold %d", n>>20, int64(heldBound)>>20)
+				t.Errorf("the server has read %d MiB of requests without an answer; it may hold %d MiB", n>>20, int64(heldBound)>>20)
 			}
 			if _, err := cs.ListTools(t.Context(), nil); err != nil {
 				t.Errorf("a small request meanwhile: %v", err)

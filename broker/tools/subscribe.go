@@ -13,15 +13,15 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// maxSubscriptions bounds the watches of all sessions together, and also the notices on their
-// way to them.
+// maxSubscriptions bounds the watches of all sessions together. Each notice on its way to a session
+// counts as one watch.
 const maxSubscriptions = 1024
 
 // subscriptions are the watches that sessions hold.
 type subscriptions struct {
 	mu       sync.Mutex // guards the fields below
 	m        map[subscription]*watch.Watch
-	sessions map[*mcp.ServerSession]bool // for each of these, a goroutine waits for the session's end
+	sessions map[*mcp.ServerSession]bool // for each session here, a goroutine waits for its end
 	closed   bool
 }
 
@@ -123,14 +123,14 @@ func (s *Server) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) err
 	return nil
 }
 
-// notices sends notifications that say only that something changed. Each is sent by a
-// goroutine of its own, because the SDK writes to its sessions one after the other: a session
-// that does not read holds up nobody else. Each notice is on its way at most once. If it comes
-// again meanwhile, it is sent once more afterwards. The zero value is ready for use.
+// notices sends notifications that say only that something changed. Each notice is sent by a
+// goroutine of its own, so that a session that does not read delays no other session: the SDK
+// writes to its sessions one after the other. Each notice is on its way at most once. If send gets
+// the notice again meanwhile, it is sent once more afterwards. The zero value is ready for use.
 type notices struct {
 	mu sync.Mutex // guards the field below
-	// next has a key for each notice on its way. Its value sends the notice once more; nil: not
-	// needed.
+	// next has a key for each notice on its way. The value of the key sends the notice once
+	// more; nil: that is not needed.
 	next map[notice]func()
 }
 
@@ -186,7 +186,7 @@ func (s *Server) sendNotices(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		switch {
 		case strings.HasSuffix(method, "/list_changed"):
-			ctx = context.WithoutCancel(ctx) // it would end when the SDK has notified all sessions
+			ctx = context.WithoutCancel(ctx) // the SDK's ctx ends when all sessions are notified
 			s.notices.send(notice{req.GetSession(), method}, func() { send(ctx, method, req) })
 		case strings.HasPrefix(method, "notifications/"):
 			send(ctx, method, req)

@@ -23,7 +23,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// reluctant is a client that speaks JSON itself. It reads only while call waits for an answer.
+// reluctant is a client that works without the SDK. It reads only while call waits for an answer.
 type reluctant struct {
 	t       *testing.T
 	w       io.Writer
@@ -54,7 +54,7 @@ func (b *bench) reluctant(t *testing.T) *reluctant {
 	ss, err := b.srv.MCP().Connect(context.Background(), &mcp.IOTransport{Reader: inR, Writer: x.writing}, nil)
 	testkit.Must(t, err)
 	t.Cleanup(func() {
-		_ = outR.Close() // or nobody could write the rest
+		_ = outR.Close() // else the server would wait for a reader
 		_ = inW.Close()
 		_ = ss.Wait()
 	})
@@ -126,7 +126,7 @@ func TestRevokeWithUnreadSubscriptions(t *testing.T) {
 	testkit.Must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: "file://" + dir + "/g"}))
 	testkit.Must(t, os.WriteFile(dir+"/g", []byte("2"), 0o644))
 	if uri := <-updates; uri != "file://"+dir+"/g" {
-		t.Errorf("told of %s", uri)
+		t.Errorf("an update of %s", uri)
 	}
 	for _, root := range []guard.RootName{"r", "n"} {
 		if _, err := b.reg.Revoke(ctx, root); err != nil {
@@ -134,7 +134,7 @@ func TestRevokeWithUnreadSubscriptions(t *testing.T) {
 		}
 	}
 	if uri := <-updates; uri != "file://"+dir+"/g" { // the end of a root is a change, too
-		t.Errorf("told of %s", uri)
+		t.Errorf("an update of %s", uri)
 	}
 	b.srv.Close() // returns, although nobody reads
 }
@@ -155,8 +155,8 @@ func TestRevokeWithUnreadProgress(t *testing.T) {
 	}
 }
 
-// A session that subscribes and unsubscribes repeatedly takes no more memory than one that does
-// it once.
+// A session that subscribes and unsubscribes repeatedly leaves no goroutines behind, and does not
+// reach the bound of subscriptions.
 func TestSubscribeAgainAndAgain(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("r", guard.ReadOnly, "f=1")
@@ -169,11 +169,11 @@ func TestSubscribeAgainAndAgain(t *testing.T) {
 	}
 	once()
 	settled := runtime.NumGoroutine() + 50
-	for range 1100 { // more than the most subscriptions at a time
+	for range 1100 { // the bound of subscriptions at a time is 1024
 		once()
 	}
 	if !testkit.Eventually(func() bool { return runtime.NumGoroutine() <= settled }) {
-		t.Fatalf("%d goroutines are left, of which there were %d", runtime.NumGoroutine(), settled-50)
+		t.Fatalf("%d goroutines are left; at first there were %d", runtime.NumGoroutine(), settled-50)
 	}
 }
 

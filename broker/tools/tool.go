@@ -87,7 +87,7 @@ func (s *Server) handler(t *tool) mcp.ToolHandler {
 func (s *Server) stamps() guard.Stamps { return s.cfg.Registry.Stamps(s.cfg.Subject) }
 
 // answer runs a tool. A refusal or failure is a result, too; an error means that there is
-// no result. The result is held in room.
+// no result. room accounts for the memory of the result; nil: the memory is not counted.
 func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest, room *answerRoom) (*result, error) {
 	if err := s.room.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -119,8 +119,9 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest, 
 }
 
 // unlessRevoked returns the result for the client: res while all of its data may still be read,
-// else a refusal, or for a change that was made, the text res.done. It is called after any wait
-// for the client. lineConn calls it again right before the write.
+// else a refusal. If res shows a change that was made, unlessRevoked returns the text res.done
+// instead of a refusal. err is the error of the tool. answer calls unlessRevoked after any wait for
+// the client, and lineConn calls it again right before the write.
 func (c *call) unlessRevoked(tool string, res *result, err error) *result {
 	if err == nil && (c.reads || res.done != "") {
 		res.stamps = &c.stamps
@@ -176,8 +177,8 @@ func (s *Server) recordPanic(what string, p any) error {
 // missing is the refusal of a call that lacks an argument.
 func missing(field string) error { return invalid("arguments: %s is missing", field) }
 
-// recordRefusal records an error, unless the gate has recorded it. It is called for every error
-// in an answer to a client.
+// recordRefusal records an error, unless the gate has recorded it. It is called for the errors of
+// tools and resources that a client gets.
 func (s *Server) recordRefusal(what string, err error) {
 	if ge, ok := errors.AsType[*guard.Error](err); !ok || !ge.Recorded {
 		_ = s.cfg.Registry.NoteRefusal(s.caller, names.Reason(err), names.Brief(what+": "+err.Error()))
@@ -200,8 +201,9 @@ func (e *hinted) Unwrap() error { return e.err }
 
 func hint(err error, text string) error { return &hinted{err, text} }
 
-// errorText returns the text of an error for a client. The text has no paths but root-relative
-// ones, and no words but this program's.
+// errorText returns the text of an error for a client. The text names the path of a guard.Error
+// relative to its root. Of any other error it says only that the call failed, was cancelled or
+// timed out: such an error could have a path of the host.
 func errorText(err error) string {
 	var ge *guard.Error
 	text := "failed"

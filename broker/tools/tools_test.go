@@ -157,7 +157,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// An edit keeps everything else of the file: line ends, the mode, a byte order mark.
+// An edit keeps everything else of the file, such as line ends and a byte order mark. A file that
+// is not UTF-8 is not edited.
 func TestEdit(t *testing.T) {
 	b := start(t, nil, nil)
 	crlf := "\ufeffone\r\ntwo\nthree\r\n  four\r\n"
@@ -250,10 +251,10 @@ func TestProgress(t *testing.T) {
 		select {
 		case n := <-reports:
 			if n <= 0 {
-				t.Errorf("%s told %v", c.tool, n)
+				t.Errorf("%s reported %v", c.tool, n)
 			}
 		case <-time.After(20 * time.Second):
-			t.Errorf("%s told nothing", c.tool)
+			t.Errorf("%s reported nothing", c.tool)
 		}
 		for len(reports) > 0 {
 			<-reports

@@ -67,7 +67,7 @@ func newTreeWriter() *treeWriter {
 	return &treeWriter{append(b[:0], '['), []int{0}}
 }
 
-// line begins a line that is indented by that many levels.
+// line begins a new line with text. It indents the line by indent levels.
 func (t *treeWriter) line(indent int, text string) {
 	t.b = append(t.b, '\n')
 	for range indent {

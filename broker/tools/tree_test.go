@@ -24,7 +24,7 @@ type node struct {
 	Children   []node
 }
 
-// leaves are the files of a tree, by path.
+// leaves returns the paths of the files in a tree.
 func leaves(t *testing.T, text string) (out []string) {
 	t.Helper()
 	var walk func(prefix string, list []node)
@@ -48,7 +48,7 @@ func treeOf(t *testing.T, text string) (tree []node) {
 	return tree
 }
 
-// R225: files as resources, by template, with completion.
+// R225: files are resources, which a template describes. The server completes their paths.
 func TestResources_R225(t *testing.T) {
 	updated := make(chan string, 64)
 	b := start(t, nil, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI }})
@@ -111,8 +111,8 @@ func TestResources_R225(t *testing.T) {
 	testkit.Must(t, b.host.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri}))
 }
 
-// In both kinds of protocol, the roots that a client names narrow its access and never widen
-// it. When the client takes its last root back, it reaches nothing.
+// In both revisions of the protocol, the roots that a client names narrow its access and never
+// widen it. When the client takes its last root back, it reaches nothing.
 func TestClientRoots(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {
@@ -168,9 +168,9 @@ func TestClientRootsOfOtherNames(t *testing.T) {
 	c.refused("read_text_file", m{"path": other + "/planted/a"}, "nobody approved")
 }
 
-// Results are for the subject of the grant, and only while the grant lasts. So they tell caches
-// on the way not to keep them for other clients.
-func TestResultsAreOneClients(t *testing.T) {
+// A result is for the subject of the grant alone, and only while the grant lasts. So a result tells
+// each cache between server and client that the result is private, and stale at once.
+func TestResultsArePrivate(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("code", guard.ReadWrite, "a.txt=text")
 	b.connect("2025-11-25")
@@ -187,7 +187,7 @@ func TestResultsAreOneClients(t *testing.T) {
 		"resources/read": contents, "resources/list": resources, "resources/templates/list": templates, "tools/list": offered,
 	} {
 		if c.GetCacheScope() != "private" || c.GetTTLMs() != 0 {
-			t.Errorf("%s: for %s during %d ms, want private during 0 ms", name, c.GetCacheScope(), c.GetTTLMs())
+			t.Errorf("%s: cache scope %s for %d ms, want private for 0 ms", name, c.GetCacheScope(), c.GetTTLMs())
 		}
 	}
 }

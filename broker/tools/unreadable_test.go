@@ -11,9 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Directories and files that a tree, a listing with sizes or a search could not read are named,
-// and not shown as empty.
-func TestNameWhatCouldNotBeRead(t *testing.T) {
+// The note of an answer names the directories and files that a tree, a listing with sizes or a
+// search could not read.
+func TestNoteNamesUnreadable(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("r", guard.ReadOnly, "open/f=text", "locked/f=text", "shut.txt=text", "links/out => /etc/passwd", "links/dangling => none")
 	testkit.Must(t, b.reg.SetPatterns(context.Background(), "r", guard.Patterns{Deny: []rules.Pattern{{Text: "locked/"}, {Text: "shut.txt"}}}))
@@ -31,7 +31,7 @@ func TestNameWhatCouldNotBeRead(t *testing.T) {
 	} {
 		_, note, failed := b.call(c.tool, c.args)
 		if failed || !strings.Contains(note, "Could not be read: "+strings.Join(c.want, ", ")+".") {
-			t.Errorf("%s %v: note %q; it is to name %v", c.tool, c.args, note, c.want)
+			t.Errorf("%s %v: note %q; want one that names %v", c.tool, c.args, note, c.want)
 		}
 	}
 	// An answer without unreadable names has no note.

@@ -20,22 +20,23 @@ import (
 // reaches them, these pages were read in vain.
 const maxPrefetch = 4
 
-// walk visits a tree depth first, the names of each directory in order. It holds a page of each
-// directory on the way down, and of up to maxPrefetch directories ahead: its memory grows with
-// the depth of the tree, not with its size. It follows no links, so it stays below its start,
-// even if names are exchanged meanwhile.
+// walk visits a tree depth first, the names of each page of a directory in order. It holds a page
+// of each directory from the start down to the present one, and of up to maxPrefetch directories
+// ahead: the walk's memory grows with the depth of the tree, not with the tree's size. The walk
+// follows no links below its start, so it does not leave the tree, even if names are exchanged
+// meanwhile.
 type walk struct {
-	c      *call // a copy, whose context ends with the walk
+	c      *call // a copy of the call, whose context ends with the walk
 	cancel context.CancelFunc
 	opts   walkOptions
 	start  guard.Path
-	prefix int // how many bytes of a path lead to the start
+	prefix int // length of the start's path with the slash after it; 0: the start is a root
 	levels []level
-	// maxPath is the longest path, in bytes, that may be compared with all the patterns,
-	// because a comparison cannot be interrupted.
+	// maxPath is the length, in bytes, of the longest path that may be compared with all the
+	// patterns: a comparison cannot be interrupted.
 	maxPath     int
-	seen        int64       // names visited
-	report      func(int64) // tells the client how many names were visited
+	seen        int64       // names seen, and also further pages read and directories left
+	report      func(int64) // reports seen to the client
 	prefetched  int         // directories that are listed, or being listed, and not entered
 	prefetching sync.WaitGroup
 }
@@ -43,13 +44,13 @@ type walk struct {
 // walkOptions select the names that a walk leaves out. Everything below such a name is left
 // out, too.
 type walkOptions struct {
-	depth   int // levels that it goes down; 0: no limit
+	depth   int // levels that the walk goes down; 0: no limit
 	exclude []pattern.Glob
 	ignores *ignores     // nil: nothing is ignored
 	match   pattern.Glob // what the caller compares each path with; "": nothing
 }
 
-// level is one directory on the way down.
+// level is a directory that the walk has entered and not left.
 type level struct {
 	path  guard.Path
 	list  []entry // the rest of the page
@@ -175,8 +176,8 @@ func (w *walk) excludes(depth int, e *entry) bool {
 // enters reports whether the walk enters the subdirectories of a directory of this depth.
 func (w *walk) enters(depth int) bool { return w.opts.depth == 0 || depth+1 < w.opts.depth }
 
-// down enters an entry of the innermost directory, if it is a directory. It skips one that
-// cannot be read, or has gone.
+// down enters an entry of the innermost directory, if the entry is a directory and the depth
+// allows it. down skips a directory that cannot be read, or has gone (see skipUnreadable).
 func (w *walk) down(e *entry, resume []mark) error {
 	if !e.isDir() || !w.enters(len(w.levels)-1) {
 		return nil
@@ -274,7 +275,8 @@ func (u *unread) note(next string) string {
 	return strings.TrimSpace(fmt.Sprintf("Could not be read: %s%s. %s", strings.Join(u.first, ", "), more, next))
 }
 
-// lookAhead begins to list the directories that come after the next one.
+// lookAhead begins to list directories that the walk will enter later, up to maxPrefetch of them.
+// It looks for them in the remaining entries of the levels, the innermost level first.
 func (w *walk) lookAhead() {
 	for depth := len(w.levels) - 1; depth >= 0; depth-- {
 		l := &w.levels[depth]
@@ -310,7 +312,7 @@ func (w *walk) prefetch(e *entry) {
 	w.prefetching.Go(func() { list() })
 }
 
-// cursor returns the place of the walk, from which a later answer goes on.
+// cursor returns the position of the walk, from which a later answer goes on.
 func (w *walk) cursor() string {
 	marks := make([]mark, len(w.levels))
 	for i := range w.levels {

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// grow makes a tree of some hundred names from a seed.
+// grow fills dir with a random tree, in which directories are nested depth levels deep at most.
 func grow(t *testing.T, dir string, rnd *rand.Rand, depth int) {
 	t.Helper()
 	for i := range rnd.IntN(9) {
@@ -73,8 +73,8 @@ func (b *bench) all(name string, args m, add func(text string)) (calls int) {
 	}
 }
 
-// A walk returns every name once, in order, wherever an answer ends, and enters each directory
-// once. A directory that was listed ahead is not listed again. A directory that is excluded or
+// A walk returns every name once, in order, wherever an answer ends. If one answer has the whole
+// tree, each directory is listed once, also if it was listed ahead. A directory that is excluded or
 // too deep is not listed.
 func TestWalk(t *testing.T) {
 	for seed := range uint64(4) {
@@ -126,9 +126,9 @@ func named(t *testing.T, text string) (out []string) {
 	return out
 }
 
-// A walk reads only a few directories more than its answer shows, and holds only their
-// listings. It never loads a whole tree.
-func TestWalkHoldsLittle(t *testing.T) {
+// A walk lists only a few directories more than its answer shows. It does not list a whole tree
+// first.
+func TestWalkListsFewAhead(t *testing.T) {
 	b := start(t, func(c *tools.Config) { c.Answer = 2000 }, nil)
 	dir := b.root("code", guard.ReadOnly)
 	for i := range 400 {
@@ -155,12 +155,12 @@ func TestWalkHoldsLittle(t *testing.T) {
 			}
 		}
 		if n := len(b.recs.Of(names.OpOpendir)) - before; n > 1+len(entered)+ahead || len(entered) < 10 {
-			t.Errorf("%s: %d directories were listed for %d", name, n, len(entered))
+			t.Errorf("%s: %d directories were listed, and the answer shows %d", name, n, len(entered))
 		}
 	}
 }
 
-// A tree with any names is the same JSON over lines and through the SDK.
+// A tree with unusual names is the same JSON over a pair of streams and through the SDK.
 func TestTreeOfOddNames(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("code", guard.ReadOnly)
@@ -183,12 +183,12 @@ func TestTreeOfOddNames(t *testing.T) {
 	x := b.lines(t)
 	x.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"directory_tree","arguments":{"path":"code"}}}`)
 	if got := x.answer(); got.text(t) != text {
-		t.Errorf("over lines: %s, want %s", got.text(t), text)
+		t.Errorf("over streams: %s, want %s", got.text(t), text)
 	}
 }
 
 // R005: after a revocation has returned, the walk lists and reads nothing, not even ahead.
-// An answer that a revocation cut short is not marked as complete.
+// The call that the revocation cut short is answered with a refusal.
 func TestRevokeDuringWalk(t *testing.T) {
 	for tool, args := range map[string]m{
 		"directory_tree":      {"path": "code"},

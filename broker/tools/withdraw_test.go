@@ -51,7 +51,7 @@ func checkEnded(t *testing.T, u *broker.Queue, id string) {
 	}
 }
 
-// readsOutside is the call that causes the question.
+// readsOutside returns a call that reads a path outside the roots, which causes a question.
 func readsOutside(id int, meta string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"/usr"}%s}}`, id, meta)
 }
@@ -122,9 +122,9 @@ func TestHTTPWithdrawsQuestions(t *testing.T) {
 	}
 }
 
-// A question for a request of 2026-07-28 whose client has no forms ends with the connection or
-// the server. Only the connection shows that the client is still there.
-func TestHTTPWithdrawsQuestionsInside(t *testing.T) {
+// A question for a request of 2026-07-28 whose client cannot show forms ends with the connection
+// or the server. Only the connection shows that the client is still there.
+func TestHTTPWithdrawsQuestionsWithoutSession(t *testing.T) {
 	const meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"url":{}}}}`
 	for name, end := range map[string]func(h *tools.HTTP, hangUp func()){
 		"disconnect": func(_ *tools.HTTP, hangUp func()) { hangUp() },
@@ -181,8 +181,8 @@ func TestHTTPDeleteNeedsExactID(t *testing.T) {
 	awaitQuestions(t, u, 1)
 }
 
-// Over standard streams, in both kinds of protocol, a question ends when the host hangs up and
-// when the program is told to stop.
+// Over standard streams, in both revisions of the protocol, a question ends when the host hangs up
+// and when the program is told to stop.
 func TestStdioWithdrawsQuestions(t *testing.T) {
 	const meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"url":{}}}}`
 	for revision, lines := range map[string][]string{
@@ -218,11 +218,11 @@ func TestStdioWithdrawsQuestions(t *testing.T) {
 				select {
 				case err := <-done:
 					testkit.Must(t, err)
-					if hangsUp && !strings.Contains(output.String(), `"id":7`) { // it was answered, not given up
+					if hangsUp && !strings.Contains(output.String(), `"id":7`) { // the call must have its answer
 						t.Errorf("no answer in %s", &output)
 					}
 				case <-time.After(testTimeout):
-					t.Error("it serves on")
+					t.Error("the server does not end")
 				}
 			})
 		}

@@ -19,8 +19,8 @@ type writeArgs struct {
 	Content *string `json:"content"`
 }
 
-// writeTarget returns the file to write to. isLink reports that the path is a link. A link that
-// stays inside its root is followed; it must lead to an existing file.
+// writeTarget returns the target of a write. isLink reports whether the target is a link. The write
+// follows a link that stays inside its root, and the link must lead to an existing file.
 func (c *call) writeTarget(a *writeArgs) (at target, isLink bool, err error) {
 	if a.Content == nil {
 		return at, false, missing("content")
@@ -139,7 +139,7 @@ func (c *call) moveFile(a *moveArgs) (*result, error) {
 }
 
 // moveAcross moves a file to another root: it copies the file, and then removes the old name if
-// it still names the copied file.
+// the file there is still the copied one.
 func (c *call) moveAcross(from, to guard.Path, overwrite bool) error {
 	t := c.s.cfg.Tree
 	info, err := t.Lstat(c.ctx, c.s.caller, vfs.At{Path: from})

@@ -106,7 +106,7 @@ func (k *keys) refresh(ctx context.Context, since time.Time) ([]jose.JSONWebKey,
 		return list, at
 	}
 	// Other callers wait for the keys, too, so fetching does not end with this request.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), issuerTimeout)
 	defer cancel()
 	_ = k.fetch(ctx) // if it fails, the known keys stay valid for a while
 	return k.known()
@@ -141,8 +141,8 @@ func (k *keys) fetch(ctx context.Context) error {
 	return nil
 }
 
-// parseKeys reads the public keys of a set that are for signatures. It skips keys of an unknown
-// kind (RFC 7517).
+// parseKeys returns the public keys for signatures in a set of keys, maxKeys at most. It skips keys
+// of an unknown kind (RFC 7517), and RSA keys that are too short.
 func parseKeys(body []byte) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

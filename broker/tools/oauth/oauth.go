@@ -10,9 +10,9 @@
 //   - A token with the type of access tokens (typ at+jwt) must have the claims that RFC 9068
 //     requires. A token without a type, or of the type JWT, must have no claim that only ID
 //     tokens of OpenID Connect have (nonce, at_hash, c_hash, s_hash).
-//   - Keys and metadata come over https only, unless the issuer is on the loopback.
-//   - New keys of the issuer are found, and old ones forgotten. No stream of forged tokens
-//     makes the package ask the issuer more often than every few seconds.
+//   - Keys and metadata come over https only, except from URLs on the loopback.
+//   - New keys of the issuer are found, and old ones forgotten. A stream of forged tokens makes
+//     the package ask the issuer a few times at once, and then at most every few seconds.
 //
 // # Not promised
 //
@@ -45,10 +45,10 @@ import (
 
 // Bounds of the requests to the issuer, and of tokens.
 const (
-	askWithin  = 10 * time.Second // for one answer of the issuer
-	Skew       = 30 * time.Second // by which the clocks may differ
-	maxSubject = 200              // bytes
-	maxToken   = 16 << 10         // bytes
+	issuerTimeout = 10 * time.Second // for all requests of New together, and for each later request
+	Skew          = 30 * time.Second // by which the clocks may differ
+	maxSubject    = 200              // bytes
+	maxToken      = 16 << 10         // bytes
 )
 
 // algorithms are the accepted algorithms of signatures.
@@ -90,7 +90,7 @@ func New(ctx context.Context, cfg Config) (*Verifier, error) {
 	if cfg.Client == nil {
 		cfg.Client = client()
 	}
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	ctx, cancel := context.WithTimeout(ctx, issuerTimeout)
 	defer cancel()
 	meta, err := auth.GetAuthServerMetadata(ctx, cfg.Issuer, cfg.Client)
 	switch {
@@ -115,20 +115,20 @@ func New(ctx context.Context, cfg Config) (*Verifier, error) {
 }
 
 // client returns the client for requests to issuers. It follows no redirections: the metadata
-// of an issuer has the final URLs, and a redirection could lead away from https. It dials
-// itself, because the SDK refuses private addresses to other clients, and the owner may have
-// named one.
+// of an issuer has the final URLs, and a redirection could lead away from https. The client has a
+// DialContext of its own. Otherwise the SDK would refuse to connect to a private address, and the
+// name of the owner's issuer may have such an address.
 func client() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DialContext = (&net.Dialer{Timeout: askWithin}).DialContext
-	return &http.Client{Transport: t, Timeout: askWithin, CheckRedirect: func(*http.Request, []*http.Request) error {
+	t.DialContext = (&net.Dialer{Timeout: issuerTimeout}).DialContext
+	return &http.Client{Transport: t, Timeout: issuerTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return errors.New("it redirects, which is not followed")
 	}}
 }
 
-// CheckURL refuses a URL that the package does not use: one that is neither https nor on the
+// CheckURL refuses a URL that the package does not accept: one that is neither https nor on the
 // loopback, or that has a query, a fragment or a user. The text of the error continues a
-// sentence.
+// sentence whose subject is the URL.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -162,7 +162,7 @@ type claims struct {
 	SHash  json.RawMessage `json:"s_hash"`
 }
 
-// words is a list, or a text with spaces.
+// words is a list of words. In JSON it is an array, or a text with spaces between the words.
 type words []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -188,7 +188,7 @@ func (v *Verifier) Verify(ctx context.Context, token string, _ *http.Request) (*
 	if err != nil || len(t.Headers) != 1 {
 		return bad("it is no JWT with a signature of an accepted algorithm")
 	}
-	typed, ok := accessToken(t.Headers[0].ExtraHeaders[jose.HeaderType])
+	typed, ok := checkType(t.Headers[0].ExtraHeaders[jose.HeaderType])
 	if !ok {
 		return bad("its type is not that of an access token")
 	}
@@ -247,11 +247,11 @@ func Subject(info *auth.TokenInfo) string {
 	return subject
 }
 
-// accessToken reports whether a token of this type (typ) may be an access token (ok), and
+// checkType reports whether a token of this type (typ) may be an access token (ok), and
 // whether the type says that it is one (typed, RFC 9068). A JWT that the issuer signed for
 // another purpose, such as an event, is not an access token. Many issuers give their access
-// tokens no type, or that of every JWT.
-func accessToken(typ any) (typed, ok bool) {
+// tokens no type, or the type JWT.
+func checkType(typ any) (typed, ok bool) {
 	text, is := typ.(string)
 	if typ == nil {
 		return false, true
@@ -260,8 +260,9 @@ func accessToken(typ any) (typed, ok bool) {
 	return text == "at+jwt", is && (text == "at+jwt" || text == "jwt")
 }
 
-// isIDToken reports whether the claims are those of an ID token (OpenID Connect Core, 2 and
-// 3.3.2.11). Its audience is the client, which may have the same name as this server.
+// isIDToken reports whether there is a claim that only ID tokens have (OpenID Connect Core, 2 and
+// 3.3.2.11). The audience of an ID token is the client, which may have the same name as this
+// server.
 func (c *claims) isIDToken() bool {
 	return slices.ContainsFunc([]json.RawMessage{c.Nonce, c.AtHash, c.CHash, c.SHash}, func(only json.RawMessage) bool { return only != nil })
 }
