@@ -74,15 +74,16 @@ func (f *sessionFlags) addStart(cmd *cobra.Command, defaultName string) {
 	f.abuse.addEach(cmd, "abuse-", config.AbuseBounds())
 }
 
-// verbosity adds -v, and --debug for -vv. more describes the log of the second v.
+// verbosity adds -v, and --debug for -vv. more is the part of the help text that says which log
+// lines -vv adds.
 func (f *sessionFlags) verbosity(fs *pflag.FlagSet, more string) {
 	fs.VarPF(&f.verbose, "verbose", "v", "log what happens to the roots; -vv also logs "+more).NoOptDefVal = oneMore
 	fs.BoolVar(&f.debug, "debug", false, "-vv")
 	hideFlags(fs, "debug")
 }
 
-// verbosity is the number of -v. It implements pflag.Value, and also accepts true and false,
-// like a switch.
+// verbosity counts how often -v is given. It implements pflag.Value, and also accepts true and
+// false, like a switch.
 type verbosity int
 
 // oneMore is the value that pflag sets for a -v without a value.
@@ -185,8 +186,8 @@ func (f *sessionFlags) load(cmd *cobra.Command) (*config.Config, error) {
 		return nil, badConfig(cmp.Or(f.Config, path), err)
 	}
 	for flag, text := range conf.Mount.Flags() {
-		// A key without a flag of the command does not apply to it: a confined command never
-		// gets posix full.
+		// A key does not apply to a command that lacks the key's flag: `run` has no --posix, so
+		// the key posix never affects a confined command.
 		if f := cmd.Flags().Lookup(flag); f != nil && !f.Changed {
 			if err := f.Value.Set(text); err != nil {
 				return nil, err
@@ -197,7 +198,7 @@ func (f *sessionFlags) load(cmd *cobra.Command) (*config.Config, error) {
 }
 
 // badConfig turns an error about the configuration into a usage error, with advice. An error
-// shows one mistake: if there are more, the advice is the command that shows all.
+// shows one mistake. If there are more mistakes, the advice is the command that shows all of them.
 func badConfig(path string, err error) error {
 	var bad *config.Error
 	switch {
@@ -211,8 +212,8 @@ func badConfig(path string, err error) error {
 	return usage(err)
 }
 
-// allGrants returns the grants of the configured roots, within the bound, and of the command
-// line.
+// allGrants returns the grants of the configured roots that have not expired, narrowed by bound,
+// and then the grants of the command line.
 func (f *sessionFlags) allGrants(conf *config.Config, bound session.Bound) ([]guard.Grant, error) {
 	configured, err := conf.Select(f.Profile)
 	if err != nil {
@@ -243,8 +244,8 @@ func (f *sessionFlags) allGrants(conf *config.Config, bound session.Bound) ([]gu
 	return all, nil
 }
 
-// describe lists flags for session.json: always --cache, --locks and --posix, and of --read-only,
-// --allow-other and --stage those that are on.
+// describe lists flags for session.json: always --cache, --locks and --posix, and each of
+// --read-only, --allow-other and --stage that is on.
 func (f *sessionFlags) describe() []string {
 	out := []string{"--cache=" + f.Cache, "--locks=" + f.Locks, "--posix=" + f.Posix}
 	if f.ReadOnly {
@@ -259,8 +260,8 @@ func (f *sessionFlags) describe() []string {
 	return out
 }
 
-// logger returns the log of a session in the foreground or under a manager: lines on standard
-// error.
+// logger returns the log of a session in the foreground or under a service manager. The log goes
+// to standard error.
 func (f *sessionFlags) logger(string) (*slog.Logger, error) {
 	level := slog.LevelWarn
 	if logsToJournal() {
@@ -269,7 +270,8 @@ func (f *sessionFlags) logger(string) (*slog.Logger, error) {
 	return newLog(os.Stderr, f.Level(level), dropTime), nil
 }
 
-// Level returns the level of the log: least, or a lower one with -v or --debug.
+// Level returns the level of the log: Debug with -vv or --debug, the lower of Info and least with
+// -v, and otherwise least.
 func (f *sessionFlags) Level(least slog.Level) slog.Level {
 	switch {
 	case f.debug || f.verbose > 1:

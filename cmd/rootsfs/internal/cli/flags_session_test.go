@@ -27,7 +27,7 @@ func TestVerbosity(t *testing.T) {
 		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 		f.verbosity(fs, "more")
 		if err := fs.Parse([]string{args}); err == nil {
-			t.Errorf("%s was taken", args)
+			t.Errorf("%s was accepted", args)
 		}
 	}
 }

@@ -109,7 +109,8 @@ func (a *app) removeKeyCmd(f *FleetFlags, name, short, long, examples string) *c
 	}, f, name)
 }
 
-// partyCommand sets up a command about owners or keepers, which is called name in FleetWork.
+// partyCommand sets up a command about owners or keepers. FleetWork has the command's function
+// under name.
 func (a *app) partyCommand(cmd *cobra.Command, f *FleetFlags, name string) *cobra.Command {
 	a.jsonFlag(cmd)
 	return a.fleetWork(cmd, f, name)

@@ -68,9 +68,9 @@ func (a *app) newFleetLeaveCmd(f *FleetFlags) *cobra.Command {
 	}, f)
 }
 
-// readLine returns the first line of a reader, cut off after most bytes.
-func readLine(r io.Reader, most int64) (string, error) {
-	line, err := bufio.NewReader(io.LimitReader(r, most)).ReadString('\n')
+// readLine returns the first line of r, with its newline, but no more than limit bytes.
+func readLine(r io.Reader, limit int64) (string, error) {
+	line, err := bufio.NewReader(io.LimitReader(r, limit)).ReadString('\n')
 	if errors.Is(err, io.EOF) && line != "" {
 		err = nil
 	}

@@ -21,7 +21,8 @@ const fleetRevokeExamples = `  rootsfs fleet revoke --all
   rootsfs fleet revoke --all --lock "strange pushes"
   rootsfs fleet revoke code --machine laptop,build-7 --session claude`
 
-// orderWait is how long an owner waits for machines that do not answer.
+// orderWait is the default of --wait for orders and for `rootsfs fleet with`: how long the command
+// waits for machines to answer.
 const orderWait = 5 * time.Second
 
 func (a *app) newFleetRevokeCmd(f *FleetFlags) *cobra.Command {
@@ -43,12 +44,14 @@ func (a *app) newFleetRevokeCmd(f *FleetFlags) *cobra.Command {
 	return a.orderCommand(cmd, f)
 }
 
-// orderCommand sets up the command of an order.
+// orderCommand sets up the command of an order. FleetWork has the command's function under the
+// command's own name.
 func (a *app) orderCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 	return a.orderFlags(cmd, f, cmd.Name())
 }
 
-// orderFlags is orderCommand for a command that is called name in FleetWork.
+// orderFlags sets up the command of an order, as orderCommand does, but FleetWork has the command's
+// function under name.
 func (a *app) orderFlags(cmd *cobra.Command, f *FleetFlags, name string) *cobra.Command {
 	cmd.Flags().StringSliceVar(&f.Machines, "machine", nil, "these `machines` only, with commas between them")
 	cmd.Flags().DurationVar(&f.Wait, "wait", orderWait, "wait up to this `duration` for answers")

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The command by which an owner acts at a machine from here.
+// The command with which an owner works on the sessions of another machine.
 
 const fleetWithLong = `Run COMMAND here with the live sessions of MACHINE, or of several machines, with commas
 between them. They are called SESSION@MACHINE. The command reaches no other session.

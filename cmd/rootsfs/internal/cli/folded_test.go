@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Long names do not make a terminal break a line.
+// A long name cannot put forged text at the beginning of a terminal's row.
 func TestForeignLinesAreFolded(t *testing.T) {
 	checkFolded(t, map[string]func(a *app, name string){
 		"json": func(a *app, name string) {
@@ -27,7 +27,7 @@ func TestForeignLinesAreFolded(t *testing.T) {
 	})
 }
 
-// Long names do not make a terminal break a line.
+// A long name cannot put forged text at the beginning of a terminal's row.
 func TestStatusAndAuditAreFolded(t *testing.T) {
 	now := time.Now()
 	checkFolded(t, map[string]func(a *app, name string){
@@ -55,7 +55,7 @@ func TestStatusAndAuditAreFolded(t *testing.T) {
 	})
 }
 
-// Long names do not make a terminal break a line.
+// A long name cannot put forged text at the beginning of a terminal's row.
 func TestWrapIsFolded(t *testing.T) {
 	checkFolded(t, map[string]func(a *app, name string){
 		"server": func(a *app, name string) {

@@ -11,8 +11,8 @@ import (
 // forged is a text that a hostile name tries to put at the beginning of a terminal's row.
 const forged = `Write this to /home/u/.mcp.json? [y/N] y`
 
-// checkFolded prints long names by each function. It fails if a terminal breaks a line so that
-// the rest looks like a line of rootsfs.
+// checkFolded prints names of many lengths with each function. A name ends with the text forged.
+// The test fails if a row of the terminal, except the first, begins with that text.
 func checkFolded(t *testing.T, prints map[string]func(a *app, name string)) {
 	const width = 80
 	for kind, print := range prints {
@@ -20,14 +20,14 @@ func checkFolded(t *testing.T, prints map[string]func(a *app, name string)) {
 			name := strings.Repeat("x", pad) + " " + forged
 			for i, row := range rows(onTerminal(t, width, func(a *app) { print(a, name) }), width) {
 				if i > 0 && strings.HasPrefix(strings.TrimLeft(row, " "), forged[:10]) {
-					t.Errorf("%s, %d: the terminal breaks, or takes for ours: %q", kind, pad, row)
+					t.Errorf("%s, %d characters before the forged text: a row begins with that text: %q", kind, pad, row)
 				}
 			}
 		}
 	}
 }
 
-// onTerminal returns the output of a command on a terminal with a number of columns.
+// onTerminal returns the output that show writes on a terminal with width columns.
 func onTerminal(t *testing.T, width int, show func(a *app)) string {
 	t.Helper()
 	master, tty, err := pty.Open()
@@ -50,7 +50,7 @@ func onTerminal(t *testing.T, width int, show func(a *app)) string {
 	return strings.ReplaceAll(<-text, "\r\n", "\n")
 }
 
-// rows returns the rows in which a terminal shows an ASCII text.
+// rows returns the rows in which a terminal with width columns shows an ASCII text.
 func rows(text string, width int) (rows []string) {
 	for line := range strings.Lines(text) {
 		for line = strings.TrimSuffix(line, "\n"); len(line) > width; line = line[width:] {

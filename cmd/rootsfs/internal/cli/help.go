@@ -34,8 +34,8 @@ const helpExamples = `  rootsfs help policy       # a topic
   rootsfs help roots add    # a command, as rootsfs roots add --help
   rootsfs help --man ~/.local/share/man`
 
-// newHelpCmd replaces cobra's command, which succeeds for an unknown command, and knows no
-// topics.
+// newHelpCmd returns the command help. It replaces the help command of cobra, which succeeds for an
+// unknown command and has no topics.
 func newHelpCmd(a *app) *cobra.Command {
 	var man string
 	cmd := &cobra.Command{
@@ -126,8 +126,8 @@ func completeHelp(cmd *cobra.Command, args []string, _ string) ([]string, cobra.
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// width returns how many columns help takes: those of the terminal, if standard output is one,
-// but no more than are easy to read.
+// width returns how many columns help uses. If standard output is a terminal, help uses the
+// terminal's columns, but no more than are easy to read.
 func (a *app) width() int {
 	const usual, most = 80, 100
 	if n := columns(a.Stdout); n < math.MaxInt32 {
@@ -136,10 +136,12 @@ func (a *app) width() int {
 	return usual
 }
 
-// shellSyntax has the characters with which a word is more than a program's name to a shell.
+// shellSyntax has characters that a shell interprets. A word without them is the plain name of a
+// program.
 const shellSyntax = "|&;<>()$`\\\"'*?[#~={}"
 
-// page prints text: through $PAGER, or less, if standard output is a terminal.
+// page prints text. If standard output is a terminal, page shows the text with $PAGER, or with
+// less(1) if PAGER is not set.
 func (a *app) page(text string) error {
 	out, ok := a.Stdout.(*os.File)
 	pager := cmp.Or(os.Getenv("PAGER"), "less")
@@ -176,7 +178,7 @@ func (a *app) page(text string) error {
 	return err
 }
 
-// commandGroups are the commands of the first screen, grouped by purpose.
+// commandGroups are the commands that the help of rootsfs itself lists, grouped by purpose.
 var commandGroups = []struct{ title, names string }{
 	{"Start", "mount run serve unmount"},
 	{"Look", "status why top console audit metrics"},
@@ -297,7 +299,7 @@ type flagGroup struct {
 
 // groupFlags sorts a command's flags into groups, and returns how many it leaves out. If there are
 // more than manyFlags, it leaves out those in flagGroups.more, unless all is set.
-func groupFlags(c *cobra.Command, all bool) (groups []flagGroup, left int) {
+func groupFlags(c *cobra.Command, all bool) (groups []flagGroup, omitted int) {
 	var flags []*pflag.Flag
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
@@ -322,19 +324,19 @@ func groupFlags(c *cobra.Command, all bool) (groups []flagGroup, left int) {
 		if all {
 			shown = append(shown, more...)
 		} else {
-			left += len(more)
+			omitted += len(more)
 		}
 		if len(shown) > 0 {
 			groups = append(groups, flagGroup{g.title, shown})
 		}
 	}
-	return append(groups, flagGroup{"Other", flags}), left
+	return append(groups, flagGroup{"Other", flags}), omitted
 }
 
 // showFlags lists a command's flags.
 func (a *app) showFlags(c *cobra.Command, width int) {
 	all, _ := c.Flags().GetBool("all")
-	groups, left := groupFlags(c, all)
+	groups, omitted := groupFlags(c, all)
 	for _, g := range groups {
 		fmt.Fprintf(a, "\n%s:\n", g.title)
 		for _, f := range g.flags {
@@ -342,8 +344,8 @@ func (a *app) showFlags(c *cobra.Command, width int) {
 			a.entry(name, text, flagColumn, width)
 		}
 	}
-	if left > 0 {
-		fmt.Fprintf(a, "\n%d more flags: %s --help --all\n", left, c.CommandPath())
+	if omitted > 0 {
+		fmt.Fprintf(a, "\n%d more flags: %s --help --all\n", omitted, c.CommandPath())
 	}
 }
 
@@ -371,7 +373,7 @@ func flagText(f *pflag.Flag) (name, text string) {
 	return name, text
 }
 
-// entry prints a word and its meaning, which begins at a column and is wrapped.
+// entry prints a word and its meaning. The meaning begins at column, and is wrapped at width.
 func (a *app) entry(word, text string, column, width int) {
 	first := "  " + word
 	if utf8.RuneCountInString(first) >= column {

@@ -25,9 +25,9 @@ var updateGolden = flag.Bool("update", false, "write testdata/json.golden anew")
 // hostile is a text with each kind of character that JSON, HTML or a terminal interprets.
 const hostile = "a\"\\<&>\x1b\u009b\u202e\U000e0041ä\n\xff  z"
 
-// jsonValues lists the values that commands print as JSON, and those for the console's page and
-// the audit log only.
-func jsonValues() (printed, passed map[string]any) {
+// jsonValues returns the values that commands print as JSON, and other values that are encoded as
+// JSON: for the console's page, the audit log and the control requests and answers.
+func jsonValues() (printed, others map[string]any) {
 	printed = map[string]any{
 		"status": &[]control.Status{}, "status watch": &control.Event{}, "roots add": &addResult{}, "roots set": &control.SetAnswer{}, "revoke": &control.RevokeAnswer{},
 		"roots profile": &control.ProfileAnswer{}, "resume": &resumeResult{}, "pause": &[]pauseResult{}, "policy show": &control.PolicyAnswer{}, "policy check": &control.CheckAnswer{},
@@ -39,17 +39,18 @@ func jsonValues() (printed, passed map[string]any) {
 		"version": &versionInfo{}, "console": &consoleMessage{}, "policy show of none": &[]control.PolicyRule{}, "policy set": &control.RootPolicy{},
 		"roots list": &[]control.Root{}, "consent forget": &control.ForgetAnswer{},
 	}
-	passed = map[string]any{
+	others = map[string]any{
 		"page update": &sessionhub.Update{}, "page records": &auditview.SearchResult{}, "page revoke": &sessionhub.Revoked{}, "page preview": &control.Preview{},
 		"record": &audit.Entry{}, "last refusal": &control.RefusalAnswer{}, "why answer": &control.WhyAnswer{}, "why request": &control.CheckRequest{},
 	}
-	return printed, passed
+	return printed, others
 }
 
-// The JSON of a value stays the same, byte for byte, if the Go type of one of its texts changes. A
-// new field may be added. A new kind of value needs its lines in the file: run the test with -update.
+// The JSON of a value keeps its keys, and the bytes of its texts, numbers and booleans, if the Go
+// type of a text changes. The test looks for each line of testdata/json.golden. A new field may be
+// added. A new kind of value needs lines in that file: run the test with -update.
 func TestJSONOfForeignTextStays(t *testing.T) {
-	printed, passed := jsonValues()
+	printed, others := jsonValues()
 	var lines []string
 	for name, v := range printed {
 		fillHostile(reflect.ValueOf(v).Elem())
@@ -60,7 +61,7 @@ func TestJSONOfForeignTextStays(t *testing.T) {
 		}
 		lines = appendFields(t, lines, name, []byte(out.String()))
 	}
-	for name, v := range passed {
+	for name, v := range others {
 		fillHostile(reflect.ValueOf(v).Elem())
 		text, err := json.Marshal(v)
 		if err != nil {
@@ -80,7 +81,7 @@ func TestJSONOfForeignTextStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := strings.Split(strings.TrimSuffix(string(golden), "\n"), "\n")
-	maps.Copy(printed, passed)
+	maps.Copy(printed, others)
 	for name := range printed {
 		if !slices.ContainsFunc(want, func(line string) bool { return strings.HasPrefix(line, name+".") || strings.HasPrefix(line, name+"[]") }) {
 			t.Errorf("%s has no line of %s", file, name)
@@ -131,8 +132,8 @@ func fillHostile(v reflect.Value) {
 	}
 }
 
-// appendFields appends a line for each value in a JSON text that holds no other: its place, and its
-// bytes.
+// appendFields appends a line for each text, number, boolean and null in a JSON text: its path in
+// the JSON, which begins with at, and its bytes.
 func appendFields(t *testing.T, lines []string, at string, text []byte) []string {
 	t.Helper()
 	text = bytes.TrimSpace(text)

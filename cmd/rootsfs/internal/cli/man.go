@@ -26,8 +26,8 @@ func writeMan(root *cobra.Command, dir string) error {
 	return nil
 }
 
-// ManPages returns the manual of root, which has all commands, by file name:
-// rootsfs.1, rootsfs-COMMAND.1 and rootsfs-TOPIC.7.
+// ManPages returns the pages of the manual by file name: rootsfs.1, rootsfs-COMMAND.1 and
+// rootsfs-TOPIC.7. root is the command rootsfs, with all commands below it.
 func ManPages(root *cobra.Command) map[string]string {
 	pages := map[string]string{}
 	var walk func(c *cobra.Command)

@@ -28,7 +28,7 @@ const daemonFD = 3
 // daemonEnd is the child's end of the pipe.
 type daemonEnd struct {
 	pipe *os.File
-	log  string // path of the log file; "" when the journal takes it
+	log  string // path of the log file; "": the log goes to the journal
 	sent bool   // the answer is sent; no other follows
 }
 

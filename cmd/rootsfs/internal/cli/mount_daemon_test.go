@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// The service manager gets one datagram. Without a service manager nothing is sent.
+// The service manager's socket gets the state as a datagram, and no datagram from a call without
+// NOTIFY_SOCKET.
 func TestNotifySystemd(t *testing.T) {
 	sock := filepath.Join(t.TempDir(), "notify")
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: sock, Net: "unixgram"})

@@ -13,8 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/audit"
 )
 
-// withOlderRecords gives the user who runs the test the records of package audit's test data.
-// The last version with format 1 wrote them.
+// withOlderRecords sets HOME and XDG variables to temporary directories. The state directory among
+// them has the audit records of package audit's test data. The last version of rootsfs that used
+// format 1 wrote these records.
 func withOlderRecords(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,7 +62,8 @@ func TestOlderRecordsAreShown(t *testing.T) {
 	}
 }
 
-// lines is a writer that counts lines, and calls stop with their number after each write.
+// lines is a writer that counts the lines written to it. After each write it calls stop with the
+// number of all lines so far.
 type lines struct {
 	mu   sync.Mutex
 	n    int
@@ -97,8 +99,8 @@ func TestOlderRecordsAreFollowed(t *testing.T) {
 	}
 }
 
-// If a record of an older version has a fact only as text for people, why says so instead of
-// guessing. It still says what was refused and why.
+// If a record of an older version has a fact only as text for people, `rootsfs why` reports the
+// fact as not known. It still reports the refused operation and the reason.
 func TestWhyOfOlderRecords(t *testing.T) {
 	withOlderRecords(t)
 	for session, want := range map[string][]string{
@@ -115,7 +117,7 @@ func TestWhyOfOlderRecords(t *testing.T) {
 			}
 		}
 		if strings.Contains(out, "rootsfs run") || strings.Contains(out, "/tmp/records.old/src") {
-			t.Errorf("%s: read from the detail:\n%s", session, out)
+			t.Errorf("%s: the answer has a fact from the text of the detail:\n%s", session, out)
 		}
 		out, _ = command("why", "--session", session, "--json")
 		var e explanation

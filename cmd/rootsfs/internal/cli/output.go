@@ -113,7 +113,8 @@ func (a *app) say(format string, args ...any) {
 	_, _ = io.WriteString(a, foldQuoted(line, columns(a.Stdout))+"\n") // Write notes an error
 }
 
-// warn prints a line on standard error, as say does.
+// warn prints a line on standard error, with "rootsfs: " before it. It folds quoted texts as say
+// does.
 func (a *app) warn(format string, args ...any) {
 	fmt.Fprintln(a.Stderr, foldQuoted("rootsfs: "+fmt.Sprintf(format, args...), columns(a.Stderr)))
 }
@@ -150,7 +151,7 @@ func (a *app) lineOr(v any, human func()) error {
 	return a.outputError()
 }
 
-// encode prints every JSON value of every command: see names.JSON.
+// encode prints v as JSON, and escapes the characters that a person does not see: see names.JSON.
 func (a *app) encode(v any, indent string) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -163,8 +164,8 @@ func (a *app) encode(v any, indent string) error {
 	return err
 }
 
-// fold prints a line with escaped foreign text, and breaks it so that the terminal does not:
-// see names.Fold.
+// fold prints a line whose foreign texts are escaped already. It breaks a long line itself, so that
+// the terminal does not break the line: see names.Fold.
 func (a *app) fold(line string) { a.foldAt("  ", line) }
 
 // foldAt is fold for a line that begins with indent.
@@ -192,8 +193,7 @@ func (a *app) fail(err error) {
 	}
 }
 
-// oneLine joins the lines of an error, whose texts have escaped their names
-// already.
+// oneLine joins the lines of an error. It escapes nothing.
 func oneLine(err error) string {
 	lines := strings.FieldsFunc(control.Text(err), func(r rune) bool { return r == '\n' || r == '\r' })
 	for i := range lines {
@@ -205,11 +205,11 @@ func oneLine(err error) string {
 	return strings.Join(lines, "; ")
 }
 
-// maxParts bounds how many errors of a joined error are shown.
+// maxParts bounds how many lines of an error are shown.
 const maxParts = 8
 
-// waiting tells on the terminal what the command waits for: after one second, and then every ten
-// seconds, until the returned function is called.
+// waiting says on standard error, if that is a terminal, what the command waits for: after one
+// second, and then every ten seconds, until the returned function is called.
 func (a *app) waiting(what string) (done func()) {
 	if !a.tty {
 		return func() {}
@@ -342,9 +342,9 @@ func dropTime(groups []string, at slog.Attr) slog.Attr {
 	return logAttr(groups, at)
 }
 
-// logsToJournal reports whether standard error goes to systemd's journal. The manager's variable
-// identifies the stream. Its presence is not enough, because every process started from a unit
-// inherits it.
+// logsToJournal reports whether standard error goes to systemd's journal. systemd's variable
+// JOURNAL_STREAM identifies the stream of the journal. Its presence is not enough, because every
+// process started from a unit inherits the variable.
 func logsToJournal() bool {
 	var dev, ino uint64
 	if _, err := fmt.Sscanf(os.Getenv("JOURNAL_STREAM"), "%d:%d", &dev, &ino); err != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // forValue is --for of `run`: a duration, after which the roots are revoked, or an agent, whose
-// preset is used. The flag may be given once for each.
+// preset is used. The flag may be given twice: once with a duration and once with an agent.
 type forValue struct{ F *runFlags }
 
 // String implements pflag.Value.
@@ -120,8 +120,9 @@ func overrule(one *agents.Agent, own config.Agent) {
 	}
 }
 
-// presetNet gives the agent the hosts of its preset, and the hosts of --net in addition. Other
-// values of --net, and the key net of the configuration (whole), replace these hosts.
+// presetNet adds the hosts of the agent's preset to those of --net. It adds none if --net is given
+// without hosts. whole is the key net of the configuration: without --net, it gives the agent every
+// host or none, instead of the preset's hosts.
 func (f *runFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool) error {
 	isGiven := cmd.Flags().Changed("net")
 	switch {
@@ -134,7 +135,7 @@ func (f *runFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool)
 	for _, h := range one.Hosts {
 		rule, err := network.ParseRule(h)
 		if err != nil {
-			return err // the configuration has a bad host: tests check those of the presets
+			return err // the bad host is the configuration's: tests check the presets' hosts
 		}
 		f.presetNets = append(f.presetNets, rule)
 	}
@@ -214,9 +215,10 @@ func proposedRoot() (spec, written string) {
 	return top + ":rw", top + ":rw"
 }
 
-// askRepository asks on the terminal whether to give a command without a root the repository in
-// which it is started, and reports whether the command got it. It does not ask with --learn or
-// --unconfined, or without a terminal.
+// askRepository is for a command without a root. It asks on the terminal whether the command may
+// read and write the repository in which the command is started, and reports whether the repository
+// has become a root. It does not ask outside of a repository, with --learn or --unconfined, or if
+// standard input is no terminal.
 func (f *runFlags) askRepository() (granted bool) {
 	spec, _ := proposedRoot()
 	if spec == "" || f.learn || f.unconfined || !isTerminal(os.Stdin) {

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// In its confinement, git does not find ~/.gitconfig with the owner's name and address. The functions
-// here read both without running git, and read no repository's configuration.
+// A confined git does not find ~/.gitconfig with the owner's name and address. The functions here
+// read the name and the address without running git. They read no repository's configuration.
 
 // maxSmallFile bounds the size, in bytes, of the files of a HOME that are read: git's configuration,
 // settings and credentials.
@@ -26,8 +26,9 @@ const maxSmallFile = 1 << 20
 
 // gitEnv returns the command's environment with more variables (git-config(1), GIT_CONFIG_COUNT).
 // They pass the owner's identity to a command that may write to a root, unless its kept HOME has
-// a .gitconfig. They make git trust all directories that a confined command sees, which are the
-// roots. gitEnv adds no variable if the environment already has one that begins with GIT_CONFIG_.
+// a .gitconfig. For a confined command, they make git trust every repository that the command sees,
+// whoever owns the repository. gitEnv adds no variable if the environment already has one that
+// begins with GIT_CONFIG_.
 func gitEnv(box *sandbox.Options, roots []guard.Status) []string {
 	if slices.ContainsFunc(box.Env, func(e string) bool { return strings.HasPrefix(e, "GIT_CONFIG_") }) {
 		return box.Env
@@ -73,8 +74,8 @@ func gitIdentity() [][2]string {
 	return out
 }
 
-// readGitUser reads the [user] section of a file of git's configuration. Included
-// files are not read.
+// readGitUser reads name and email in the [user] section of a file of git's configuration into
+// found. It does not read included files.
 func readGitUser(file string, found map[string]string) {
 	text, ok := readSmallFile(file)
 	if !ok {
@@ -96,7 +97,7 @@ func readGitUser(file string, found map[string]string) {
 	}
 }
 
-// gitValue resolves the quotes, escapes and comments in a value.
+// gitValue removes quotes, comments and the backslashes of escapes from a value.
 func gitValue(s string) string {
 	var b strings.Builder
 	quoted := false
@@ -117,8 +118,8 @@ func gitValue(s string) string {
 	return b.String()
 }
 
-// readSmallFile reads a regular file, up to maxSmallFile. It reports whether the file could be read
-// and is text.
+// readSmallFile reads at most the first maxSmallFile bytes of a regular file. It reports whether
+// the file could be read, and these bytes are text.
 func readSmallFile(path string) (string, bool) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// keptHome returns the directory of a kept HOME from the elements of its path.
+// keptHome returns the directory of a kept HOME: one that stays after the run. elem has the
+// elements of its path below the data directory of rootsfs.
 func keptHome(elem ...string) (string, error) {
 	dir, err := xdg.Data(elem...)
 	if err != nil {
@@ -31,15 +32,15 @@ func keptHome(elem ...string) (string, error) {
 	return dir, nil
 }
 
-// isKept reports whether a directory, given by a path without links, lies where rootsfs keeps the
-// HOMEs of agents.
+// isKept reports whether dir, a path without links, is or lies in the data directory of rootsfs.
+// rootsfs keeps HOMEs there.
 func isKept(dir string) bool {
 	data, err := xdg.Data()
 	return err == nil && names.Under(dir, session.Resolve(data))
 }
 
-// holdsHomes reports whether several kept HOMEs lie in a directory, given by a path without
-// links. As a HOME, such a directory would give a command all of them.
+// holdsHomes reports whether dir, a path without links, is a directory for several kept HOMEs. As
+// a HOME, such a directory would give a command all of them.
 func holdsHomes(dir string) bool {
 	data, err := xdg.Data()
 	if err != nil {
@@ -53,7 +54,7 @@ func holdsHomes(dir string) bool {
 	switch kind, rest, _ := strings.Cut(rel, "/"); kind {
 	case "homes", "servers": // AGENT/REPOSITORY, HOST/SERVER
 		return !strings.Contains(rest, "/")
-	case "agents": // AGENT: the one HOME for all repositories that older versions made
+	case "agents": // AGENT: older versions made one HOME for all repositories
 		return rest == ""
 	}
 	return false
@@ -108,8 +109,8 @@ func newHomeNote(agent, repository string) string {
 	return note
 }
 
-// makeHome makes the directory of a kept HOME for its user. It accepts an existing directory
-// only if it belongs to that user, and never changes the owner of files.
+// makeHome makes the directory of a kept HOME for the user uid. It accepts an existing directory
+// only if that user owns the directory. It changes the owner only of a new directory that is empty.
 func makeHome(dir string, uid, gid uint32) (isNew bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return false, fmt.Errorf("--home: %w", err)
@@ -155,7 +156,7 @@ func unlockHome(fd int, st *unix.Stat_t) error {
 	return nil
 }
 
-// giveHome gives a new HOME to its user, if it is empty.
+// giveHome gives a new HOME to the user uid and the group gid, if the HOME is empty.
 func giveHome(fd int, uid, gid uint32) (isEmpty bool, err error) {
 	own, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -173,9 +174,9 @@ func giveHome(fd int, uid, gid uint32) (isEmpty bool, err error) {
 }
 
 // bringHome copies files of the owner's HOME into a kept HOME that lacks them. The command may
-// have made links there; os.Root follows no link that leads out. If the command has put
-// something else in the place of a file or directory, bringHome leaves it there and adds a
-// note.
+// have made links there; os.Root follows no link that leads out. If a file cannot be written there,
+// for instance because the command has put something else in the place of the file's parent
+// directory, bringHome adds a note.
 func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
 	if len(files) == 0 {
 		return nil
@@ -202,7 +203,8 @@ func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
 	return notes
 }
 
-// ownerFile returns the path of a file in the owner's HOME.
+// ownerFile returns the path of one of the owner's files, given relative to HOME. It looks in
+// $XDG_CONFIG_HOME instead of ~/.config, if the variable is set.
 func ownerFile(file string) (string, error) {
 	if rest, ok := strings.CutPrefix(file, ".config/"); ok {
 		return config.XDG("XDG_CONFIG_HOME", ".config", rest)
@@ -211,8 +213,8 @@ func ownerFile(file string) (string, error) {
 	return filepath.Join(home, file), err
 }
 
-// obstacle returns the first name on the way to a file that is no directory, or that is a directory
-// without its owner's permissions to write and to enter. If there is none, it returns the file.
+// obstacle returns the first parent directory of file that does not exist, is not a directory, or
+// does not let its owner both write and enter. If there is no such parent, it returns file.
 func obstacle(in *os.Root, file string) string {
 	for i := range len(file) {
 		if file[i] != '/' {
@@ -225,8 +227,8 @@ func obstacle(in *os.Root, file string) string {
 	return path.Clean(file)
 }
 
-// bringFile makes a file, and the directories on the way to it, for a user. It leaves an existing
-// file as it is.
+// bringFile makes a file and its missing parent directories, all owned by uid and gid. It leaves an
+// existing file as it is.
 func bringFile(in *os.Root, file, text string, uid, gid int) error {
 	for i := range len(file) {
 		if file[i] != '/' {
@@ -252,8 +254,8 @@ func bringFile(in *os.Root, file, text string, uid, gid int) error {
 	return errors.Join(err, f.Chown(uid, gid), f.Close())
 }
 
-// bringSecrets writes files with placeholders into a kept HOME. It replaces those of an earlier
-// run, and leaves the command's own.
+// bringSecrets writes files with placeholders into a kept HOME. It replaces such files of an
+// earlier run. It leaves a file that the command has written, and adds a note.
 func bringSecrets(home string, files []secret.HomeFile, uid, gid uint32) (notes []string) {
 	if len(files) == 0 {
 		return nil
@@ -279,8 +281,8 @@ func bringSecrets(home string, files []secret.HomeFile, uid, gid uint32) (notes 
 	return notes
 }
 
-// checkKeys returns an error if a kept HOME holds a credential, which an earlier run may have
-// copied there.
+// checkKeys returns an error if one of the credential files (secret.KeyPaths) in a kept HOME holds
+// the credential of a --secret itself. An earlier run may have copied the credential there.
 func (p *runPlan) checkKeys(home string) error {
 	if len(p.secrets) == 0 {
 		return nil
@@ -293,7 +295,7 @@ func (p *runPlan) checkKeys(home string) error {
 	for _, file := range secret.KeyPaths() {
 		text, err := readRegular(in, file)
 		if err != nil {
-			continue // there is no such file
+			continue // there is no such regular file, or it cannot be read
 		}
 		if s := p.secretIn(text); s != nil {
 			return usage(fmt.Errorf("the kept HOME has the credential of --secret %s itself, in %s: remove this file, and the command gets one with a placeholder",
@@ -303,7 +305,7 @@ func (p *runPlan) checkKeys(home string) error {
 	return nil
 }
 
-// readRegular reads a small regular file of a HOME.
+// readRegular reads at most the first maxSmallFile bytes of a regular file of a HOME.
 func readRegular(in *os.Root, file string) (string, error) {
 	f, err := in.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -17,31 +17,32 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// Most roots that are granted while the command runs appear by themselves: their top directory
-// was bound when the command started. The others are bound one by one: roots in the system's
-// and the command's own directories, and in top directories that were made since.
+// Most roots that are granted while the command runs appear to the command by themselves: their
+// top-level directory was bind-mounted when the command started. The others are bind-mounted one by
+// one: roots in directories of the system or of the command itself, and roots in top-level
+// directories that were made after the start.
 
-// spareDirs is how many directories can be bound at a time; single files are not limited. Each
-// spare directory costs a look-up and a Landlock rule at the start.
+// spareDirs is how many roots that are directories can be bound at a time. The number of single
+// files is not limited. Each spare directory costs a look-up and a Landlock rule at the start.
 const spareDirs = 8
 
-// laterRoots binds the roots that do not appear by themselves. It is a guard.View: when the grant
-// returns, the command sees the root.
+// laterRoots binds the roots that do not appear by themselves. It is a guard.View, so a grant
+// returns only after the new root is bound, or binding has failed.
 type laterRoots struct {
 	register sync.Once
 	ready    chan struct{}  // closed by begin
 	target   runningCommand // set before ready is closed
 
-	mu    sync.Mutex // guards the fields below; held while the command's init works
-	bound map[string]boundRoot
+	mu    sync.Mutex           // guards the fields below; held while the command's init works
+	bound map[string]boundRoot // by path
 	spare [spareDirs]guard.RootName
-	// unseen are the roots that could not be bound, with the errors.
+	// unseen has the errors of the roots that could not be bound, by path.
 	unseen map[string]error
 }
 
 // runningCommand has the command for which roots are bound, and the session with the roots.
 type runningCommand struct {
-	proc    *sandbox.Process // nil: it was not started
+	proc    *sandbox.Process // nil: the command was not started
 	session *session.Session
 	subject guard.Subject // whose roots appear in the mount
 	// spare has the spare directories of the mount, each of which can show a root.
@@ -57,11 +58,11 @@ func (c *runningCommand) canBind() bool { return c.proc != nil && c.proc.CanBind
 type boundRoot struct {
 	name  guard.RootName
 	epoch uint64
-	spare int    // the number of the spare directory that shows it; -1: the root itself is bound
-	file  fileID // of a single file
+	spare int    // the number of the spare directory that shows the root; -1: the root itself is bound
+	file  fileID // identifies the file of a single-file root
 }
 
-// rootItself returns the boundRoot for a root that is bound itself, as it is now.
+// rootItself returns the boundRoot for a root that is bound without a spare directory.
 func rootItself(st guard.Status) boundRoot {
 	return boundRoot{name: st.Grant.Root, epoch: st.Epoch, spare: -1, file: fileNow(st)}
 }
@@ -72,8 +73,8 @@ type fileID struct {
 	born     unix.StatxTimestamp
 }
 
-// fileNow returns the identity of the file of a single-file root on the host. It returns the
-// zero fileID for other roots, and if looking could hang.
+// fileNow returns the identity of the file that a single-file root has on the host now. It returns
+// the zero fileID for a directory, for a remote file, whose look-up could hang, and on an error.
 func fileNow(st guard.Status) (id fileID) {
 	var x unix.Statx_t
 	if st.FileRoot && !st.Remote && unix.Statx(unix.AT_FDCWD, st.Grant.Resolved, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME, &x) == nil {
@@ -92,8 +93,8 @@ func newLaterRoots() *laterRoots {
 	return &laterRoots{ready: make(chan struct{}), bound: map[string]boundRoot{}, unseen: map[string]error{}}
 }
 
-// begin is called when the command runs, or will never run. initial has the roots that the
-// command was started with.
+// begin is called when the command runs, or will never run. initial has, by path, the roots that
+// the command was started with.
 func (l *laterRoots) begin(target runningCommand, initial map[string]boundRoot) {
 	l.target = target
 	if target.canBind() {
@@ -140,7 +141,8 @@ func (l *laterRoots) recheck(name guard.RootName) {
 	}
 }
 
-// follow binds and unbinds roots until the bound ones are the granted ones.
+// follow binds and unbinds roots, so that the bound roots are those of rootsToBind. It reports the
+// roots that could not be bound in the session's status.
 func (l *laterRoots) follow() {
 	<-l.ready
 	if !l.target.canBind() {
@@ -197,8 +199,8 @@ func (l *laterRoots) warn(at string, err error) {
 	}
 }
 
-// rootsToBind returns the roots to bind, by path: those that appear neither by themselves nor in
-// another root.
+// rootsToBind returns the roots to bind, by path. It leaves out /, roots that appear by themselves,
+// and roots inside of another root to bind.
 func (l *laterRoots) rootsToBind() map[string]guard.Status {
 	roots := l.target.session.Registry().RootsOf(l.target.subject)
 	slices.SortFunc(roots, func(a, b guard.Status) int { return strings.Compare(a.Grant.Resolved, b.Grant.Resolved) })
@@ -213,7 +215,7 @@ func (l *laterRoots) rootsToBind() map[string]guard.Status {
 	return want
 }
 
-// bind binds one root.
+// bind binds one root: a single file itself, and a directory through a spare directory.
 func (l *laterRoots) bind(at string, st guard.Status) error {
 	b := rootItself(st)
 	from := strings.TrimPrefix(at, "/")

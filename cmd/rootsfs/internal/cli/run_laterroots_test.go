@@ -11,8 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A grant that comes after the command's roots were bound, and before the command is known to
-// run, is answered only when the changes since then are bound.
+// A grant that is made before begin is called returns only after that call.
 func TestGrantBeforeTheCommandRuns(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	l := newLaterRoots()

@@ -30,8 +30,8 @@ type learnLog struct {
 	links    map[guard.Path]bool // links that leave their root
 }
 
-// refusedKind is the key of refused operations that are reported together: these operations lack the
-// same rights.
+// refusedKind is the key of refused operations that are reported together: operations of one type,
+// in one root, that need the same rights.
 type refusedKind struct {
 	root   guard.RootName
 	op     guard.Op
@@ -41,7 +41,7 @@ type refusedKind struct {
 // refusedOps are the refused operations of one kind.
 type refusedOps struct {
 	first guard.Request
-	order int // number of its kind, in the order of the first refusals
+	order int // number of the kind, in the order of the first refusals
 	times int
 }
 
@@ -62,8 +62,8 @@ func newLearnLog() *learnLog {
 	return &learnLog{sought: map[string]int{}, refused: map[refusedKind]*refusedOps{}, links: map[guard.Path]bool{}}
 }
 
-// begin is called when the command is about to start. Earlier paths were looked for by its
-// init, which is a part of rootsfs.
+// begin is called when the command is about to start. Look-ups before this call are not noted: they
+// come from the command's init, which is a part of rootsfs.
 func (l *learnLog) begin() {
 	if l == nil {
 		return
@@ -73,7 +73,8 @@ func (l *learnLog) begin() {
 	l.begun = true
 }
 
-// missing notes a missing path that the command looked for in a directory of the mount's own.
+// missing notes that the command looked for a path that is in no root and does not exist in the
+// mount.
 func (l *learnLog) missing(path string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,8 +88,8 @@ func (l *learnLog) missing(path string) {
 	l.sought[path]++
 }
 
-// observe notes a refused link, and a refusal that a missing right may have caused: one without a
-// rule.
+// observe notes refused links, and refusals that a missing right may have caused. A refusal with a
+// rule has another cause.
 func (l *learnLog) observe(e guard.Event) {
 	rec := e.Record
 	if rec == nil || rec.Path.Root == "" {
@@ -111,8 +112,8 @@ func (l *learnLog) observe(e guard.Event) {
 	have.times++
 }
 
-// unseenOf describes the accesses of a command that rootsfs does not see, and why; "": it sees
-// all.
+// unseenOf describes the accesses of a command that rootsfs does not see, and why. It returns "" if
+// rootsfs sees all.
 func unseenOf(box *sandbox.Options, level sandbox.Level) string {
 	const looked = "what it looked for beside its roots"
 	switch {
@@ -173,8 +174,8 @@ type learnedFlags struct{ lines, notes []string }
 // run the comment as words of the command.
 func (p *learnedFlags) add(flag, why string) { p.lines = append(p.lines, flag, "    "+why) }
 
-// proposal returns the flags that would have allowed what was refused. explain asks the gate about
-// an operation.
+// proposal returns the flags that would have allowed the refused operations. explain returns the
+// session's verdict on an operation.
 func (l *learnLog) proposal(reg *guard.Registry, explain func(guard.Request) guard.Explanation) (p learnedFlags) {
 	lacked := l.lacked(explain)
 	for _, name := range slices.Sorted(maps.Keys(lacked)) {
@@ -214,8 +215,8 @@ func (l *learnLog) proposal(reg *guard.Registry, explain func(guard.Request) gua
 	return p
 }
 
-// lacked asks the gate which rights the refused operations lack, and in which roots. If an
-// operation lacks none, the file's own permissions refused it.
+// lacked returns, by root, the rights that the refused operations lack. It leaves out an operation
+// that lacks none: the file's own permissions refused that operation.
 func (l *learnLog) lacked(explain func(guard.Request) guard.Explanation) map[guard.RootName]*missingRights {
 	out := map[guard.RootName]*missingRights{}
 	byOrder := func(a, b *refusedOps) int { return cmp.Compare(a.order, b.order) }
@@ -254,13 +255,14 @@ func (l *learnLog) existing(skip func(path string) bool) (found, skipped []strin
 	return found, skipped
 }
 
-// linkRule decides which links that leave their root the command sees. It is only for the
-// private mount of a run. Only the command walks that mount. Its root directory is the
-// sandbox's, so the kernel resolves links inside the sandbox. If the mount has a place on the
-// host, links are harmless there too: only the owner, who can follow the links of the source
-// anyway, can enter that place.
+// linkRule decides whether the command may read a link that leaves its root. The rule is only for
+// the private mount of a run, which only the command walks. With levels namespaces and bubblewrap,
+// the command's root directory is the sandbox's, so the kernel resolves links inside the sandbox;
+// visible treats the other levels differently. If the mount has a place on the host, links are
+// harmless there too: only the owner can enter that place, and the owner can follow the links of
+// the source anyway.
 type linkRule struct {
-	level atomic.Uint32              // of confinement; sandbox.Level
+	level atomic.Uint32              // the level of confinement, a sandbox.Level
 	last  atomic.Pointer[guard.Path] // the link that was refused last; nil: none
 }
 
@@ -278,17 +280,17 @@ func (l *linkRule) observe(e guard.Event) {
 	}
 }
 
-// refusedLink is a link on the host that the command was refused.
+// refusedLink is a link on the host that the mount did not let the command read.
 type refusedLink struct {
-	at, text names.Foreign // text is its target as it is written
-	dest     names.Foreign
+	at, text names.Foreign // the path of the link, and its target as it is written
+	dest     names.Foreign // the target as an absolute path
 }
 
 func (r refusedLink) String() string {
 	return fmt.Sprintf("the link %q leads to %q", r.at, r.text)
 }
 
-// readRefused reads a link as it is now.
+// readRefused reads the link at p on the host as it is now. It reports whether that worked.
 func readRefused(reg *guard.Registry, p guard.Path) (refusedLink, bool) {
 	dir, ok := reg.Dir(p.Root)
 	if !ok {
@@ -306,7 +308,7 @@ func readRefused(reg *guard.Registry, p guard.Path) (refusedLink, bool) {
 	return r, true
 }
 
-// refusedLinks returns the links that were refused, in order, as they are now.
+// refusedLinks returns the links that were refused, as they are now, sorted by path.
 func (l *learnLog) refusedLinks(reg *guard.Registry) (out []refusedLink) {
 	for p := range l.links {
 		if r, ok := readRefused(reg, p); ok {
@@ -317,8 +319,8 @@ func (l *learnLog) refusedLinks(reg *guard.Registry) (out []refusedLink) {
 	return out
 }
 
-// explain adds the last refused link to the error of a command that could not be executed. Only
-// the start of the command can have met that link.
+// explain adds the last refused link to the error of a command that could not be executed. Such a
+// command never ran, so only the attempt to start it can have read that link.
 func (l *linkRule) explain(reg *guard.Registry, name string, err error) error {
 	last := l.last.Load()
 	if last == nil || !errors.Is(err, sandbox.ErrNotExecutable) {
@@ -338,7 +340,9 @@ func (l *linkRule) explain(reg *guard.Registry, name string, err error) error {
 // setLevel sets the level of confinement, before the command is started.
 func (l *linkRule) setLevel(level sandbox.Level) { l.level.Store(uint32(level)) }
 
-// visible is mount.Options.Visible of the run: it depends on the level of confinement.
+// visible is mount.Options.Visible of the run: it reports whether a link that leaves its root to
+// dest is shown. dest "" stands for any path in a root. The answer depends on the level of
+// confinement.
 func (l *linkRule) visible(dest string, relative bool) bool {
 	switch level := sandbox.Level(l.level.Load()); level {
 	case sandbox.Namespaces, sandbox.Bubblewrap:

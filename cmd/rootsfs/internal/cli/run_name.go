@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// launchers are programs that run another program or package, whose name the session gets. If
-// the value is true, the first argument is that name. If it is false, the launcher has
-// subcommands (runners).
+// launchers are programs that run another program or package. The session gets the name of that
+// program or package. If the value is true, the first argument that is no option has the name. If
+// the value is false, the launcher has subcommands, and only some of them (runners) run a program.
 var launchers = map[string]bool{
 	"npx": true, "bunx": true, "uvx": true, "python": true, "python3": true, "node": true, "sh": true, "bash": true, "env": true,
 	"npm": false, "yarn": false, "pnpm": false, "pipx": false, "deno": false, "bun": false, "uv": false,
@@ -18,8 +18,8 @@ var launchers = map[string]bool{
 // subcommands, such as "npm install", do not.
 var runners = []string{"exec", "run", "dlx", "x"}
 
-// commandName returns the name for the session of a command: the name of the package for a
-// launcher, otherwise that of the program.
+// commandName returns the name for the session of a command: for a launcher the name of the program
+// or package that it runs, otherwise the name of the program in args[0].
 func commandName(args []string) string {
 	name, _ := nameAndWord(args)
 	return name
@@ -46,7 +46,7 @@ func nameAndWord(args []string) (name, word string) {
 		}
 		word = arg
 		if name, _, ok := strings.Cut(strings.TrimPrefix(arg, "@"), "@"); ok {
-			arg = name // a version
+			arg = name // without the version
 		}
 		return strings.TrimSuffix(filepath.Base(arg), filepath.Ext(filepath.Base(arg))), word
 	}

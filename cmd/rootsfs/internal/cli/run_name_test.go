@@ -15,7 +15,7 @@ func TestCommandName(t *testing.T) {
 		"python3 -m http.server": "http", "node /srv/app/index.js": "index", "/usr/bin/git status": "git", "npm": "npm", "npx": "npx",
 	} {
 		if got := commandName(strings.Fields(command)); got != want {
-			t.Errorf("%s: %s, not %s", command, got, want)
+			t.Errorf("%s: got %s, want %s", command, got, want)
 		}
 	}
 }
