@@ -10,17 +10,18 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bound limits a connection: it holds no more requests of its peer than there is room for, and
-// passes the SDK no more notifications than the SDK can handle (flowcontrol.Backlog). The
-// caller calls Bound once, before anything is read. canWait is passed to
-// flowcontrol.NewBacklog. refused is called when a message is refused because there is no room.
+// Bound bounds the messages of the peer that the connection holds: requests without an answer, and
+// notifications that the SDK has not handled yet (flowcontrol.Backlog). The caller must call Bound
+// once, before anything is read. requests and canWait are passed to flowcontrol.NewBacklog. refused
+// is called, with the reason, when a message is refused because there is no room.
 func (c *LineConn) Bound(requests *flowcontrol.Budget, canWait func() bool, refused func(why string)) {
 	c.backlog, c.refused = flowcontrol.NewBacklog(requests, canWait, c.hand, c.done), refused
 }
 
-// Reserve makes room for a request of n bytes that is answered without the SDK, or refuses
-// it by its id and reports false. The caller releases the reservation when the request has
-// its answer.
+// Reserve reserves room for a request of n bytes that is answered without the SDK. If there is no
+// room, Reserve answers the request id with an error and reports false. If the connection is
+// closed, it only reports false. The caller must release the reservation when the request has its
+// answer.
 func (c *LineConn) Reserve(id []byte, n int) (_ *flowcontrol.Reservation, ok bool) {
 	room, err := c.backlog.Reserve(n)
 	if err != nil {
@@ -29,7 +30,8 @@ func (c *LineConn) Reserve(id []byte, n int) (_ *flowcontrol.Reservation, ok boo
 	return room, err == nil
 }
 
-// admit makes room for a message that is handed to the SDK, or refuses it and reports false.
+// admit reserves room for a request or notification that is handed to the SDK, or refuses it and
+// reports false.
 func (c *LineConn) admit(r *jsonrpc.Request, n int) bool {
 	err := c.backlog.Admit(r, n)
 	if err == nil {
@@ -43,8 +45,8 @@ func (c *LineConn) admit(r *jsonrpc.Request, n int) bool {
 	return false
 }
 
-// refuse answers a request for which there is no room with err. A notification, whose id is
-// nil, is dropped.
+// refuse answers a request with err, the error of Reserve or Admit. For a notification, id is nil
+// and no answer is sent. If the connection is closed, refuse does nothing.
 func (c *LineConn) refuse(id []byte, err error) {
 	code := Number(names.QuotaExceeded)
 	switch {

@@ -14,14 +14,15 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 )
 
-// A request without room waits for it, even if canWait reports false for a moment. If canWait
-// reports false for longer, because an answer of the peer is awaited, the request is refused.
-func TestEnterWhileThePeerIsAsked(t *testing.T) {
+// A request for which there is no room waits, even if canWait reports false for a moment. If
+// canWait reports false for longer, because an answer of the peer is awaited, the request is
+// refused.
+func TestReserveWhileThePeerIsAsked(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		asked func(waited time.Duration) bool
-		want  bool
-		after time.Duration
+		name    string
+		isAsked func(waited time.Duration) bool // whether an answer of the peer is awaited
+		want    bool                            // whether the second request gets room
+		after   time.Duration                   // how long the second request waits
 	}{
 		{"never", func(time.Duration) bool { return false }, true, time.Second},
 		{"at first", func(w time.Duration) bool { return w <= flowcontrol.WaitStep }, true, time.Second},
@@ -36,10 +37,10 @@ func TestEnterWhileThePeerIsAsked(t *testing.T) {
 				defer conn.Close()
 				begun := time.Now()
 				refused := 0
-				conn.Bound(&flowcontrol.Budget{Count: 1}, func() bool { return !c.asked(time.Since(begun)) }, func(string) { refused++ })
+				conn.Bound(&flowcontrol.Budget{Count: 1}, func() bool { return !c.isAsked(time.Since(begun)) }, func(string) { refused++ })
 				room, ok := conn.Reserve([]byte("1"), 10)
 				if !ok {
-					t.Fatal("there is room for one")
+					t.Fatal("no room for the first request")
 				}
 				time.AfterFunc(time.Second, room.Release)
 				_, got := conn.Reserve([]byte("2"), 10)
@@ -52,9 +53,9 @@ func TestEnterWhileThePeerIsAsked(t *testing.T) {
 	}
 }
 
-// The requests handed to the SDK are bounded until they are answered. A request beyond
-// that, and one whose id is in use, is refused by its id. Notifications and responses
-// pass.
+// The number of requests that the SDK has not answered is bounded. A request beyond the bound, and a
+// request whose id is in use, is answered with an error under its id. Notifications and responses
+// still reach the SDK.
 func TestPassIsBounded(t *testing.T) {
 	r, w := io.Pipe()
 	c := NewLineConn(io.NopCloser(strings.NewReader("")), w, Hooks{})
@@ -106,7 +107,7 @@ func TestPassIsBounded(t *testing.T) {
 	call(`"1"`)
 	refused(`"1"`, "give each its own")
 	call("3")
-	for _, want := range []string{"ping", "notifications/cancelled", "ping", "", "ping"} { // the second ping is the probe
+	for _, want := range []string{"ping", "notifications/cancelled", "ping", "", "ping"} { // the second ping is from Backlog.Probe
 		switch msg := (<-handed).(type) {
 		case *jsonrpc.Request:
 			if msg.Method != want {

@@ -20,8 +20,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// LineConn is a connection over lines, for either end. It reads lines, hands messages to
-// the SDK, and writes frames. Each end takes its own messages by Hooks.
+// LineConn is a connection on which each line has a message or a batch, for either end. It reads
+// lines, hands messages to the SDK, and writes frames. Each end uses Hooks to take the messages
+// that the SDK does not handle.
 type LineConn struct {
 	r     io.ReadCloser
 	w     io.WriteCloser
@@ -33,8 +34,8 @@ type LineConn struct {
 	err   error // why reading ended, set before in is closed
 
 	complaints chan []byte  // frames of complainTo
-	complain   sync.Once    // starts the goroutine that sends them
-	unsent     atomic.Int64 // complaints that are not written yet
+	complain   sync.Once    // starts sendComplaints
+	unsent     atomic.Int64 // frames of complainTo that are not written yet
 
 	backlog *flowcontrol.Backlog // set by Bound
 	refused func(why string)     // set by Bound; called for each message for which there is no room
@@ -44,24 +45,28 @@ type LineConn struct {
 // reads calls them before it looks at the next message. The SDK never sees a message that a
 // hook takes.
 type Hooks struct {
-	// Intercept may take a message. Its parts lie in line, which the hook may then keep.
+	// Intercept may take a message. f.ID and f.Params lie in line. If the hook takes the message,
+	// it may keep line.
 	Intercept func(f Frame, line []byte) (taken bool)
-	// Reply may take the result of a request. id is the text of its id; nil: the id is no
-	// string. The result has not been checked to be JSON. The parts may lie in line, which
-	// the hook may then keep.
+	// Reply may take the result of a request. id is the text of the request's id; nil: the id is no
+	// string. The result has not been checked to be JSON. id and result may lie in line. If the
+	// hook takes the result, it may keep line.
 	Reply func(id, result, line []byte) (taken bool)
 	// Unread is called for a line that is too long, or is no message. If it does not take
 	// the line, the peer gets an error, with the id of the line's request if that can be read.
 	Unread func(h *jsonline.Head, why string) (taken bool)
-	// Lenient leaves lines that are no message to the SDK: Intercept then gets an empty Frame.
+	// Lenient lets the SDK decode the lines that ReadFrame refuses. For such a line Intercept gets
+	// an empty Frame.
 	Lenient bool
 	// Hand is called with each request and notification for the SDK, before the SDK has it.
 	Hand func(*jsonrpc.Request)
-	// HungUp is called when the peer has hung up, before the SDK gets the end of the stream.
+	// HungUp is called when the stream from the peer ends or fails. The SDK gets the end of the
+	// stream afterwards.
 	HungUp func()
 }
 
-// maxComplaints is how many complaints wait for a peer that does not read.
+// maxComplaints is how many error responses of complainTo may be queued for a peer that does not
+// read.
 const maxComplaints = 64
 
 // NewLineConn makes a connection of a pair of streams. Run reads from it.
@@ -98,13 +103,13 @@ func (c *LineConn) Run(limit int) {
 func (c *LineConn) read(limit int) error {
 	r := bufio.NewReaderSize(c.r, 64<<10)
 	for {
-		var buf []byte // a new one for each line: the hook that takes a message may keep its line
+		var buf []byte // a new buffer for each line: a hook that takes a message may keep the line
 		if c.hooks.Reply != nil {
 			buf = jsonline.Lines.Get()
 		}
 		line, long, err := jsonline.ReadLine(r, buf, limit)
 		switch {
-		case err != nil: // half a line and a hang-up is a hang-up
+		case err != nil: // a last line without an end is dropped
 			if c.hooks.HungUp != nil {
 				c.hooks.HungUp()
 			}
@@ -136,7 +141,7 @@ func (c *LineConn) line(line []byte) bool {
 	case len(members) > MaxBatch:
 		c.complainTo(nil, CodeInvalidRequest, fmt.Sprintf("a batch of more than %d messages; send fewer at a time", MaxBatch))
 		return true
-	case !ok || jsonline.Check(line) != nil: // no member of a batch that is no JSON is handled
+	case !ok || jsonline.Check(line) != nil: // a batch with a mistake in its JSON is refused as a whole
 		c.complainTo(nil, CodeParse, "not a JSON-RPC batch")
 		return true
 	case len(members) == 0:
@@ -214,11 +219,11 @@ func (c *LineConn) hand(msg jsonrpc.Message) bool {
 	}
 }
 
-// complainTo sends an error response for a message that was not accepted. id is that of its
-// request; nil: it is not known.
+// complainTo sends an error response for a message that was not accepted. id is the id of the
+// request; nil: the id is not known.
 //
-// One goroutine sends the complaints. When too many wait for it, complainTo waits, too. So
-// nothing more is read from a peer that sends rubbish and does not read.
+// One goroutine sends these error responses. If too many of them are queued, complainTo waits. So
+// the connection reads no more lines from a peer that sends rubbish and does not read.
 func (c *LineConn) complainTo(id []byte, code int, text string) {
 	if id == nil {
 		id = []byte("null")
@@ -232,8 +237,7 @@ func (c *LineConn) complainTo(id []byte, code int, text string) {
 	}
 }
 
-// IsComplaining reports whether the answer to a refused line or request is not written
-// yet.
+// IsComplaining reports whether there are error responses of complainTo that are not written yet.
 func (c *LineConn) IsComplaining() bool { return c.unsent.Load() > 0 }
 
 func (c *LineConn) sendComplaints() {
@@ -252,7 +256,7 @@ func (c *LineConn) sendComplaints() {
 func (c *LineConn) Write(_ context.Context, msg jsonrpc.Message) error { return c.WriteIf(msg, nil) }
 
 // WriteIf writes a message as SendIf writes a frame. A result is JSON already, and is copied
-// without being parsed. The SDK's answer to a probe of the backlog is not written.
+// without being parsed. The SDK's answer to a probe (flowcontrol.Backlog) is not written.
 func (c *LineConn) WriteIf(msg jsonrpc.Message, recheck jsonline.Recheck) error {
 	r, ok := msg.(*jsonrpc.Response)
 	if ok {
@@ -280,7 +284,7 @@ func RawID(id jsonrpc.ID) []byte { return jsonline.ShowNumbers(jsonline.AppendVa
 // mcp.ErrConnectionClosed.
 func (c *LineConn) Send(frame []byte) error { return c.SendIf(frame, nil) }
 
-// SendIf is Send for a frame that may be taken back until it is written (jsonline.Writer).
+// SendIf is Send for a frame that recheck may refuse until the frame is written (jsonline.Recheck).
 func (c *LineConn) SendIf(frame []byte, recheck jsonline.Recheck) error {
 	select {
 	case <-c.done:

@@ -19,8 +19,8 @@ import (
 // where encoding/json writes U+FFFD. In each of these cases two readers could see different paths.
 var strict = json.RejectUnknownMembers(true)
 
-// Decode reads the JSON object b into v, strictly. Empty and null mean an empty
-// object. The error is one line for a person, and names the field that is wrong, if it is one.
+// Decode reads the JSON object b into v, strictly. Empty and null mean an empty object. The error
+// is one line for a person. The error names a field that is unknown, repeated or of a wrong type.
 func Decode(b []byte, v any) error {
 	b = bytes.TrimSpace(b)
 	if len(b) == 0 || bytes.Equal(b, []byte("null")) {
@@ -77,10 +77,10 @@ func typeText(t reflect.Type) string {
 	return "an object"
 }
 
-// Frame is the outermost object of one JSON-RPC message. Its values are undecoded parts of the
-// line.
+// Frame is the outermost object of one JSON-RPC message. ID and Params are undecoded parts of the
+// line; Method is decoded.
 type Frame struct {
-	ID     []byte // raw; nil: a notification
+	ID     []byte // raw; nil: absent, as in a notification
 	Method string // "": a response
 	Params []byte // raw; nil: absent
 }
@@ -88,9 +88,10 @@ type Frame struct {
 // Call reports whether the frame is a request that wants an answer.
 func (f *Frame) Call() bool { return f.Method != "" && len(f.ID) > 0 && string(f.ID) != "null" }
 
-// ReadFrame reads the outermost object of line, checking all of its syntax. Two readers of a
-// frame with two methods or two ids could read it differently, so ReadFrame refuses duplicate
-// outermost keys. It leaves the inner keys to Decode, whose caller can answer by the id.
+// ReadFrame reads the outermost object of line, checking all of its syntax. Two readers of a frame
+// with two methods or two ids could read it differently, so ReadFrame refuses duplicate outermost
+// keys. It leaves the inner keys to Decode, because the caller of Decode has the id for an error
+// response.
 func ReadFrame(line []byte) (Frame, error) {
 	p, ok := jsonline.Parse(line)
 	return frameOf(line, &p, ok)

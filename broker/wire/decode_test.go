@@ -17,7 +17,7 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%s: %+v, %v", in, got, err)
 		}
 	}
-	// R091: each with the field's name.
+	// R091: the error names the field, if a field is unknown, repeated or of a wrong type.
 	for in, want := range map[string]string{
 		`{"path":1}`:                      "path must be a string, not number",
 		`{"path":"a","offset":"5"}`:       "offset must be an integer in range, not string",
@@ -77,7 +77,7 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("more than one line: %q", err)
 		}
 		if fr, err := ReadFrame(b); err == nil && fr.Method != "" && !strings.Contains(string(b), "method") && !strings.Contains(string(b), `\`) {
-			t.Errorf("a method from nowhere: %+v", fr)
+			t.Errorf("a method that the input does not have: %+v", fr)
 		}
 	})
 }

@@ -10,9 +10,9 @@
 // # Promises
 //
 // Decode refuses every input that is not exactly an object of the type (unknown fields, repeated
-// keys, numbers as strings, keys in another case, text after the object). If the mistake is in a
-// field, the error names the field. Empty input and null count as an empty object, and unknown
-// members of _meta are ignored.
+// keys, numbers as strings, keys in another case, text after the object). The error names a field
+// that is unknown, repeated or of a wrong type. Empty input and null count as an empty object, and
+// unknown members of _meta are ignored.
 //
 // # Not promised
 //

@@ -16,8 +16,8 @@ const (
 	CodeInternal       = -32603
 )
 
-// numbers are the JSON-RPC numbers of the seven codes, in the protocol's order.
-// They lie outside the range that JSON-RPC reserves, where MCP revisions collide.
+// numbers are the JSON-RPC numbers of the seven codes, in the protocol's order. They lie outside
+// the range that JSON-RPC reserves, because the numbers of MCP revisions collide in that range.
 var numbers = map[names.Code]int{
 	names.FileNotFound:        -31001,
 	names.PermissionDenied:    -31002,
@@ -45,11 +45,11 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// ErrorData is error.data of a failed files/* request. Paths in it are
-// root-relative.
+// ErrorData is error.data of a failed files/* request. Path begins with the name of the root, and
+// is never a path of the host.
 type ErrorData struct {
 	Code         names.Code `json:"code"`
-	Reason       string     `json:"reason"` // the Kind
+	Reason       string     `json:"reason"` // the names.Kind, as text
 	Path         string     `json:"path,omitempty"`
 	Retryable    bool       `json:"retryable"`
 	RetryAfterMs int64      `json:"retryAfterMs,omitempty"`

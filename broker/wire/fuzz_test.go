@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A frame that ReadFrame reads is JSON, and has the meaning that encoding/json gives it.
+// A frame that ReadFrame accepts is JSON, and encoding/json reads the same id, method and params.
 func FuzzFrame(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"files/read","params":{"path":"a"}}`, `{"id":"a","Method":"x","method":"y"}`, `{"id":null,"result":{}}`,
@@ -21,7 +21,7 @@ func FuzzFrame(f *testing.F) {
 			var method string
 			_ = json.Unmarshal(fields["method"], &method)
 			if valid != nil || method != fr.Method || !bytes.Equal(fields["id"], fr.ID) || !bytes.Equal(fields["params"], fr.Params) {
-				t.Errorf("%q: read as %+v; of encoding/json: %q %v", line, fr, fields, valid)
+				t.Errorf("%q: read as %+v; encoding/json reads %q, %v", line, fr, fields, valid)
 			}
 		}
 	})

@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// The methods. All but Stat, Copy and Unwatch are those of SEP-1708.
+// The methods of requests. MethodPrefix begins the methods of SEP-1708 and their extensions.
+// RootsList is a method of MCP.
 const (
 	MethodPrefix = "files/"
 
@@ -33,8 +34,8 @@ const (
 	Progress     = "notifications/progress"
 )
 
-// Extension is the key under capabilities.extensions that says a client has the
-// broker, for peers whose SDK drops roots.filesystemBrokering.
+// Extension is the key under capabilities.extensions by which a client says that it executes
+// files/*. The key is for servers whose SDK drops roots.filesystemBrokering.
 const Extension = "io.github.rootsfs/files"
 
 // DefaultChunk is how much one read or write carries by default: SEP-1708's
@@ -47,12 +48,12 @@ const (
 	Base64 = "base64"
 )
 
-// Types of things in a tree.
+// Types of files in a root.
 const (
 	TypeFile      = "file"
 	TypeDirectory = "directory"
 	TypeSymlink   = "symlink"
-	TypeOther     = "other" // a socket made in the root; others where the owner lifted the hiding of special files
+	TypeOther     = "other" // a special file that is not hidden, such as a socket made in the root
 )
 
 // Kinds of change.
@@ -79,12 +80,13 @@ type ConsentResult struct {
 	Approved      []Approved `json:"approved,omitempty"` // extension
 }
 
-// Approved is one approved path: the root by which it is reached from now on.
+// Approved is one approved path, with the root through which the server reaches the path from now
+// on.
 type Approved struct {
 	Path    string `json:"path"`
 	Root    string `json:"root"`
 	Mode    string `json:"mode"`
-	Expires string `json:"expires,omitempty"` // RFC 3339; absent: with the session
+	Expires string `json:"expires,omitempty"` // RFC 3339; absent: the root ends with the session
 }
 
 // ReadParams asks for a part of a file.
@@ -93,7 +95,7 @@ type ReadParams struct {
 	Encoding string `json:"encoding,omitempty"`
 	Offset   int64  `json:"offset,omitempty"`  // bytes
 	Length   *int64 `json:"length,omitempty"`  // bytes; default DefaultChunk
-	IfMatch  string `json:"ifMatch,omitempty"` // extension: refuse if the file is in another state
+	IfMatch  string `json:"ifMatch,omitempty"` // extension: refuse if the file has another ETag
 	Meta     *Meta  `json:"_meta,omitempty"`
 }
 
@@ -111,10 +113,11 @@ type ReadResult struct {
 	MTime    string `json:"mtime,omitempty"`    // extension: RFC 3339, UTC
 }
 
-// WriteParams carries content. Without Offset and Append the file becomes
-// Content, atomically. With Offset, Content is written there and the rest of the
-// file stays (Truncate: the file ends after Content). With Upload, chunks are
-// collected and the file appears as a whole with the last of them.
+// WriteParams carries content. With neither Offset nor Append, Content replaces the whole file
+// atomically. With Offset, Content is written at this offset and the rest of the file stays; with
+// Truncate as well, the file ends after Content. With Append, Content is written at the end of the
+// file. In an upload, the chunks are collected, and the file appears as a whole with the last
+// chunk.
 type WriteParams struct {
 	Path       string `json:"path"`
 	Content    string `json:"content"`
@@ -177,7 +180,7 @@ type Entry struct {
 type CreateParams struct {
 	Path    string `json:"path"`
 	Type    string `json:"type,omitempty"`    // default file
-	Parents bool   `json:"parents,omitempty"` // extension: make what is missing above
+	Parents bool   `json:"parents,omitempty"` // extension: make missing parent directories
 	Meta    *Meta  `json:"_meta,omitempty"`
 }
 
@@ -199,7 +202,7 @@ type DeleteParams struct {
 // Empty is a result without content.
 type Empty struct{}
 
-// RenameParams moves within one root. Copy takes the same parameters.
+// RenameParams moves a file or a directory within one root. Copy takes the same parameters.
 type RenameParams struct {
 	OldPath   string `json:"oldPath"`
 	NewPath   string `json:"newPath"`
@@ -289,7 +292,8 @@ type Meta struct {
 	ProgressToken json.RawMessage `json:"progressToken,omitempty"` // a string or an integer
 }
 
-// maxToken bounds a progress token, bytes of JSON: each notification repeats it.
+// maxToken bounds a progress token, in bytes of JSON, because each notification of progress repeats
+// the token.
 const maxToken = 1024
 
 // metaError describes a flaw in a _meta.
@@ -297,8 +301,8 @@ type metaError string
 
 func (e metaError) Error() string { return "_meta: " + string(e) }
 
-// UnmarshalJSON accepts any object, but refuses a progressToken that is too long, or is not null, a
-// string or a number.
+// UnmarshalJSON accepts an object with any members, except that a progressToken must be a string, a
+// number or null, of at most maxToken bytes.
 func (m *Meta) UnmarshalJSON(b []byte) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(b, &fields); err != nil {

@@ -17,19 +17,19 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 )
 
-// way is one way on which a session gets something.
+// way is one way by which a session gets something that the ceiling (config.Ceiling) bounds.
 type way struct {
 	name string
-	// keys are the keys of the ceiling that bound the session's gain on this way; no other key
-	// bounds it. "all" stands for every key.
+	// keys are the keys of the ceiling that bound what the session gets by this way. "all" stands
+	// for every key.
 	keys string
 	// verbs are the verbs of package control that serve the way.
 	verbs string
 }
 
-// ceilingWays are the ways on which somebody could try to get more than the ceiling allows. For each
-// of its keys a script or a test has a line "# ceiling: KEY by WAY", with two slashes in Go, and the
-// try below it.
+// ceilingWays are the ways by which somebody could try to get more than the ceiling allows. For
+// each way and each key of the way, a script has a line "# ceiling: KEY by WAY", or a Go test a
+// line "// ceiling: KEY by WAY". The attempt is below the line.
 var ceilingWays = []way{
 	{"flag", "root.path root.mode grants.longest run.level run.hosts run.secrets records.paths", ""},
 	{"serve", "root.path root.mode records.paths", ""},
@@ -47,19 +47,20 @@ var ceilingWays = []way{
 	{"net add", "run.hosts", "AddNet"},
 	{"reload", "root.path root.mode grants.longest", ""},
 	{"fleet with", "root.path root.mode", "AddRoots SetMode"},
-	// A wider ceiling beside a narrower one, and a ceiling that comes while a session runs.
+	// A second file of the ceiling, the ceiling of a fleet, and a ceiling that changes while a
+	// session runs.
 	{"other file", "all", ""},
 	{"fleet's ceiling", "all", ""},
 	{"change", "all", "ReadCeilingNow"},
 }
 
-// unboundVerbs are the verbs by which a program gets nothing that a key of the ceiling bounds: they
-// show, take back, or change files in places that the session has.
+// unboundVerbs are the verbs by which a program gets nothing that a key of the ceiling bounds. For
+// example, they show something, take access back, or change files in roots that the session has.
 const unboundVerbs = `GetStatus GetRefusal Revoke Pause Resume ReadLeaseNow Unmount ListQuestions PreviewQuestion
 ListDenials ForgetDenial GetPolicy CheckPolicy Why SetPatterns ListTrash RestoreTrash EmptyTrash ListStage StageContents
 ApplyStage DiscardStage ListCheckpoints MakeCheckpoint UndoStage ListNet RemoveNet`
 
-// boundFlags are the flags by which run gets something that a key bounds, with the key.
+// boundFlags maps flags of rootsfs run to a key of the ceiling that bounds what the flag gives.
 var boundFlags = map[string]string{
 	"root": "root.path", "once": "root.path", "home": "root.path", "socket": "root.path", "stage": "root.mode",
 	"for": "grants.longest", "until": "grants.longest", "level": "run.level", "unconfined": "run.level",
@@ -67,51 +68,51 @@ var boundFlags = map[string]string{
 	"config": "root.path", "profile": "root.path", "allow-system": "root.mode",
 }
 
-// freeFlags are the other flags of run: no key bounds what they set.
+// freeFlags are the other flags of rootsfs run: no key bounds what they set.
 const freeFlags = `abuse-escapes abuse-refusals abuse-suspend all allow burst bytes-in-flight cache cross-file-systems debug
 deny dir env hide home-max idle learn limit links listen map max-created max-file max-stage max-written mcp
 memory-max name net-any-sni net-limit no-default-policy on-revoke one-file-system ops-per-second pids-max protect
 respect-gitignore timeout transport trash trash-age trash-size verbose`
 
-// Each key of the ceiling is tried on each way, and the refusal names the ceiling's file and line. A
-// new key needs a place in ceilingWays, a new verb one there or in unboundVerbs, and a new flag of run
-// one in boundFlags or freeFlags.
+// For each way in ceilingWays, a script or a test tries to exceed the bound of each key of the way.
+// Each key of the ceiling is a key of some way. Scripts check the refusal, too (namesTheLine).
 func TestCeilingWays(t *testing.T) {
 	keys := ceilingKeys(t)
 	tried := ceilingTries(t)
-	of := map[string]bool{}
+	bounds := map[string]bool{} // the keys that bound a way without "all"
 	for _, w := range ceilingWays {
 		list := strings.Fields(w.keys)
 		if w.keys == "all" {
 			list = keys
 		}
 		for _, key := range list {
-			if of[key] = of[key] || w.keys != "all"; !slices.Contains(keys, key) {
+			if bounds[key] = bounds[key] || w.keys != "all"; !slices.Contains(keys, key) {
 				t.Errorf("%s is no key of the ceiling", key)
 			}
 			if !tried[key+" by "+w.name] {
-				t.Errorf("nothing tries to pass the ceiling's key %s by %s: add a line \"# ceiling: %[1]s by %[2]s\" and the try to a script", key, w.name)
+				t.Errorf("nothing tries to exceed the ceiling's key %s by %s: add a line \"# ceiling: %[1]s by %[2]s\" and the attempt to a script", key, w.name)
 			}
 			delete(tried, key+" by "+w.name)
 		}
 	}
 	for _, key := range keys {
-		if !of[key] {
-			t.Errorf("the ceiling's key %s bounds nothing that any way of ceilingWays gives", key)
+		if !bounds[key] {
+			t.Errorf("no way of ceilingWays has the ceiling's key %s", key)
 		}
 	}
-	for cell := range tried {
-		t.Errorf("%q is no cell of ceilingWays", cell)
+	for pair := range tried {
+		t.Errorf("%q: ceilingWays does not have this way with this key", pair)
 	}
 }
 
-// Each verb and each flag of run is decided about.
+// Each verb of package control is in ceilingWays or in unboundVerbs, and each flag of rootsfs run
+// is in boundFlags or in freeFlags.
 func TestCeilingWaysAreAll(t *testing.T) {
 	decided := strings.Fields(unboundVerbs)
 	for _, w := range ceilingWays {
 		decided = append(decided, strings.Fields(w.verbs)...)
 	}
-	same(t, "verb", controlVerbs(t), decided)
+	checkDecided(t, "verb", controlVerbs(t), decided)
 	run, _, err := tree().Find([]string{"run"})
 	if err != nil {
 		t.Fatal(err)
@@ -122,10 +123,11 @@ func TestCeilingWaysAreAll(t *testing.T) {
 	for flag := range boundFlags {
 		known = append(known, flag)
 	}
-	same(t, "flag of run", flags, known)
+	checkDecided(t, "flag of run", flags, known)
 }
 
-func same(t *testing.T, what string, got, decided []string) {
+// checkDecided fails the test for each name that only one of got and decided has.
+func checkDecided(t *testing.T, what string, got, decided []string) {
 	t.Helper()
 	for _, one := range got {
 		if !slices.Contains(decided, one) {
@@ -168,12 +170,12 @@ func ceilingKeys(t *testing.T) (keys []string) {
 	return keys
 }
 
-// namesTheLine matches a check that a text names a file of a ceiling, with the line where there is
-// one, or the script that looks at the ends of roots.
+// namesTheLine matches a script's check that an output names a file of a ceiling or a line of such
+// a file. It also matches a call of the script ends, which checks that each root has an end.
 var namesTheLine = regexp.MustCompile(`ceiling\.(toml|d/)|toml:\d|sh ends`)
 
-// ceilingTries returns the cells that scripts and tests try. It fails if a script does not check,
-// between a line that names cells and the next blank line, that the refusal names the ceiling's line.
+// ceilingTries returns the pairs "KEY by WAY" that scripts and tests try. It fails the test if
+// namesTheLine matches nothing between the line of a pair in a script and the next blank line.
 func ceilingTries(t *testing.T) map[string]bool {
 	t.Helper()
 	tried := map[string]bool{}
@@ -191,14 +193,14 @@ func ceilingTries(t *testing.T) map[string]bool {
 			t.Fatal(err)
 		}
 		for _, m := range regexp.MustCompile(`(?m)^\s*(?:#|//) ceiling: (.*)$`).FindAllStringSubmatchIndex(string(data), -1) {
-			cells, below, _ := strings.Cut(string(data[m[2]:]), "\n")
+			pairs, below, _ := strings.Cut(string(data[m[2]:]), "\n")
 			below, _, _ = strings.Cut(below, "\n\n")
 			if strings.HasSuffix(file, ".txtar") && !namesTheLine.MatchString(below) {
-				t.Errorf("%s: nothing below %q checks that the line is named", file, cells)
+				t.Errorf("%s: nothing below %q checks that the line is named", file, pairs)
 			}
-			key, ways, ok := strings.Cut(cells, " by ")
+			key, ways, ok := strings.Cut(pairs, " by ")
 			if !ok {
-				t.Errorf("%s: %q names no way", file, cells)
+				t.Errorf("%s: %q names no way", file, pairs)
 			}
 			for _, one := range strings.Split(ways, ", ") {
 				tried[key+" by "+one] = true

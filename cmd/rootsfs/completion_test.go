@@ -11,9 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 )
 
-// Completion offers files and directories only where they are possible, the profiles of the
-// configuration, and names of variables without their values. It offers no word that a shell
-// has to quote.
+// Completion offers files and directories only where an argument may be one, and offers the
+// profiles of the configuration. It offers no value of a variable, and no profile whose name a
+// shell has to quote.
 func TestCompletion(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", dir)

@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostile has names that a shell would run as commands, unless they are quoted. Each begins
-// with a different letter.
+// hostile has names with commands that a shell would run, unless the names are quoted. Each name
+// begins with a different letter.
 var hostile = []string{"p$(id>PWNED)", "q`id>PWNED`", "r;id>PWNED;", "s\";id>PWNED;\"", "t(id>PWNED)", "u\nid>PWNED\n", "v>PWNED", "w|tee PWNED;", "x\\$(id>PWNED)"}
 
-// In no shell does completion run text that a server or a repository has chosen: names of
-// roots, of servers in a host's configuration and of files, and quoted words that are already
-// on the line.
+// Completion in bash, zsh and fish does not run text that a server or a repository has chosen. Such
+// texts are the names of roots, of files and of servers in a host's configuration, and quoted words
+// that are already on the line.
 func TestTabRunsNothing(t *testing.T) {
 	dir := t.TempDir()
 	env, repo := shellHome(t, dir)
@@ -62,7 +62,7 @@ func TestTabRunsNothing(t *testing.T) {
 					p.send("\t\x07")
 					p.await("DONE")
 				}
-				if strings.Contains(line, " twi") { // the word is finished: the next Tab evaluates the line
+				if strings.Contains(line, " twi") { // c makes the word complete: the next Tab evaluates the line
 					p.send("c\t\t\x07")
 					p.await("DONE")
 				}
@@ -76,17 +76,17 @@ func TestTabRunsNothing(t *testing.T) {
 				p.seen.Reset()
 				p.send("\x15\x15")
 			}
-			// The shell completed, and ran only rootsfs.
+			// The shell does complete a harmless name.
 			p.send("rootsfs revoke beni\t\x07")
 			p.await("DONE")
 			if good := strings.Contains(p.seen.String(), "benign"); good == (sh.name == "bash") { // without bash-completion, bash completes nothing
-				t.Errorf("the benign root: %v; seen:\n%s", good, p.seen.String())
+				t.Errorf("benign was completed: %v; seen:\n%s", good, p.seen.String())
 			}
 		})
 	}
 }
 
-// shellHome makes a home with a program rootsfs, and an empty directory to work in.
+// shellHome makes a home directory with a program rootsfs, and an empty directory to work in.
 func shellHome(t *testing.T, dir string) (env []string, work string) {
 	t.Helper()
 	for _, name := range []string{"run", "config", "state", "bin", "repo"} {
@@ -100,7 +100,7 @@ func shellHome(t *testing.T, dir string) (env []string, work string) {
 	}
 	if dir, err := releasedDir(); err != nil {
 		t.Fatal(err)
-	} else if dir != "" { // each Tab starts the program
+	} else if dir != "" { // each Tab starts the program, and the released one starts faster
 		self = filepath.Join(dir, "rootsfs")
 	}
 	if other := os.Getenv("ROOTSFS_TEST_PROGRAM"); other != "" { // to try another build by hand
@@ -114,8 +114,8 @@ func shellHome(t *testing.T, dir string) (env []string, work string) {
 		"XDG_DATA_HOME="+filepath.Join(dir, "state"), "HISTFILE=", "LC_ALL=C.UTF-8"), filepath.Join(dir, "repo")
 }
 
-// serveHostile makes a session with roots, and a repository with servers and
-// directories, of hostile names.
+// serveHostile starts a session and fills a repository. The roots of the session, and the servers
+// and directories of the repository, have the names in hostile.
 func serveHostile(t *testing.T, env []string, repo string) {
 	t.Helper()
 	args, servers := []string{"serve", "--root", "benign=" + repo + ":ro"}, []string{}
@@ -135,7 +135,8 @@ func serveHostile(t *testing.T, env []string, repo string) {
 	if err := os.WriteFile(filepath.Join(repo, ".mcp.json"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// For two servers of one name the shell inserts the whole text that is shown.
+	// Each server is in the file twice. If two candidates are the same word, a shell may insert the
+	// whole text that it shows for one, with the description.
 	twice := `{"twice": {"command": "$(id>PWNED)"}, "twisted": {"command": "%B%{$(id>PWNED)%}"}}`
 	if err := os.WriteFile(filepath.Join(repo, "twice.json"), []byte(`{"mcpServers": `+twice+`, "servers": `+twice+`}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -143,7 +144,7 @@ func serveHostile(t *testing.T, env []string, repo string) {
 	startServe(t, env, repo, args)
 }
 
-// startServe starts a session without a mount, and waits until it is there.
+// startServe starts a session without a mount, and waits until the session has begun.
 func startServe(t *testing.T, env []string, work string, args []string) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(work, "../bin/rootsfs"), args...)
@@ -219,7 +220,7 @@ func (p *terminal) send(text string) {
 	}
 }
 
-// await reads until the program has printed the text since await was called.
+// await reads the program's output until the part that this call has read contains text.
 func (p *terminal) await(text string) {
 	p.t.Helper()
 	from := p.seen.Len()

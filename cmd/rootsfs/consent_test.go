@@ -98,7 +98,8 @@ func newAsker(t *testing.T, conf string) *asker {
 	return a
 }
 
-// connect attaches the server, as the commands that run servers do.
+// connect connects a server with the name subject to the broker, as the commands that run servers
+// do.
 func (a *asker) connect(subject guard.Subject) {
 	a.t.Helper()
 	ours, theirs := net.Pipe()
@@ -212,11 +213,11 @@ func TestConsentApprove_R087_R088_R089(t *testing.T) {
 	a.contains("status", a.cli(cli.ExitOK, "status"), "1 question waits for your consent", "  indexer ")
 	a.contains("completion", a.cli(cli.ExitOK, "__complete", "consent", "approve", ""), id+"\t\""+a.work+"/src/priv\" (directory", ":4")
 
-	// An answer that makes no sense leaves the question waiting.
+	// After an invalid answer, the question still waits.
 	a.contains("no such id", a.cli(cli.ExitNoSuch, "consent", "approve", "zzzz0"), "no such question", "see: rootsfs consent list")
-	a.contains("wider", a.cli(cli.ExitUsage, "consent", "approve", id, "--only", "2"), "item 2 cannot be granted")
+	a.contains("not grantable", a.cli(cli.ExitUsage, "consent", "approve", id, "--only", "2"), "item 2 cannot be granted")
 	a.contains("no item", a.cli(cli.ExitUsage, "consent", "approve", id, "--only", "3"), "there is no item 3: it has 2")
-	a.contains("elsewhere", a.cli(cli.ExitUsage, "consent", "approve", id, "--path", a.work+"/src"), "is not below")
+	a.contains("path outside of the item", a.cli(cli.ExitUsage, "consent", "approve", id, "--path", a.work+"/src"), "is not below")
 	a.waiting(1)
 
 	out := a.cli(cli.ExitOK, "consent", "approve", id[:6], "--mode", "ro", "--for", "1h", "--path", link+"/docs")
@@ -233,7 +234,8 @@ func TestConsentApprove_R087_R088_R089(t *testing.T) {
 	}
 }
 
-// A root that was approved with --idle ends, with a record, when it was unused for that long.
+// A root that was approved with --idle DURATION ends, with a record, when nobody has used the root
+// for this duration.
 func TestConsentUntilIdle(t *testing.T) {
 	a := newAsker(t, "")
 	a.ask("", "ro", a.work+"/src/priv")
@@ -241,7 +243,7 @@ func TestConsentUntilIdle(t *testing.T) {
 	if res := a.result(); !res.Granted {
 		t.Fatalf("approved: %+v", res)
 	}
-	testkit.Until(t, "its end, unused, and the record of it", func() bool { // the record comes after the root has left the list
+	testkit.Until(t, "the end of the unused root, and its record", func() bool { // the record comes after the root has left the list
 		return !strings.Contains(a.cli(cli.ExitOK, "roots", "list", "--json"), `"name": "priv"`) &&
 			strings.Contains(a.cli(cli.ExitOK, "audit", "show", "--json"), `"op":"expire","root":"priv"`)
 	})
@@ -255,14 +257,14 @@ func TestConsentNeverWidens(t *testing.T) {
 	a.ask("", "ro", a.work+"/src/priv")
 	id := a.waiting(1)[0].ID
 	a.contains("wider", a.cli(cli.ExitUsage, "consent", "approve", id, "--mode", "rw"), "may be narrower, not wider")
-	a.contains("one answer for two", a.cli(cli.ExitOK, "consent", "deny", id), `denied: "`+a.work+`/src/priv"`)
+	a.contains("deny", a.cli(cli.ExitOK, "consent", "deny", id), `denied: "`+a.work+`/src/priv"`)
 	if res := a.result(); res.Granted || res.Reason != "denied" {
 		t.Errorf("denied: %+v", res)
 	}
 	for _, path := range []string{"/etc", a.work, a.work + "/state"} {
 		a.ask("", "rw", path)
 		q := a.waiting(1)[0]
-		a.contains("what cannot be", names.Join(q.Lines, "\n"), path, "cannot be granted")
+		a.contains("a path that cannot be granted", names.Join(q.Lines, "\n"), path, "cannot be granted")
 		a.cli(cli.ExitOK, "consent", "approve", q.ID)
 		if res := a.result(); res.Granted || res.Reason != "denied" {
 			t.Errorf("%s: %+v", path, res)
@@ -307,7 +309,7 @@ func TestConsentDenyAllAndWatch(t *testing.T) {
 		t.Errorf("over: %s and %s; asked: %s and %s", x, y, first, second)
 	}
 	a.contains("nothing left", a.cli(cli.ExitOK, "consent", "deny", "--all"), "no question waits")
-	a.end() // the session's end ends what the server has, and the watch
+	a.end() // ends the server's connection to the broker, and the command with --watch
 	if rest, err := io.ReadAll(io.MultiReader(dec.Buffered(), out)); err != nil || strings.TrimSpace(string(rest)) != "" {
 		t.Errorf("%s, %v", rest, err)
 	}
@@ -324,7 +326,8 @@ func TestConsentDenyAllAndWatch(t *testing.T) {
 }
 
 // Pre-approved paths are granted without a question. They match whole path elements, and mean the
-// files to which they led when the configuration was read. A reload takes effect at once.
+// files to which they led when the configuration was read. A reload takes effect in the running
+// session.
 func TestConsentByConfiguration(t *testing.T) {
 	conf := "[files]\nconsent = \"deny\"\n[[files.allow]]\npath = \"$WORK/pre\"\nmode = \"rw\"\n[[files.allow]]\npath = \"$WORK/later\"\n"
 	a := newAsker(t, conf)
@@ -341,7 +344,7 @@ func TestConsentByConfiguration(t *testing.T) {
 		{"pre/in", "rw", true},
 		{"pre2", "ro", false},
 		{"src/priv", "ro", false},
-		{"later", "ro", false}, // a link made since
+		{"later", "ro", false}, // a link made after the configuration was read
 		{"pre/../src", "ro", false},
 	} {
 		a.ask("", tt.mode, a.work+"/"+tt.path)
@@ -406,7 +409,7 @@ func TestFiguresOfServers_R080_R081(t *testing.T) {
 		`rootsfs_files_sessions{subject="indexer"} 1`, `rootsfs_root_free_bytes{root="pub"} `, `rootsfs_root_live{root="pub"} 1`,
 		`rootsfs_process_cpu_seconds_total `, `rootsfs_process_open_fds `, `rootsfs_process_resident_memory_bytes `, `rootsfs_session_info{mountpoint="`)
 	a.connectAgain(t)
-	a.contains("two of one subject", a.cli(cli.ExitOK, "metrics"), `rootsfs_files_sessions{subject="indexer"} 2`, `rootsfs_files_requests_total{subject="indexer"} 2`)
+	a.contains("two connections of one subject", a.cli(cli.ExitOK, "metrics"), `rootsfs_files_sessions{subject="indexer"} 2`, `rootsfs_files_requests_total{subject="indexer"} 2`)
 }
 
 // connectAgain makes another connection of the same subject, on which nothing is sent.

@@ -35,7 +35,7 @@ func TestDenialsAreListedAndLifted(t *testing.T) {
 	text := a.cli(cli.ExitOK, "consent", "denials")
 	a.contains("denials", text, list[0].ID[:8]+"  ", "indexer", a.work+"/src/priv\n", `src/\u{202e}odd\nname"`, "rootsfs consent forget "+list[0].ID[:8])
 	if strings.Contains(text, "\u202e") {
-		t.Errorf("a name turns the line around: %q", text)
+		t.Errorf("a name reverses the text of the line: %q", text)
 	}
 	a.contains("status", a.cli(cli.ExitOK, "status"), "2 denials remembered", "rootsfs consent denials")
 

@@ -24,8 +24,8 @@ const odd = "e<&>\u009b31m\u202e\u2800\u034f\u3164"
 var notRun = map[string]string{
 	"audit follow": "runs until it is stopped; prints records as audit show does", "console": "runs until it is stopped; prints a URL of its own",
 	"mount":    "runs until it is stopped; prints the mountpoint, which is the owner's",
-	"net list": "hosts are names of DNS and addresses: see network.ParseRule", "net add": "likewise", "net remove": "likewise",
-	"serve": "runs until it is stopped; prints an address and the name of the session", "version": "nothing in it is anybody else's",
+	"net list": "prints DNS names and addresses only: see network.ParseRule", "net add": "likewise", "net remove": "likewise",
+	"serve": "runs until it is stopped; prints an address and the name of the session", "version": "prints no text of a server or a repository",
 }
 
 // No command's --json contains a character that a terminal obeys or hides, whatever names a
@@ -75,7 +75,7 @@ func TestJSONShowsEverything(t *testing.T) {
 		if strings.Contains(out, `\u202e`) {
 			escaped++
 			if slices.Contains(onlyShow, command) {
-				checkForPeople(t, append(strings.Fields(command), args...))
+				checkTextOutput(t, append(strings.Fields(command), args...))
 			}
 		}
 		return out
@@ -125,7 +125,7 @@ func TestJSONShowsEverything(t *testing.T) {
 	tryStages(t, do, at("pre"))
 	checkHostile(t, texts, a.work)
 	if escaped < 12 {
-		t.Errorf("only %d commands showed what the server chose", escaped)
+		t.Errorf("only %d commands showed a name that the server chose", escaped)
 	}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
@@ -141,13 +141,13 @@ func TestJSONShowsEverything(t *testing.T) {
 	walk(tree())
 }
 
-// onlyShow lists the commands that change nothing. They run once more without --json. (stage
-// diff is not one: to a pipe it writes the bytes of the files.)
+// onlyShow lists commands that change nothing. They run once more without --json. (stage diff is
+// not in the list, because it writes the bytes of files to a pipe unchanged.)
 var onlyShow = []string{"status", "roots list", "policy show", "policy check", "why", "audit show", "consent list", "consent denials", "trash list", "stage list"}
 
-// checkForPeople runs a command, and fails if a terminal would obey or hide a character of its
-// output.
-func checkForPeople(t *testing.T, args []string) {
+// checkTextOutput runs a command, and fails the test if the output lacks the escaped character of
+// odd, or has a character that a terminal would obey or hide.
+func checkTextOutput(t *testing.T, args []string) {
 	t.Helper()
 	out, _ := exec.Command("rootsfs", args...).CombinedOutput() // some exit codes report findings
 	if !strings.Contains(string(out), `\u{202e}`) {
@@ -183,7 +183,8 @@ func appendHostile(t *testing.T, lines []string, at string, text []byte) []strin
 	return lines
 }
 
-// checkHostile checks that each string of the test data was printed.
+// checkHostile checks that lines, which appendHostile made, have each line of
+// testdata/hostile.golden.
 func checkHostile(t *testing.T, lines []string, work string) {
 	t.Helper()
 	varies := regexp.MustCompile(`\d{8}T[\d.]+-\w+|/tmp/testscript-main\d+|index [0-9a-f]+\.\.[0-9a-f]+`)
@@ -211,7 +212,7 @@ func checkHostile(t *testing.T, lines []string, work string) {
 	}
 }
 
-// tryStages tries the commands about stages on one that a program has left in dir.
+// tryStages tries the commands for stages on a stage of dir that a program has left.
 func tryStages(t *testing.T, do func(command string, args ...string) string, dir string) {
 	t.Helper()
 	run := exec.Command("rootsfs", "run", "--root", dir+":stage", "--", "sh", "-c", `for n in 1 2 3; do echo "$1" >"$1$n"; done`, "sh", odd)

@@ -46,10 +46,10 @@ func TestEveryCommandIsExplained(t *testing.T) {
 	walk(tree())
 }
 
-// Every flag that takes a path takes ~ for the home directory, also where no shell
-// expands it.
+// Every flag that takes a path of the host accepts ~ for the home directory, also where no shell
+// expands ~.
 func TestEveryPathMayBeginInHome(t *testing.T) {
-	inRoot := map[string]bool{"rootsfs trash restore --to": true}
+	inRoot := map[string]bool{"rootsfs trash restore --to": true} // paths within a root
 	t.Setenv("HOME", "/home/x")
 	seen := 0
 	var walk func(c *cobra.Command)
@@ -191,8 +191,7 @@ func (full) Write([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "write", Path: "/dev/stdout", Err: unix.ENOSPC}
 }
 
-// A command whose results could not be written fails with one message, whatever command it is and
-// however it prints.
+// Each of these commands fails with one message if its results could not be written.
 func TestFullOutput(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	t.Setenv("XDG_STATE_HOME", t.TempDir())

@@ -6,7 +6,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestScriptsAtLoad runs testdata/load: scripts that make the machine busy, apart from the others.
+// TestScriptsAtLoad runs the scripts in testdata/load, which make the machine busy. They do not run
+// together with the scripts of TestScripts.
 func TestScriptsAtLoad(t *testing.T) {
 	p := scripts(t)
 	p.Dir = "testdata/load"

@@ -1,5 +1,5 @@
-// Command rootsfs shows programs only the directories that their owner approved, as a file
-// system that the owner can revoke at any moment.
+// Command rootsfs gives programs a file system with only the directories that the owner approved.
+// The owner can revoke each directory at any moment.
 //
 // Package cli is the command line, and states its promises. `rootsfs mount` confines no
 // program by itself: a program that can also reach the host's own paths can use those.
@@ -18,7 +18,7 @@ import (
 //go:generate go test -count 1 -run ^TestTopicTables$ . -args -write
 
 func main() {
-	if err := poller.Err(); err != nil { // the init of a confined command needs a poller
+	if err := poller.Err(); err != nil { // the init process of a confined command needs the poller
 		sandbox.Refuse(err)
 	}
 	sandbox.Main()

@@ -29,7 +29,7 @@ import (
 // command and compares its exit code; answers; ownmounts; panics; and nowatches.
 func TestMain(m *testing.M) {
 	sandbox.Main()
-	childfs.Serve() // before testscript.Main makes a directory, which the child would leave
+	childfs.Serve() // before testscript.Main makes a directory, which the child would not remove
 	testscript.Main(fromOutside{m}, map[string]func(){
 		"rootsfs":   main,
 		"panics":    panics,
@@ -85,7 +85,7 @@ func TestScripts(t *testing.T) {
 }
 
 // scripts returns the parameters of scripts. A script that root runs sees only its own mounts,
-// and only its own runs in /run.
+// and only the directories of its own runs in /run.
 func scripts(t *testing.T) testscript.Params {
 	t.Helper()
 	if err := mountpoint.CheckFUSE(); err != nil {
@@ -114,8 +114,8 @@ func scripts(t *testing.T) testscript.Params {
 					return err
 				}
 			}
-			// Built with the race detector, each of the many processes would
-			// sleep for a second before it ends.
+			// With the race detector, each of the many processes would otherwise sleep for a
+			// second before its end.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			if s := os.Getenv("ROOTSFS_TRANSPORT"); s != "" {
 				env.Setenv("ROOTSFS_TRANSPORT", s)
@@ -181,14 +181,14 @@ func showInput(ts *testscript.TestScript, args []string) {
 	}
 	script := strings.TrimLeft(args[len(args)-1], "! ")
 	if i := strings.LastIndex(script, "|"); i > 0 && !strings.HasSuffix(script[:i], "|") {
-		ts.Logf("of that, %s says:", script[:i])
+		ts.Logf("%s prints:", script[:i])
 		if err := ts.Exec("sh", "-c", script[:i]); err != nil {
 			ts.Logf("%v", err)
 		}
 	}
 }
 
-// showLogs logs the output of the daemons of a failed script.
+// showLogs logs the last 8 KiB of each log of a daemon, if the script has failed.
 func showLogs(env *testscript.Env) {
 	if t, ok := env.T().(interface{ Failed() bool }); !ok || !t.Failed() {
 		return

@@ -24,7 +24,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// isolate gives a script's goroutine its own mounts and its own directory /run.
+// isolate gives a script's goroutine its own mounts, and its own directory /run unless work lies in
+// /run.
 func isolate(work string) error {
 	if err := lab.OwnMounts(); err != nil {
 		return err
@@ -38,7 +39,7 @@ func isolate(work string) error {
 	return nil
 }
 
-// doctorSeesNothing is a script whose verdict depends on the whole machine.
+// doctorSeesNothing is a script that fails if doctor sees a session or a mount of rootsfs.
 const doctorSeesNothing = `
 exec rootsfs doctor
 stdout '^ok    sessions .*: 0 live, nothing left behind$'
@@ -63,7 +64,8 @@ func TestScriptsSeeTheirOwn(t *testing.T) {
 	testscript.Run(t, p)
 }
 
-// leaveDeadMount makes a mount without a daemon, until the test has ended, and returns its path.
+// leaveDeadMount makes a mount without a daemon, and returns its path. The mount is removed when
+// the test ends.
 func leaveDeadMount(t *testing.T) string {
 	t.Helper()
 	point := t.TempDir()
@@ -107,13 +109,13 @@ func leaveDeadRun(t *testing.T) {
 	}
 }
 
-// sweep fails the test for every mount that a script leaves, and detaches it.
+// sweep fails the test for every mount that a script leaves, and detaches the mount.
 func sweep(t *testing.T, work string) {
 	all, err := lab.Table()
 	if err != nil {
 		t.Error(err)
 	}
-	isOwn := os.Geteuid() == 0 // root's scripts have tables of their own: each mount there is the script's
+	isOwn := os.Geteuid() == 0 // a script of root has its own mount table: each mount of rootsfs in it is the script's
 	for _, m := range slices.Backward(all) {
 		if !names.Under(m.Point, work) && (!isOwn || m.FSType != mountpoint.FSType) {
 			continue
@@ -135,7 +137,8 @@ var deadMount = regexp.MustCompile(`(?m)(?:^fail  mount |"name": "mount",\s+"pat
 
 // ownmounts COMMAND... runs a command and ends with its exit code. An ordinary user has no
 // private mounts and sees the dead mounts of other tests. While the command reports such a
-// mount, it is run again. The limit is far beyond the life of such a mount.
+// mount, ownmounts runs the command again, for a minute at most. The minute is far beyond the life of
+// such a mount.
 func ownMounts(args []string) int {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		var out, errs bytes.Buffer
@@ -147,7 +150,7 @@ func ownMounts(args []string) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 2
 		}
-		if os.Geteuid() == 0 || !tellsOfOthers(out.String(), os.Getenv("WORK")) || time.Now().After(end) {
+		if os.Geteuid() == 0 || !reportsOtherMounts(out.String(), os.Getenv("WORK")) || time.Now().After(end) {
 			_, _ = os.Stdout.Write(out.Bytes())
 			_, _ = os.Stderr.Write(errs.Bytes())
 			return cmd.ProcessState.ExitCode()
@@ -155,15 +158,16 @@ func ownMounts(args []string) int {
 	}
 }
 
-// tellsOfOthers reports whether an output of doctor names a dead mount outside of work.
-func tellsOfOthers(out, work string) bool {
+// reportsOtherMounts reports whether an output of doctor names a dead mount outside of work.
+func reportsOtherMounts(out, work string) bool {
 	return slices.ContainsFunc(deadMount.FindAllStringSubmatch(out, -1), func(m []string) bool {
 		return !strings.HasPrefix(m[1], work+"/")
 	})
 }
 
-// A dead mount of another test is distinguished from one of the script's own.
-func TestTellsOfOthers(t *testing.T) {
+// reportsOtherMounts distinguishes a dead mount of another test from a dead mount of the script.
+// For root, the pattern deadMount also matches what doctor prints.
+func TestReportsOtherMounts(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	dead := "/w/mnt"
 	if os.Geteuid() == 0 {
@@ -173,11 +177,11 @@ func TestTellsOfOthers(t *testing.T) {
 		{"doctor", "fail  mount /w/mnt: nothing serves it any more\n      unmount it\nok    mounts: 1 of rootsfs\n"},
 		{"doctor --json", "{\n \"name\": \"mount\",\n \"path\": \"/w/mnt\",\n}"},
 	} {
-		if text := tt.text; tellsOfOthers(text, "/w") || !tellsOfOthers(text, "/x") || !tellsOfOthers(text, "/w/m") {
-			t.Errorf("not understood:\n%s", text)
+		if text := tt.text; reportsOtherMounts(text, "/w") || !reportsOtherMounts(text, "/x") || !reportsOtherMounts(text, "/w/m") {
+			t.Errorf("the mount is not matched, or with the wrong directory:\n%s", text)
 		}
 		if dead == "/w/mnt" {
-			continue // only root can make one
+			continue // only root can make a dead mount
 		}
 		var out strings.Builder
 		run(strings.Fields(tt.args), cli.Stdio{In: strings.NewReader(""), Out: &out, Err: io.Discard})

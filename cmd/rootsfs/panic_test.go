@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// panics is a program of TestMain: rootsfs whose standard error panics at its first line.
-// Before that it prints the directory of the run.
+// panics is a program of TestMain: rootsfs whose standard error prints the directory of the run on
+// standard output at the first write, and then panics.
 func panics() {
 	os.Exit(run(os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: panicking{}}))
 }
@@ -26,7 +26,7 @@ type panicking struct{}
 
 func (panicking) Write([]byte) (int, error) {
 	fds, _ := filepath.Glob("/proc/self/fd/*")
-	for _, fd := range fds { // one of them is the lock
+	for _, fd := range fds { // one of them is the open and locked directory of the run
 		if dir, _ := os.Readlink(fd); cleanup.IsInPlace(dir) {
 			_, _ = os.Stdout.WriteString(dir)
 			break
@@ -35,8 +35,8 @@ func (panicking) Write([]byte) (int, error) {
 	panic("as the test wants it")
 }
 
-// The cleaner of a run that panics removes its mount and its directory, because the run does
-// not dismiss the cleaner on its way out. R070.
+// R070: a run that panics does not dismiss its cleaner (package cleanup), so the cleaner removes
+// the run's mount and directory.
 func TestPanicLeavesNothing(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil {
 		t.Skip("real mounts are needed: ", err)
@@ -61,14 +61,14 @@ func TestPanicLeavesNothing(t *testing.T) {
 	}
 	out, err := cmd.Output()
 	if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(stderr.String(), "as the test wants it") {
-		t.Fatalf("it did not panic: %v, %q\n%s", err, out, stderr.String())
+		t.Fatalf("rootsfs did not panic: %v, %q\n%s", err, out, stderr.String())
 	}
-	place := string(out)
-	if !strings.Contains(place, "/.rootsfs-run-") {
-		t.Fatalf("no process watched over a place: %q\n%s", out, stderr.String())
+	runDir := string(out)
+	if !strings.Contains(runDir, "/.rootsfs-run-") {
+		t.Fatalf("the run printed no directory: %q\n%s", out, stderr.String())
 	}
-	if !testkit.Eventually(func() bool { _, err := os.Lstat(place); return errors.Is(err, fs.ErrNotExist) }) {
-		_ = mountpoint.Detach(filepath.Join(place, "tree", "mnt"), true)
-		t.Fatalf("%s is left", place)
+	if !testkit.Eventually(func() bool { _, err := os.Lstat(runDir); return errors.Is(err, fs.ErrNotExist) }) {
+		_ = mountpoint.Detach(filepath.Join(runDir, "tree", "mnt"), true)
+		t.Fatalf("%s is left", runDir)
 	}
 }

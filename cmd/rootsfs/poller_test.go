@@ -14,9 +14,9 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 )
 
-// nowatches is a program of TestMain: it runs a command that gets no epoll watch, as after the
-// user has used up fs.epoll.max_user_watches. (A system call filter refuses them, because using
-// them up takes a gigabyte.)
+// nowatches is a program of TestMain: it runs a command that gets no epoll watch, as if the user
+// had used up fs.epoll.max_user_watches. (A system call filter refuses the watches, because using
+// up the limit takes a gigabyte.)
 func nowatches() {
 	code := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the call's number
@@ -43,24 +43,24 @@ func nowatches() {
 	os.Exit(125)
 }
 
-// Package poller is initialised before five sixths of the program's packages, and before every
-// package that could open a file, because the runtime makes its poller at the first open. (The
+// Package poller is initialised before at least five sixths of this binary's packages, and before
+// the packages below, which could open a file. The runtime makes its poller at the first open. (The
 // script starved shows that no file was opened.)
 func TestPollerComesEarly(t *testing.T) {
 	before, after, found := strings.Cut(initTrace(t), "init github.com/rootsfs/rootsfs/cmd/rootsfs/internal/poller ")
 	if n, m := strings.Count(before, "init "), strings.Count(after, "init "); !found || n > m/5 {
-		t.Errorf("%d packages before it, %d after it:\n%s", n, m, before)
+		t.Errorf("%d packages before poller, %d after it:\n%s", n, m, before)
 	}
 	for _, opens := range []string{"init os/user ", "init net ", "init net/http ", "init golang.org/x/sys/unix ", "init crypto/x509 "} {
 		if strings.Contains(before, opens) {
-			t.Errorf("%q comes before it", opens)
+			t.Errorf("%q comes before poller", opens)
 		}
 	}
 }
 
-// A run is three processes, and each initialises every package. The allocated bytes are a
-// measure of the time, and the same on every machine. This binary also has the packages of
-// tests and the overhead of the race detector: the program itself allocates 650 KB.
+// A run is three processes, and each initialises every package. The allocated bytes are a measure
+// of the time, and the same on every machine. The bounds are those of this binary, which also has
+// the packages of tests and may have the race detector. The program itself allocates 650 KB.
 func TestInitialisationIsSmall(t *testing.T) {
 	const mostBytes, mostAllocs = 5 << 19, 20_000
 	bytes, allocs := 0, 0
@@ -78,8 +78,8 @@ func TestInitialisationIsSmall(t *testing.T) {
 	}
 }
 
-// initTrace returns the runtime's trace of the initialisation of each package of this binary:
-// those of the program and of its tests.
+// initTrace returns the runtime's trace of the initialisation of each package of this binary, which
+// has the packages of the program and of its tests.
 func initTrace(t *testing.T) string {
 	t.Helper()
 	exe, err := os.Executable()

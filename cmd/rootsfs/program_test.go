@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// raced are the scripts whose daemons answer several programs at once. Their rootsfs is this test
-// binary, with the race detector.
+// raced are the scripts whose daemons answer several programs at once. These scripts always run
+// this test binary as rootsfs, so that rootsfs has the race detector if the binary has it.
 var raced = []string{"lifecycle", "mounttwo", "pause", "reload", "renew", "serve", "sessions", "stage-live", "stopped", "held"}
 
 // releasedDir returns a directory with rootsfs as it is released. Without the race detector, and in

@@ -21,7 +21,7 @@ func readme(t *testing.T) string {
 	return string(data)
 }
 
-// The README is short, its first screen says what rootsfs can do and others cannot, its links
+// The README has at most 200 lines, its first screen has the main features of rootsfs, its links
 // lead to existing files, and it names only existing commands.
 func TestReadme(t *testing.T) {
 	text := readme(t)
@@ -67,7 +67,8 @@ func TestReadmeCommands(t *testing.T) {
 	testscript.Run(t, p)
 }
 
-// readmeLab is the machine of someone who reads the README.
+// readmeLab is a script that sets up the home directory of someone who reads the README, and then
+// runs the README's commands.
 const readmeLab = `
 env XDG_CONFIG_HOME=$WORK/home/.config
 env HOME=$WORK/home
@@ -129,7 +130,7 @@ func anyNumber(text string) string {
 	return regexp.MustCompile(`[0-9]+(\.[0-9]+)?`).ReplaceAllString(text, "N")
 }
 
-// The oldest kernels that documents name are those in the code.
+// The documents name the same oldest kernels as the code.
 func TestDocumentsNameTheOldestKernels(t *testing.T) {
 	for file, says := range map[string][]string{
 		"../../README.md": {

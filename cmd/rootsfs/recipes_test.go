@@ -73,7 +73,7 @@ func TestRecipes(t *testing.T) {
 			checkCommandLine(t, names.List[string](s.Args))
 			for _, name := range s.Env {
 				if i := slices.Index(s.Args, name); i < 1 || s.Args[i-1] != "--env" {
-					t.Errorf("%v: its variable %s does not pass", s, name)
+					t.Errorf("%v: the variable %s has no --env", s, name)
 				}
 			}
 		}
@@ -92,6 +92,6 @@ func TestRecipes(t *testing.T) {
 		checkCommandLine(t, words[i+1:])
 	}
 	if lines != 3 {
-		t.Errorf("%d command lines were looked at", lines)
+		t.Errorf("%d command lines were checked", lines)
 	}
 }

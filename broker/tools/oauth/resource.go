@@ -44,7 +44,8 @@ func (v *Verifier) Require(next http.Handler) http.Handler {
 	})
 }
 
-// descriptionURL returns the URL of the resource's description, "" if it has none.
+// descriptionURL returns the URL of the resource's description. It returns "" if the resource is
+// not a URL with a host.
 func (v *Verifier) descriptionURL(r *http.Request) string {
 	u, err := url.Parse(v.resource(r))
 	if err != nil || u.Host == "" {
