@@ -23,7 +23,7 @@ func main() {
 	}
 	sandbox.Main()
 	cleanup.Main(cli.StderrLog())
-	if err := poller.Err(); err != nil && !cli.EndsAccess(os.Args[1:]) {
+	if err := poller.Err(); err != nil && !cli.NeedsNoPoller(os.Args[1:]) {
 		fmt.Fprintln(os.Stderr, "rootsfs:", err)
 		os.Exit(cli.ExitSystem)
 	}

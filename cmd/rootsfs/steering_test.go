@@ -20,11 +20,11 @@ import (
 // harmless lists variables that this program or a library in it reads, and that a repository
 // may nevertheless set for a wrapped server, each with the reason.
 var harmless = map[string]string{
-	"GORACE": "a binary of the race detector alone", "GOMAXPROCS": speed, "GOGC": speed, "GOMEMLIMIT": speed,
+	"GORACE": "only a binary with the race detector reads it", "GOMAXPROCS": speed, "GOGC": speed, "GOMEMLIMIT": speed,
 	"TZ": "how times are shown", "ZONEINFO": "how times are shown",
 	"PWD": "believed only if it is the working directory", "GOROOT": "no toolchain is started",
 	"DEBUG_HTTP2_GOROUTINES": moreChecks, "GOPROTODEBUG": moreChecks,
-	"FSNOTIFY_DEBUG":    "prints watched paths on standard error, which no server reads",
+	"FSNOTIFY_DEBUG":    "prints watched paths to standard error, and no server reads standard error",
 	"REQUEST_METHOD":    ofOAuth,
 	"AWS_EXECUTION_ENV": ofAWS, "AWS_LAMBDA_FUNCTION_NAME": ofAWS, "_X_AMZN_TRACE_ID": ofAWS,
 	"PAGER": ofHelp, "LESS": ofHelp,
@@ -37,24 +37,24 @@ var harmless = map[string]string{
 
 // Reasons that several variables share.
 const (
-	speed      = "how fast the one process is, and how much memory it takes"
-	moreChecks = "checks of a library's own"
-	ofOAuth    = "rootsfs serve --oauth-issuer alone, which no host starts; rootsfs run dials its hosts directly"
-	ofAWS      = "clients of AWS's SDK, of which rootsfs has the signer alone"
-	ofHelp     = "rootsfs help alone, which no host starts"
-	inside     = "the name and the shell that the server sees of its own user"
-	topAlone   = "rootsfs top alone, which no host starts, and colours"
+	speed      = "changes only the speed and the memory of this one process"
+	moreChecks = "turns on debug checks of a library"
+	ofOAuth    = "only rootsfs serve --oauth-issuer reads it, and no host starts that; rootsfs run dials its hosts directly"
+	ofAWS      = "only clients of the AWS SDK read it; rootsfs uses only the signer of the SDK"
+	ofHelp     = "only rootsfs help reads it, and no host starts that"
+	inside     = "what the server sees as the name and the shell of its user"
+	topAlone   = "only rootsfs top and code for colours read it, and no host starts rootsfs top"
 )
 
-// computed lists the files that read variables with computed names, or all variables, each with
-// a note on these names.
+// computed lists the files that read variables with computed names, or all variables, each with a
+// note about the variables.
 var computed = map[string]string{
 	"google.golang.org/protobuf/reflect/protoregistry/registry.go":          moreChecks,
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_agent.go":      "those of an agent's preset, which run --for passes on",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_proxyenv.go":   "proxies of the owner, which run --for passes on once their hosts are approved",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_secrets.go":    "the base URL of a secret, which is compared only",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_agent.go":      "variables of an agent's preset, which run --for passes on",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_proxyenv.go":   "the owner's proxy variables, which run --for passes on once the hosts of the proxies are approved",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_secrets.go":    "the base URL of a secret; it is only compared",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret/source.go":      "the credential of run --secret",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs/judge.go": "for the owner's own commands, which get none that --env passes on",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs/judge.go": "for commands that run for the owner",
 	"os/env.go":  "Getenv and Environ themselves",
 	"os/file.go": "HOME",
 	"internal/syscall/execenv/execenv_default.go":                         "for the commands that are started: see steering",
@@ -64,57 +64,57 @@ var computed = map[string]string{
 	"os/exec/exec.go":                                                    "for the commands that are started: see steering",
 	"golang.org/x/sys/unix/env_unix.go":                                  "Getenv itself",
 	"vendor/golang.org/x/net/http/httpproxy/proxy.go":                    "HTTP_PROXY, HTTPS_PROXY, NO_PROXY: " + ofOAuth,
-	"github.com/spf13/cobra/active_help.go":                              "ROOTSFS_, and COBRA_ACTIVE_HELP for completions alone",
-	"github.com/spf13/cobra/completions.go":                              "ROOTSFS_, and COBRA_COMPLETION_DESCRIPTIONS for completions alone",
+	"github.com/spf13/cobra/active_help.go":                              "ROOTSFS_*, and COBRA_ACTIVE_HELP, which only completions use",
+	"github.com/spf13/cobra/completions.go":                              "ROOTSFS_*, and COBRA_COMPLETION_DESCRIPTIONS, which only completions use",
 	"github.com/charmbracelet/ultraviolet/environ.go":                    topAlone,
 	"github.com/charmbracelet/ultraviolet/console.go":                    topAlone,
 	"charm.land/bubbletea/v2/tea.go":                                     topAlone,
 	"charm.land/lipgloss/v2/writer.go":                                   topAlone,
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/wrap_file.go":   "variables of hosts, for rootsfs wrap alone",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/cmd_run.go":     "what --env names, to tell that it is not set",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg/xdg.go":         "XDG_CONFIG_HOME, XDG_STATE_HOME and their like",
-	"github.com/rootsfs/rootsfs/mount/sandbox/environ.go":                "what --env names, for the server",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_sockets.go": "for what the server is given",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/wrap_file.go":   "variables of hosts; only rootsfs wrap reads them",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/cmd_run.go":     "the variables that --env names, to report the unset ones",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg/xdg.go":         "XDG_CONFIG_HOME, XDG_STATE_HOME and other XDG_ variables",
+	"github.com/rootsfs/rootsfs/mount/sandbox/environ.go":                "the variables that --env names, for the server",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_sockets.go": "all variables: each variable that holds the path of a granted socket is set for the server",
 }
 
-// The file of a repository sets variables for its servers, and they reach rootsfs itself once a
-// server is wrapped. Each variable that the code reads is either refused by wrap, or listed here
-// with the reason why it is harmless.
+// A file in a repository can set variables for a server. Once the server is wrapped, rootsfs itself
+// gets these variables, too. So wrap must refuse each variable that the code reads, unless the
+// variable is listed in harmless or is read in a file that is listed in computed.
 func TestSteeringVariablesAreKnown(t *testing.T) {
 	read := variablesRead(t)
 	for name, at := range read {
 		if strings.HasPrefix(name, "?") {
 			if computed[name[1:]] == "" {
-				t.Errorf("%s reads a variable whose name is computed: say in computed which", at)
+				t.Errorf("%s reads a variable with a computed name, or all variables: add the file and a note to computed", at)
 			}
 			continue
 		}
 		why := harmless[name]
 		switch steers := steers(t, name); {
 		case steers && why != "":
-			t.Errorf("%s steers rootsfs, and is harmless: %s", name, why)
+			t.Errorf("wrap refuses %s, but harmless lists it: %s", name, why)
 		case !steers && why == "":
-			t.Errorf("%s reads %s: add it to hostconfig's steering, or to harmless with the reason", at, name)
+			t.Errorf("%s reads %s: add it to steering in package hostconfig, or to harmless with the reason", at, name)
 		}
 	}
 	for name := range harmless {
 		if _, ok := read[name]; !ok {
-			t.Errorf("harmless: nothing reads %s", name)
+			t.Errorf("harmless lists %s, but no code reads it", name)
 		}
 	}
 	for at := range computed {
 		if _, ok := read["?"+at]; !ok {
-			t.Errorf("computed: nothing is read at %s", at)
+			t.Errorf("computed lists %s, but this file reads no variable with a computed name", at)
 		}
 	}
 	for _, name := range []string{"LD_PRELOAD", "GODEBUG", "BASH_ENV", "GLIBC_TUNABLES", "RESOLV_HOST_CONF"} { // read by other programs only
 		if !steers(t, name) {
-			t.Errorf("%s does not steer", name)
+			t.Errorf("wrap does not refuse %s", name)
 		}
 	}
 }
 
-// steers reports whether wrap refuses a variable of a repository.
+// steers reports whether wrap refuses a server for which a repository sets the variable.
 func steers(t *testing.T, name string) bool {
 	doc, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"a": map[string]any{"command": "x", "env": map[string]string{name: "1"}}}})
 	if err != nil {
@@ -128,7 +128,8 @@ func steers(t *testing.T, name string) bool {
 }
 
 // variablesRead returns the environment variables that the program's packages read, each with a
-// place in the code. A variable with a computed name is "?" and the place.
+// file that reads it. A file that reads variables with computed names, or all variables, has the
+// key "?" and the file.
 func variablesRead(t *testing.T) map[string]string {
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,CgoFiles", ".")
 	var stderr bytes.Buffer
@@ -151,7 +152,7 @@ func variablesRead(t *testing.T) map[string]string {
 	return found
 }
 
-// scanPackage collects the variables that one package reads.
+// scanPackage adds the variables that one package reads to found, as variablesRead returns them.
 func scanPackage(t *testing.T, path, dir string, files []string, found map[string]string) {
 	texts := map[string][]byte{}
 	reads := false
@@ -161,7 +162,7 @@ func scanPackage(t *testing.T, path, dir string, files []string, found map[strin
 			t.Fatal(err)
 		}
 		texts[name] = text
-		reads = reads || namesReader(text)
+		reads = reads || mentionsReader(text)
 	}
 	if !reads {
 		return // most packages end here: parsing all of them takes long
@@ -206,13 +207,14 @@ func scanPackage(t *testing.T, path, dir string, files []string, found map[strin
 	}
 }
 
-// namesReader reports whether a source has a name that readsVariable looks for.
-func namesReader(text []byte) bool {
+// mentionsReader reports whether a source file contains the name of a function for which
+// readsVariable reports true.
+func mentionsReader(text []byte) bool {
 	return slices.ContainsFunc([]string{"etenv", "LookupEnv", "ExpandEnv", "Environ"}, func(name string) bool { return bytes.Contains(text, []byte(name)) })
 }
 
-// readsVariable reports whether a function is one that looks a variable up, expands
-// variables in a text, or returns all of them.
+// readsVariable reports whether fun looks up a variable, expands variables in a text, or returns
+// all variables. path is the import path of the package that calls fun.
 func readsVariable(path string, fun ast.Expr) bool {
 	switch f := fun.(type) {
 	case *ast.SelectorExpr:
@@ -225,7 +227,8 @@ func readsVariable(path string, fun ast.Expr) bool {
 	return false
 }
 
-// literal returns the text of a constant expression.
+// literal returns the text of a string literal, or of a name in constants. It reports false for any
+// other expression.
 func literal(e ast.Expr, constants map[string]string) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:

@@ -31,8 +31,8 @@ var writeTables = flag.Bool("write", false, "TestTopicTables writes the tables o
 
 var generated = regexp.MustCompile(`(?s)(<!-- generated: ([a-z ]+) -->\n\n)(.*?)(\n<!-- end -->)`)
 
-// The tables in the topics agree with the code: configuration keys, rules, JSON fields, metrics
-// and exit codes.
+// The generated tables in help/*.md are the tables that the code yields, and each table is in a
+// topic.
 func TestTopicTables(t *testing.T) {
 	makers := map[string]func(*testing.T) string{
 		"exit codes": exitTable, "configuration keys": keyTable, "ceiling keys": ceilingTable, "rules": ruleTable,
@@ -42,7 +42,7 @@ func TestTopicTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := map[string]bool{}
+	present := map[string]bool{}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -53,7 +53,7 @@ func TestTopicTables(t *testing.T) {
 			if makers[m[2]] == nil {
 				t.Fatalf("%s: no table is called %q", file, m[2])
 			}
-			made[m[2]] = true
+			present[m[2]] = true
 			return m[1] + makers[m[2]](t) + m[4]
 		})
 		switch {
@@ -63,11 +63,11 @@ func TestTopicTables(t *testing.T) {
 				t.Fatal(err)
 			}
 		default:
-			t.Errorf("%s has tables of another version of the code: run go generate ./cmd/rootsfs", file)
+			t.Errorf("%s has tables that differ from those of the code: run go generate ./cmd/rootsfs", file)
 		}
 	}
 	for name := range makers {
-		if !made[name] {
+		if !present[name] {
 			t.Errorf("no topic has the table %q", name)
 		}
 	}
@@ -97,7 +97,7 @@ func agentTable(*testing.T) string {
 	return out
 }
 
-// secretTable returns the table of the secrets that programs without a preset take.
+// secretTable returns the table of the secrets for programs that have no preset.
 func secretTable(*testing.T) string {
 	out := "| key | is for | base URL | header |\n|---|---|---|---|\n"
 	for _, s := range agents.Secrets() {
@@ -215,7 +215,7 @@ func (s *shape) value() string {
 	return "number"
 }
 
-// properties are the members of a JSON object, in its order.
+// properties are the members of a JSON object, in the order of the object.
 type properties []struct {
 	name  string
 	shape *shape
@@ -259,7 +259,7 @@ func ruleTable(t *testing.T) string {
 	for _, r := range builtin.Rules() {
 		k := key{r.List.Effect().String(), places[r.Condition], r.Reason}
 		if k.place == "" {
-			t.Fatalf("no words for where %s holds", r.Text)
+			t.Fatalf("places has no text for the condition of the rule %s", r.Text)
 		}
 		if r.List == pattern.Except {
 			k.effect = "except"
@@ -297,7 +297,7 @@ func metricTable(t *testing.T) string {
 	for d := range ch {
 		m := parts.FindStringSubmatch(d.String())
 		if m == nil {
-			t.Fatalf("not understood: %s", d)
+			t.Fatalf("the pattern does not match the description of a metric: %s", d)
 		}
 		labels := ""
 		if m[3] != "" {
@@ -339,8 +339,8 @@ var outputs = []struct{ title, file, name string }{
 	{"`servers` of `wrap --json`: a list", "internal/cli/wrap_report.go", "wrapServer"},
 }
 
-// fieldTables returns the tables of the fields of each output. The meaning of a field is its
-// comment.
+// fieldTables returns the tables of the fields of each output. The meaning of a field is the
+// comment at the end of its line.
 func fieldTables(t *testing.T) string {
 	var b strings.Builder
 	for i, o := range outputs {
@@ -375,14 +375,14 @@ func fieldRows(t *testing.T, file, name string) string {
 			continue
 		}
 		if f.Comment == nil {
-			t.Errorf("%s: %s.%s has no comment behind it", file, name, field)
+			t.Errorf("%s: %s.%s has no comment at the end of its line", file, name, field)
 		}
 		out += row("`"+field+"`", jsonType(f.Type), strings.TrimSpace(f.Comment.Text()))
 	}
 	return out
 }
 
-// jsonType returns the JSON form of a field of a Go type.
+// jsonType returns the type that a table shows for a JSON field of this Go type.
 func jsonType(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:

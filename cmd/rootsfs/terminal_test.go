@@ -13,9 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// answers AHEAD PROMPT ANSWER COMMAND... runs a command on a terminal of its own with 80
-// columns. It types AHEAD before the command starts, and ANSWER when the terminal shows PROMPT.
-// It prints what the terminal shows, and exits with the command's exit code.
+// answers AHEAD PROMPT ANSWER COMMAND... runs COMMAND with a new terminal of 80 columns as its
+// standard input and controlling terminal. It types AHEAD before COMMAND starts, and ANSWER when
+// the terminal shows PROMPT. It prints what the terminal has shown, and returns the exit code of
+// COMMAND.
 func answers(args []string) int {
 	if len(args) < 4 {
 		fmt.Fprintln(os.Stderr, "usage: answers AHEAD PROMPT ANSWER COMMAND...")
@@ -41,7 +42,7 @@ func answers(args []string) int {
 	}
 	if ahead := args[0]; ahead != "" {
 		_, werr := master.WriteString(ahead + "\n")
-		err = errors.Join(werr, read(ahead+"\r\n")) // the echo: the line waits to be read
+		err = errors.Join(werr, read(ahead+"\r\n")) // after this echo, the line waits to be read
 	}
 	cmd := exec.Command(args[3], args[4:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, os.Stdout, os.Stderr

@@ -31,7 +31,8 @@ func output(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// Every topic has a page, is listed and completed, and has no dead links.
+// Every topic has a page without dead links. rootsfs help lists the topic, and shells complete its
+// name.
 func TestTopics(t *testing.T) {
 	list := output(t, "help")
 	offered := output(t, cobra.ShellCompRequestCmd, "help", "")
@@ -46,7 +47,7 @@ func TestTopics(t *testing.T) {
 			t.Fatalf("%s has no page that begins with its name", topic.Name)
 		}
 		if len(topic.Summary()) > 64 {
-			t.Errorf("%s: shorten %q", topic.Name, topic.Summary())
+			t.Errorf("%s: the summary has more than 64 bytes: %q", topic.Name, topic.Summary())
 		}
 		if !strings.Contains(list, "\n  "+topic.Name+" ") || !strings.Contains(offered, topic.Name+"\t") {
 			t.Errorf("%s is not listed, or not completed", topic.Name)
@@ -61,10 +62,10 @@ func TestTopics(t *testing.T) {
 		}
 		prose := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(page, "")
 		if shown := markdown.Text(prose, 80); strings.ContainsAny(shown, "`\x1b") || strings.Contains(shown, "<!--") || strings.Contains(shown, "](") {
-			t.Errorf("%s shows marks: %s", topic.Name, shown)
+			t.Errorf("%s still shows Markdown: %s", topic.Name, shown)
 		}
 		if shown := output(t, "help", topic.Name); shown != markdown.Text(page, 80) {
-			t.Errorf("help %s shows something else: %s", topic.Name, shown)
+			t.Errorf("help %s does not show the page: %s", topic.Name, shown)
 		}
 		checkCommands(t, topic.Name, prose)
 		for _, m := range regexp.MustCompile(`(?m)^\$ rootsfs (.*)$`).FindAllStringSubmatch(page, -1) {
@@ -72,7 +73,7 @@ func TestTopics(t *testing.T) {
 			args := strings.Fields(strings.NewReplacer("'", "", `"`, "").Replace(line))
 			c, rest, err := tree().Find(args)
 			if err != nil || !c.HasParent() || c.ParseFlags(rest) != nil || len(c.Commands()) > 0 && c.Flags().NArg() > 0 {
-				t.Errorf("%s: not understood: rootsfs %s", topic.Name, line)
+				t.Errorf("%s: the example is no valid command line: rootsfs %s", topic.Name, line)
 			}
 		}
 	}
@@ -87,8 +88,8 @@ func TestTopics(t *testing.T) {
 	}
 }
 
-// checkCommands fails unless every command line in inline code begins with a command,
-// or names a topic.
+// checkCommands fails unless every command line in inline code begins with a command. After rootsfs
+// help there must be a topic.
 func checkCommands(t *testing.T, topic, page string) {
 	t.Helper()
 	for _, m := range regexp.MustCompile("`rootsfs ([a-z][^`]*)`").FindAllStringSubmatch(page, -1) {
@@ -106,7 +107,8 @@ func checkCommands(t *testing.T, topic, page string) {
 	}
 }
 
-// On a narrow terminal only code and single words are wider than the terminal.
+// On terminals with 40, 80 and 100 columns, only code blocks and lines of at most two words are
+// wider than the terminal.
 func TestTopicsFit(t *testing.T) {
 	for _, topic := range help.Topics() {
 		page, _ := help.Page(topic.Name)
@@ -122,11 +124,11 @@ func TestTopicsFit(t *testing.T) {
 	}
 }
 
-// R092: the first screen of each command has at most 20 flags, --help --all has every
-// one, and each command is in a group.
+// R092: the first screen of each command has at most 20 flags, --help --all has all flags, and each
+// command is in a group of rootsfs help.
 func TestFirstScreen(t *testing.T) {
 	flagLine := regexp.MustCompile(`(?m)^  (?:-., |    )--[a-z-]+`)
-	many := 0
+	large := 0 // commands with more than 20 flags
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		if c.Hidden {
@@ -145,7 +147,7 @@ func TestFirstScreen(t *testing.T) {
 			}
 		})
 		if visible > 20 {
-			many++
+			large++
 			text := output(t, append(slices.Clone(args), "--help", "--all")...)
 			if all := len(flagLine.FindAllString(text, -1)); all <= shown || all != visible {
 				t.Errorf("%s --help --all shows %d flags of %d", c.CommandPath(), all, visible)
@@ -174,8 +176,8 @@ func TestFirstScreen(t *testing.T) {
 			t.Errorf("%s is in no group of rootsfs help", c.Name())
 		}
 	}
-	if many < 3 {
-		t.Errorf("only %d commands have many flags", many)
+	if large < 3 {
+		t.Errorf("only %d commands have more than 20 flags", large)
 	}
 }
 
@@ -193,7 +195,7 @@ func TestManPages(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(pages)) {
 		file := filepath.Join(dir, "man"+name[len(name)-1:], name)
 		if written, err := os.ReadFile(file); err != nil || string(written) != pages[name] {
-			t.Errorf("%s is not what ManPages returns: %v", file, err)
+			t.Errorf("%s differs from the page that ManPages returns: %v", file, err)
 		}
 		args = append(args, file)
 	}
@@ -209,6 +211,6 @@ func TestManPages(t *testing.T) {
 		t.Errorf("%v\n%.2000s", err, errs.String())
 	}
 	if !strings.Contains(out.String(), "which names a root shows") || !strings.Contains(out.String(), "--respect-gitignore") {
-		t.Errorf("the rendered pages lack what they should have: %.500s", out.String())
+		t.Errorf("the rendered pages lack a text of the topic policy, or --respect-gitignore: %.500s", out.String())
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// A session handles each verb of package control, once, and a command calls each.
+// Each verb of package control has one handler in a session, and at least one command calls the
+// verb.
 func TestVerbs(t *testing.T) {
 	const handled, called = "Handle", "Call"
 	uses := map[string]map[string]int{handled: {}, called: {}}
@@ -33,7 +34,7 @@ func TestVerbs(t *testing.T) {
 			} else if ok && f.Sel.Name == called {
 				uses[called][verbOf(f.X)]++
 			}
-			for _, arg := range call.Args { // of ask, do and the like: they call the verb that they get
+			for _, arg := range call.Args { // functions such as ask and do call the verb that is their argument
 				uses[called][verbOf(arg)]++
 			}
 			return true
@@ -47,7 +48,7 @@ func TestVerbs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	verbs, wire := 0, map[string]bool{}
+	verbs, wireNames := 0, map[string]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok || len(spec.Values) != 1 {
@@ -56,20 +57,20 @@ func TestVerbs(t *testing.T) {
 		verbs++
 		name := spec.Names[0].Name
 		literal := spec.Values[0].(*ast.CompositeLit).Elts[0].(*ast.BasicLit).Value
-		if wire[literal] {
+		if wireNames[literal] {
 			t.Errorf("two verbs are named %s", literal)
 		}
-		wire[literal] = true
+		wireNames[literal] = true
 		if n := uses[handled][name]; n != 1 {
-			t.Errorf("%s is handled %d times by a session", name, n)
+			t.Errorf("%s has %d handlers, want 1", name, n)
 		}
 		if uses[called][name] == 0 {
-			t.Errorf("%s is called by no command", name)
+			t.Errorf("no command calls %s", name)
 		}
 		return true
 	})
 	if verbs < 15 {
-		t.Errorf("%d verbs were found", verbs)
+		t.Errorf("found only %d verbs", verbs)
 	}
 }
 

@@ -125,7 +125,7 @@ func TestKillAtStart(t *testing.T) {
 		for _, dir := range dirs {
 			o.until("the end of mounts", func() bool { return !strings.Contains(hostMounts(t), dir) })
 			testkit.Must(t, os.RemoveAll(dir))
-			sandbox.ForgetMemory(strings.TrimPrefix(filepath.Base(dir), ".")) // as the next run would
+			sandbox.RemoveControlGroup(strings.TrimPrefix(filepath.Base(dir), ".")) // as the next run would
 		}
 	})
 }

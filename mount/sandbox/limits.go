@@ -201,23 +201,23 @@ func removeGroup(dir string) {
 	for end := time.Now().Add(releaseLimit); ; time.Sleep(initproc.Nap) {
 		err := os.Remove(dir)
 		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
-			return // ForgetOldMemory removes a group that is left
+			return // RemoveOldControlGroups removes a group that is left
 		}
 	}
 }
 
-// ForgetMemory removes the control group that Options.Group named, for a caller of
+// RemoveControlGroup removes the control group that Options.Group named, for a caller of
 // Start that was killed. The process that calls it must be in the control group that the killed
 // process was in.
-func ForgetMemory(group string) {
+func RemoveControlGroup(group string) {
 	for _, p := range groupParents(ownProc) {
 		removeGroup(filepath.Join(p.dir, group))
 	}
 }
 
-// ForgetOldMemory removes control groups with a prefix that have no processes and are older
+// RemoveOldControlGroups removes control groups with a prefix that have no processes and are older
 // than age.
-func ForgetOldMemory(prefix string, age time.Duration) {
+func RemoveOldControlGroups(prefix string, age time.Duration) {
 	for _, p := range groupParents(ownProc) {
 		list, err := os.ReadDir(p.dir)
 		if err != nil {

@@ -83,7 +83,7 @@ func TestMemoryMaxOfFiles(t *testing.T) {
 
 // The group of a run that was killed before it had a watcher is removed when it is old enough,
 // unless there are processes in it.
-func TestForgetOldMemory(t *testing.T) {
+func TestRemoveOldControlGroups(t *testing.T) {
 	prefix := fmt.Sprintf("rootsfs-test-old-%d-", os.Getpid())
 	var groups []*memGroup
 	for _, name := range []string{"used", "left"} {
@@ -106,7 +106,7 @@ func TestForgetOldMemory(t *testing.T) {
 		age  time.Duration
 		left []bool
 	}{{time.Hour, []bool{true, true}}, {0, []bool{true, false}}} {
-		ForgetOldMemory(prefix, c.age)
+		RemoveOldControlGroups(prefix, c.age)
 		for i, g := range groups {
 			if _, err := os.Stat(g.dir); (err == nil) != c.left[i] {
 				t.Errorf("age %v: %s: %v, want it there: %v", c.age, g.dir, err, c.left[i])

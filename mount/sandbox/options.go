@@ -154,7 +154,7 @@ type Options struct {
 	// one of these processes when the limit is reached. If no control group can be made, there
 	// is no limit, and Report says so.
 	MemoryMax int64
-	// Group is the name of that control group, for ForgetMemory; needed with
+	// Group is the name of that control group, for RemoveControlGroup; needed with
 	// MemoryMax.
 	Group string
 	// UID and GID are the ids of the command when the caller is root. The default is

@@ -1,6 +1,6 @@
-// Package help holds the words of the manual: one Markdown file for each topic of
-// `rootsfs help TOPIC`. The files can be read in the repository, too. The pages of section 7
-// of the manual are made from them.
+// Package help holds the texts of the manual: one Markdown file for each topic of `rootsfs help
+// TOPIC`. The files can be read in the repository, too. The pages of section 7 of the manual are
+// made from them.
 //
 // Tables between "<!-- generated: NAME -->" and "<!-- end -->" are written by
 // `go generate ./cmd/rootsfs` from the code that they describe, and a test compares
@@ -25,13 +25,13 @@ import (
 //go:embed *.md
 var pages embed.FS
 
-// Topic is one page.
+// Topic is a topic of the manual. Each topic has one page.
 type Topic struct {
 	Name  string
-	Words string // further words for the topic, separated by spaces
+	Words string // further words that users may type for the topic, separated by spaces
 }
 
-// topics has all topics, in the order of the list.
+// topics has all topics, in the order in which rootsfs help lists them.
 var topics = []Topic{
 	{"roots", "root grant mode modes rights spec once links symlinks revoke locks subject"},
 	{"policy", "rules patterns hide deny protect hidden protected gitignore env git hooks"},
@@ -58,7 +58,7 @@ var topics = []Topic{
 	{"embedding", "library go api sdk import broker"},
 }
 
-// Topics returns all topics, in the order of the list.
+// Topics returns all topics, in the order in which rootsfs help lists them.
 func Topics() []Topic { return slices.Clone(topics) }
 
 // Page returns a topic's page, and whether there is such a topic.
@@ -78,7 +78,7 @@ func (t Topic) Summary() string {
 	return about
 }
 
-// Near returns the topics that a user may mean by a word.
+// Near returns the names of the topics that have the word, in lower case, in Topic.Words.
 func Near(word string) []string {
 	var out []string
 	for _, t := range topics {

@@ -1,5 +1,5 @@
-// Package agents has a preset for each coding agent: the files, variables and hosts that it
-// needs to run confined. Each preset is a data file, made from the agent's own documentation
+// Package agents has a preset for each coding agent: the files, variables and hosts that the agent
+// needs when it runs confined. Each preset is a data file, made from the agent's own documentation
 // (November 2026).
 //
 // Every file is read strictly: an unknown key fails the package's test. Find and All
@@ -24,23 +24,23 @@ var files embed.FS
 type Agent struct {
 	Name    string   `toml:"-" json:"name"`
 	Title   string   `toml:"title" json:"title"`
-	Docs    string   `toml:"docs" json:"docs"` // where it is documented
+	Docs    string   `toml:"docs" json:"docs"` // address of the documentation of the agent
 	Command string   `toml:"command" json:"command"`
 	Mode    string   `toml:"mode" json:"mode"`                 // mode of the project's root; default rw
 	Env     []string `toml:"env" json:"env"`                   // variables that are passed on if they are set; NAME or PREFIX*
 	Set     []string `toml:"set" json:"set,omitempty"`         // NAME=VALUE
-	Home    []string `toml:"home" json:"home"`                 // files of the owner's HOME that are copied into the agent's own
+	Home    []string `toml:"home" json:"home"`                 // files of the owner's HOME that are copied into the HOME of the agent
 	Hide    []string `toml:"hide" json:"hide,omitempty"`       // patterns in addition to the built-in ones
 	Protect []string `toml:"protect" json:"protect,omitempty"` // patterns in addition to the built-in ones
-	Hosts   []string `toml:"hosts" json:"hosts"`               // hosts that it may connect to, as run --net takes them
-	Secrets []Secret `toml:"secret" json:"secrets,omitempty"`  // credentials that it can use without having them, if run --secret names them
+	Hosts   []string `toml:"hosts" json:"hosts"`               // hosts that the agent may connect to, written as for run --net
+	Secrets []Secret `toml:"secret" json:"secrets,omitempty"`  // credentials that the agent can use but not read, if run --secret names them
 }
 
 // Secret is a credential for programs that take their base URL from a variable.
 type Secret struct {
 	Name     string `toml:"name" json:"name"`         // variable that holds the credential
-	URL      string `toml:"url" json:"url"`           // service that it is for
-	Header   string `toml:"header" json:"header"`     // header for it; "": Authorization: Bearer
+	URL      string `toml:"url" json:"url"`           // address of the service that accepts the credential
+	Header   string `toml:"header" json:"header"`     // header that carries the credential; "": Authorization: Bearer
 	Variable string `toml:"variable" json:"variable"` // variable that holds the base URL
 }
 
@@ -54,11 +54,11 @@ var secrets = []Secret{
 	{"OPENAI_API_KEY", "https://api.openai.com/v1", "", "OPENAI_BASE_URL"},
 }
 
-// Secrets returns the secrets of programs without a preset.
+// Secrets returns the secrets for programs without a preset.
 func Secrets() []Secret { return slices.Clone(secrets) }
 
-// FindSecret returns a secret by its name: from the agent's preset, or else from the secrets
-// for programs without a preset. agent may be "".
+// FindSecret returns the secret with this name from the agent's preset. If the preset has no such
+// secret, FindSecret looks in the secrets for programs without a preset. agent may be "".
 func FindSecret(agent, name string) (Secret, bool) {
 	a, _ := Find(agent)
 	for _, s := range slices.Concat(a.Secrets, secrets) {
@@ -78,11 +78,11 @@ func (a *Agent) BaseURLs() []string {
 	return slices.DeleteFunc(slices.Clone(a.Env), func(name string) bool { return !slices.Contains(baseURLs, name) })
 }
 
-// Names lists the agents, sorted.
+// Names lists the names of the agents, sorted.
 func Names() []string {
 	entries, err := files.ReadDir(".")
 	if err != nil {
-		panic(err) // cannot be: the files are embedded
+		panic(err) // cannot happen: the files are embedded
 	}
 	list := make([]string, 0, len(entries))
 	for _, e := range entries {
@@ -92,14 +92,14 @@ func Names() []string {
 	return list
 }
 
-// Find returns the agent of a name.
+// Find returns the agent with this name.
 func Find(name string) (Agent, bool) {
 	if !slices.Contains(Names(), name) {
 		return Agent{}, false
 	}
 	a, err := read(name)
 	if err != nil {
-		panic(err) // a test reads every file
+		panic(err) // cannot happen: a test reads every file
 	}
 	return a, true
 }
@@ -116,7 +116,7 @@ func read(name string) (Agent, error) {
 	return a, nil
 }
 
-// All returns the agents, by name.
+// All returns the agents, sorted by name.
 func All() []Agent {
 	var list []Agent
 	for _, name := range Names() {

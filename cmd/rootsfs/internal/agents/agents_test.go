@@ -28,7 +28,7 @@ func TestAll(t *testing.T) {
 			continue
 		}
 		if a.Title == "" || a.Command == "" || !strings.HasPrefix(a.Docs, "https://") || len(a.Hosts) == 0 || len(a.Home) == 0 {
-			t.Errorf("%s: something is missing: %+v", name, a)
+			t.Errorf("%s: a title, command, host or home file is missing, or docs is no https address: %+v", name, a)
 		}
 		if _, err := rules.ParseMode(a.Mode); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -70,6 +70,6 @@ func TestAll(t *testing.T) {
 		t.Errorf("goose's secret is %+v", s)
 	}
 	if _, ok := Find("nobody"); ok {
-		t.Error("nobody is found")
+		t.Error("Find finds an agent with the name nobody")
 	}
 }

@@ -1,5 +1,5 @@
-// Package atomicfile replaces a file in one step: a reader, and the machine after a power cut,
-// finds either the old contents or the new ones, whole.
+// Package atomicfile replaces a file in one step. A reader finds either all of the old contents or
+// all of the new ones, even after a power cut.
 //
 // A killed process may leave a file whose name begins with ".new-" in the directory.
 package atomicfile
@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 )
 
-// Replace puts a new file, of mode 0600, at path, whose directory must exist. write writes its
-// contents. After an error of write, the file at path is as it was. When Replace returns nil,
-// the new file is on disk.
+// Replace puts a new file of mode 0600 at path. The directory of path must exist. write writes the
+// contents of the new file. After an error of write, the file at path is as it was. When Replace
+// returns nil, the new file is on disk.
 func Replace(path string, write func(*os.File) error) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, ".new-*")
@@ -30,7 +30,7 @@ func Replace(path string, write func(*os.File) error) error {
 	return SyncDir(dir)
 }
 
-// SyncDir brings the names in a directory to the disk.
+// SyncDir returns when the names in a directory are on disk.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A write that fails leaves the file as it was, and no other file beside it.
+// A write that fails leaves the file as it was. No temporary file stays in the directory, and the
+// new file has mode 0600.
 func TestReplace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	write := func(text string, err error) error {

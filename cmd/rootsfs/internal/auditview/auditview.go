@@ -1,9 +1,11 @@
-// Package auditview reads the audit records of all the user's sessions for display. It
-// finds the last records that match, counts records over time and verifies their chains.
-// In its results, invisible characters of a server's text are made visible.
+// Package auditview reads the audit records of all the user's sessions for display. It finds the
+// last records that match, counts records over time and verifies the chains of the records. An
+// Entry has invisible characters of the record's texts escaped. Each, Trail and Verify return texts
+// as they were recorded.
 //
-// Memory is bounded, whatever the records hold, and a search ends when its context ends.
-// A search is not fast: it reads every record from the first on.
+// A search keeps a bounded number of records in memory, and ends when its context ends. A search is
+// not fast: it reads the records from the first on, except for files that audit.Filter excludes as
+// a whole.
 //
 // The exported functions may be called concurrently.
 package auditview
@@ -22,9 +24,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Store is the directory of the sessions' records.
+// Store gives access to the records of all sessions.
 type Store struct {
-	Dir string
+	Dir string // the directory of the records
 	// Sessions lists the sessions that have records, by name.
 	Sessions func() ([]string, error)
 	// Anchor returns the path of a session's anchor.
@@ -34,11 +36,11 @@ type Store struct {
 const (
 	// Most is how many entries one search returns at most.
 	Most     = 1000
-	buckets  = 60   // of a timeline
-	maxSpans = 5000 // spans that are counted for a timeline
+	buckets  = 60   // the most spans of a Timeline
+	maxSpans = 5000 // the most spans of a spanCounter
 )
 
-// Entry is one record for people. Invisible characters in its texts are escaped.
+// Entry is one record for display to a person. Invisible characters in its texts are escaped.
 type Entry struct {
 	Seq     uint64     `json:"seq"`
 	Time    time.Time  `json:"time"`
@@ -49,15 +51,15 @@ type Entry struct {
 	PID     int32      `json:"pid,omitempty"`
 	Op      names.Text `json:"op"`
 	Root    names.Text `json:"root,omitempty"`
-	Path    names.Text `json:"path,omitempty"`  // with the root before it
-	Path2   names.Text `json:"path2,omitempty"` // of rename and link
+	Path    names.Text `json:"path,omitempty"`  // with the name of the root before it
+	Path2   names.Text `json:"path2,omitempty"` // second path of a rename or link
 	Verdict names.Text `json:"verdict,omitempty"`
 	Kind    names.Text `json:"kind,omitempty"`
 	Errno   names.Text `json:"errno,omitempty"`
 	Read    int64      `json:"read,omitempty"`
 	Written int64      `json:"written,omitempty"`
 	Detail  names.Text `json:"detail,omitempty"`
-	Count   int64      `json:"count,omitempty"` // how many records it stands for, if several
+	Count   int64      `json:"count,omitempty"` // how many equal records this one stands for; left out: one
 }
 
 // ForDisplay converts a record for display to a person.
@@ -78,7 +80,8 @@ func path2Text(e *audit.Entry) names.Text {
 	return pathText(cmp.Or(e.Root2, e.Root), e.Name2(), e.Path2Hash)
 }
 
-// pathText returns a path with its root before it. An audit that hides paths has a hash instead.
+// pathText returns ROOT/NAME, or ROOT/#HASH if the log recorded a hash in place of the name, or
+// ROOT if the record has neither.
 func pathText(root, name, hash names.Foreign) names.Text {
 	switch {
 	case hash != "":
@@ -103,15 +106,15 @@ type SearchResult struct {
 	Entries  []Entry  `json:"entries"` // the newest first
 	Matched  int      `json:"matched"` // number of records that match; Entries has the last of them
 	Timeline Timeline `json:"timeline"`
-	// Complete is false if the context ended before the search did. Damaged counts
-	// lines that are no records.
+	// Complete is false if the context ended before the search did. Damaged counts lines that are
+	// no records, as Store.Each does.
 	Complete bool `json:"complete"`
 	Damaged  int  `json:"damaged,omitempty"`
 }
 
-// Query selects records: those that the filter selects, without the headers of files. Stop of
-// the filter is ignored. Session "" selects every session, Verdict "" any verdict (allowed, refused,
-// failed). Limit is the number of entries, from 1 to Most.
+// Query selects the records that its Filter selects, except for the headers of files. Filter.Stop
+// is ignored. Session "" selects every session. Verdict is allowed, refused or failed; "" selects
+// any verdict. Limit, from 1 to Most, is how many entries Find returns at most.
 type Query struct {
 	audit.Filter
 	Session, Verdict string
@@ -132,13 +135,15 @@ func (q *Query) Check() error {
 	return nil
 }
 
-// wants applies the conditions of a query that the filter of the audit lacks.
+// wants reports whether a record meets the conditions of a query that audit.Filter lacks.
 func (q *Query) wants(e *audit.Entry) bool {
 	return e.Op != "session" && (q.Verdict == "" || e.Verdict.Raw() == q.Verdict)
 }
 
-// Each calls f for the records that q selects, the oldest first, and returns how many lines
-// were no records. It stops at an error of f, or when ctx ends, and returns that error.
+// Each calls f for the records that q selects, the oldest first. It returns how many lines were no
+// records; of the first hundred such lines it does not count those at the end of a file that are
+// incomplete. Each stops at an error of f, or when ctx ends. It then returns this error, and 0
+// lines.
 func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (damaged int, err error) {
 	if err := q.Check(); err != nil {
 		return 0, err
@@ -157,7 +162,7 @@ func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (
 	var damage *audit.DamageError
 	if errors.As(err, &damage) {
 		for _, d := range damage.List {
-			if !d.Torn { // a torn line is still being written
+			if !d.Torn { // a torn line is still being written, or a crash cut it
 				damaged++
 			}
 		}
@@ -166,11 +171,12 @@ func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (
 	return 0, err
 }
 
-// Find returns the last records that q selects, and counts all that match.
+// Find returns the last records that q selects, at most q.Limit, and counts all records that q
+// selects.
 func (s *Store) Find(ctx context.Context, q Query) (SearchResult, error) {
 	out := SearchResult{Entries: []Entry{}, Complete: true}
 	var ring []Entry
-	count := newCounting()
+	count := newSpanCounter()
 	var err error
 	out.Damaged, err = s.Each(ctx, q, func(e *audit.Entry) error {
 		if len(ring) < q.Limit {
@@ -195,8 +201,8 @@ func (s *Store) Find(ctx context.Context, q Query) (SearchResult, error) {
 	return out, nil
 }
 
-// Verify checks the chain of one session, or of all if session is "", one after
-// the other. For a session without records the error is names.NotExist.
+// Verify checks the chain of one session. If session is "", it checks the chains of all sessions.
+// If Sessions does not list the session, the error is names.NotExist.
 func (s *Store) Verify(ctx context.Context, session string) ([]audit.Report, error) {
 	list, err := s.Sessions()
 	if err != nil {
@@ -227,16 +233,16 @@ func (s *Store) Verify(ctx context.Context, session string) ([]audit.Report, err
 	return reports, nil
 }
 
-// counting counts records in spans of unit seconds. The unit grows with the time that the
-// records cover, so there are never more than maxSpans spans.
-type counting struct {
+// spanCounter counts records in spans of unit seconds. add makes the spans longer when there are
+// more than maxSpans of them.
+type spanCounter struct {
 	unit int64
-	n    map[int64]*[3]int // by the number of the span; allowed, refused, failed
+	n    map[int64]*[3]int // by Unix time / unit: the counts of allowed, refused and failed records
 }
 
-func newCounting() *counting { return &counting{unit: 1, n: map[int64]*[3]int{}} }
+func newSpanCounter() *spanCounter { return &spanCounter{unit: 1, n: map[int64]*[3]int{}} }
 
-func (c *counting) add(e *audit.Entry) {
+func (c *spanCounter) add(e *audit.Entry) {
 	column := 0
 	switch e.Verdict {
 	case "refused":
@@ -245,20 +251,20 @@ func (c *counting) add(e *audit.Entry) {
 		column = 2
 	}
 	c.at(e.Time.Unix() / c.unit)[column] += int(e.Times())
-	for len(c.n) > maxSpans { // one folding may not be enough: spans can lie far apart
+	for len(c.n) > maxSpans { // one call of fold may not be enough: spans can lie far apart
 		c.fold()
 	}
 }
 
-func (c *counting) at(span int64) *[3]int {
+func (c *spanCounter) at(span int64) *[3]int {
 	if c.n[span] == nil {
 		c.n[span] = &[3]int{}
 	}
 	return c.n[span]
 }
 
-// fold joins each ten spans into one.
-func (c *counting) fold() {
+// fold makes the spans ten times as long.
+func (c *spanCounter) fold() {
 	old := c.n
 	c.unit, c.n = 10*c.unit, map[int64]*[3]int{}
 	for span, k := range old {
@@ -269,8 +275,8 @@ func (c *counting) fold() {
 	}
 }
 
-// timeline sums the spans up.
-func (c *counting) timeline() Timeline {
+// timeline returns the counts in at most buckets spans.
+func (c *spanCounter) timeline() Timeline {
 	t := Timeline{Allowed: []int{}, Refused: []int{}, Failed: []int{}}
 	if len(c.n) == 0 {
 		return t

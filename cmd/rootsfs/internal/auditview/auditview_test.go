@@ -12,20 +12,20 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A timeline counts every record in a bounded number of spans, for any time and any number of
-// records.
+// A timeline counts every record in a bounded number of spans, whether the records are seconds,
+// hours or days apart.
 func TestTimeline(t *testing.T) {
 	verdicts := []string{"allowed", "refused", "failed", ""}
 	for _, tt := range []struct {
 		records int
 		every   time.Duration
 	}{{0, 0}, {1, 0}, {7, 0}, {100, time.Second}, {20_000, time.Second}, {30_000, time.Hour}, {20_000, 365 * 24 * time.Hour / 100}} {
-		c, at := newCounting(), time.Unix(1_700_000_000, 0)
+		c, at := newSpanCounter(), time.Unix(1_700_000_000, 0)
 		for i := range tt.records {
 			c.add(&audit.Entry{Time: at, Verdict: names.Foreign(verdicts[i%4])})
 			at = at.Add(tt.every)
 			if len(c.n) > maxSpans+1 {
-				t.Fatalf("%d spans are kept", len(c.n))
+				t.Fatalf("the counter has %d spans", len(c.n))
 			}
 		}
 		line := c.timeline()
@@ -50,7 +50,7 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// Denied of the filter selects refusals, also without a Verdict.
+// Filter.Denied selects only refusals, whatever Verdict is.
 func TestDeniedIsHonoured(t *testing.T) {
 	dir := t.TempDir()
 	log, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "audit"), Session: "s", Anchor: filepath.Join(dir, "anchor")})

@@ -11,35 +11,37 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Trail is a summary of the records of a session's newest run: its roots, how its command was
-// confined, and the newest refusal.
+// Trail is a summary of the records of one session: its roots, how its command was confined, and
+// its newest refusal. Sessions of the same name may follow each other; Store.Trail chooses one.
 type Trail struct {
 	Session string
-	Roots   map[names.Foreign]TrailRoot // by name, also those that have ended
-	Ran     bool                        // its command was started
+	Roots   map[names.Foreign]TrailRoot // by name; roots that have ended are included
+	Ran     bool                        // the command of the session was started
 	Level   string                      // how the command is confined
-	Mounted bool                        // its tree was served, at Point or by rootsfs serve
-	Point   string                      // the mountpoint, if it has one
+	Mounted bool                        // the session's tree was served, at Point or by rootsfs serve
+	Point   string                      // the mountpoint; "": none
 	Ended   bool
-	Refused *audit.Entry // nil: none
-	// Older reports that an earlier version wrote the records: directories, Level and Point
-	// are missing.
+	Refused *audit.Entry // the newest refusal; nil: none
+	// Older reports that an earlier version of rootsfs wrote the newest record of a control
+	// operation. That version did not record the directories, Level and Point.
 	Older bool
 
-	earlier *Trail       // of an earlier session of this name, if that was refused something
+	earlier *Trail       // the newest earlier session of this name with a refusal; nil: none
 	unsure  *audit.Entry // the newest refusal for which isUnsure reports true
 }
 
 // TrailRoot describes a root by its newest grant.
 type TrailRoot struct {
 	Dir, Mode string
-	End       time.Time // zero: it is live
+	End       time.Time // zero: the root is live
 	EndOp     string    // revoke, expire, …
 }
 
-// Trail reads the records of a session. It takes only refusals that a program's own call
-// caused. Unless matches is nil, it takes only those that matches accepts. If only an
-// earlier session of this name had such a refusal, the trail is of that session.
+// Trail reads the records of the sessions with a name and summarizes the newest session. It ignores
+// refusals of control operations, refusals after the end of a session and, if the session has
+// ended, refusals for which isUnsure reports true. If matches is not nil, Trail also ignores
+// refusals for which matches reports false. If only earlier sessions have a refusal that Trail does
+// not ignore, Trail summarizes the newest of these.
 func (s *Store) Trail(ctx context.Context, session string, matches func(*Trail, *audit.Entry) bool) (Trail, error) {
 	t := Trail{Session: session, Roots: map[names.Foreign]TrailRoot{}}
 	_, err := s.Each(ctx, Query{Session: session, Limit: 1}, func(e *audit.Entry) error {
@@ -49,7 +51,8 @@ func (s *Store) Trail(ctx context.Context, session string, matches func(*Trail, 
 	return t.result(), err
 }
 
-// result returns the trail to report after the last record: t, or that of an earlier session.
+// result returns the trail to report after the last record: t, or the trail of an earlier session
+// if t has no refusal and the earlier session has one.
 func (t *Trail) result() Trail {
 	if !t.Ended && t.unsure != nil && (t.Refused == nil || t.unsure.Time.After(t.Refused.Time)) {
 		t.Refused = t.unsure
@@ -60,13 +63,13 @@ func (t *Trail) result() Trail {
 	return *t
 }
 
-// add adds the next record of the session to the trail.
+// add adds the next record to the trail.
 func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 	switch {
 	case e.Verdict == "refused":
 		if e.Via != "control" && !t.Ended && (matches == nil || matches(t, e)) {
 			one := *e
-			one.Line = nil // the reader reuses its memory
+			one.Line = nil // audit.Read reuses the memory of Line
 			if isUnsure(e) {
 				t.unsure = &one
 			} else {
@@ -85,7 +88,7 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 		*t = Trail{Session: t.Session, Roots: map[names.Foreign]TrailRoot{}, earlier: earlier}
 	}
 	t.Older = e.LacksFacts()
-	if e.Root != "" { // else it is about the network, or the session itself
+	if e.Root != "" { // otherwise the record is about the network, or the session itself
 		t.addRoot(e)
 		return
 	}
@@ -101,8 +104,8 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 	}
 }
 
-// StartedBy returns the command that started the session: run, mount or serve. It returns run
-// if there is no record of it.
+// StartedBy returns the command that started the session: run, mount or serve. It returns run if no
+// record shows which command it was.
 func (t *Trail) StartedBy() string {
 	switch {
 	case t.Ran || !t.Mounted:
@@ -119,7 +122,7 @@ func (t *Trail) addRoot(e *audit.Entry) {
 	case names.OpGrant.String():
 		t.Roots[e.Root] = TrailRoot{Dir: e.Dir.Raw(), Mode: e.Rights.Raw()}
 	case names.OpSet.String():
-		if e.Rights != "" { // without rights it is a note about the root
+		if e.Rights != "" { // a record without rights is only a note about the root
 			root.Mode = e.Rights.Raw()
 		}
 		t.Roots[e.Root] = root
@@ -129,15 +132,16 @@ func (t *Trail) addRoot(e *audit.Entry) {
 	}
 }
 
-// isUnsure reports whether a refusal may have another cause than a program's own call.
-// When a root ends, the kernel asks for the attributes of cached files, and is refused;
-// so is a program whose working directory is in the root. While the session lives, such a
-// refusal shows the root's end. At the end of a session it shows nothing.
+// isUnsure reports whether a refusal may have another cause than a program's own call. When a root
+// ends, the kernel asks for the attributes of cached files and is refused. A program whose working
+// directory is in the root is refused in the same way. While the session lives, such a refusal
+// shows that the root has ended. At the end of a session, where all roots end, such a refusal shows
+// nothing.
 func isUnsure(e *audit.Entry) bool {
 	return e.Kind.Raw() == names.Revoked.String() && e.Op.Raw() == names.OpGetattr.String()
 }
 
-// HostPath returns the path on the host of a record's file, "" if it is not known.
+// HostPath returns the path that the file of a record has on the host, "" if the path is not known.
 func (t *Trail) HostPath(e *audit.Entry) string {
 	root, ok := t.Roots[e.Root]
 	if !ok || root.Dir == "" || e.PathHash != "" {
@@ -146,8 +150,9 @@ func (t *Trail) HostPath(e *audit.Entry) string {
 	return filepath.Join(root.Dir, e.Name().Raw())
 }
 
-// EndedRoot finds the innermost root that has ended and held a path: a path on the
-// host, or the root's name and a path below it.
+// EndedRoot finds the root that has ended and contained path. path is a path on the host, or the
+// name of a root, with or without a path below the root. If several such roots contained a path on
+// the host, EndedRoot returns the innermost one.
 func (t *Trail) EndedRoot(path string) (name string, root TrailRoot, found bool) {
 	for n, r := range t.Roots {
 		if r.End.IsZero() {
@@ -161,7 +166,7 @@ func (t *Trail) EndedRoot(path string) (name string, root TrailRoot, found bool)
 	return name, root, found
 }
 
-// EndedSince lists the roots that have ended after a moment, by name.
+// EndedSince returns the sorted names of the roots that ended after a moment.
 func (t *Trail) EndedSince(moment time.Time) (list []string) {
 	for name, r := range t.Roots {
 		if r.End.After(moment) {

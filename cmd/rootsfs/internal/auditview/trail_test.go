@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A trail is about the newest run of a session's name in which something was refused, and its
-// refusal was caused by a program's own call.
+// A trail is about the newest session of a name in which something was refused. The trail's refusal
+// was caused by a program's own call.
 func TestTrail(t *testing.T) {
 	at := time.Now()
 	next := func(e audit.Entry) *audit.Entry {
@@ -59,13 +59,13 @@ func TestTrail(t *testing.T) {
 		t.Error(name, found)
 	}
 	if _, _, found := tr.EndedRoot("/home/me/other"); found {
-		t.Error("another path is found")
+		t.Error("a path outside of the root was found in the root")
 	}
 	if list := tr.EndedSince(create.Time); len(list) != 1 || list[0] != "code" {
 		t.Error(list)
 	}
 
-	// While the session lives, a program that looks at a root which has ended is told so.
+	// While the session lives, a getattr in an ended root counts as a program's refusal.
 	if tr := run(append(first[:6:6], refused("getattr", "", "Revoked"))...); tr.Refused == nil || tr.Refused.Op != "getattr" || tr.Ended {
 		t.Errorf("%+v", tr)
 	}
@@ -82,8 +82,8 @@ func TestTrail(t *testing.T) {
 	}
 }
 
-// Records about hosts concern no root: after a host is revoked, no path counts as one in an
-// ended root.
+// Records about hosts concern no root: after a host has ended, no path counts as a path in an ended
+// root.
 func TestHostsAreNoRoots(t *testing.T) {
 	tr := &Trail{Session: "s", Roots: map[names.Foreign]TrailRoot{}}
 	for _, op := range []string{"grant", "revoke", "expire"} {
@@ -94,7 +94,7 @@ func TestHostsAreNoRoots(t *testing.T) {
 	}
 }
 
-// The command that started a session is recognised by its records.
+// StartedBy recognises the command that started a session by what the records have shown.
 func TestStartedBy(t *testing.T) {
 	for want, tr := range map[string]Trail{
 		"run":   {Ran: true, Mounted: true, Point: "/run/x"},

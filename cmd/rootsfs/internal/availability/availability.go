@@ -1,18 +1,20 @@
-// Package availability watches the places of a session's roots: whether the approved
-// directories are still at their paths, their permissions, and the free space.
+// Package availability watches the places of a session's roots. The place of a root is its path on
+// the host. The package finds out whether the approved directory is still there, and reads the
+// permissions of the directory. On demand it asks for the free space.
 //
 // # Promises
 //
 //   - A root whose path may lead to another file by now is checked again; see package
-//     hostwatch. If its directory was deleted or replaced, the registry makes it unavailable.
-//   - A file system that does not answer delays neither the checks of other roots nor the end
-//     of the session. Hanging checks block at most maxHanging threads, and hanging questions
-//     about free space at most as many.
+//     hostwatch. If its directory was deleted or replaced, the registry makes the root
+//     unavailable.
+//   - A check that hangs on a file system that does not answer delays the other checks by at most
+//     lookPatience, and does not delay the end of the session. Checks that hang block at most
+//     maxHanging threads. Questions about free space that hang block at most as many threads.
 //
 // # Not promised
 //
-// The package approves nothing: a directory that is made again cannot be used until the owner
-// approves it.
+// The package approves nothing: a directory that was deleted and created again cannot be used until
+// the owner approves it.
 //
 // The exported functions may be called concurrently.
 package availability
@@ -39,9 +41,9 @@ type Config struct {
 	Registry *guard.Registry
 	Paths    *hostwatch.Watcher
 	Log      *slog.Logger
-	Events   *events.Hub // gets the changes
-	// OnRecheck, unless nil, is called with each live root whose path was checked again. It
-	// may be called concurrently.
+	Events   *events.Hub // receives the events of the monitor
+	// OnRecheck, unless nil, is called after each check of a root that was live before the check.
+	// It may be called concurrently.
 	OnRecheck func(guard.RootName)
 }
 
@@ -49,26 +51,26 @@ type Config struct {
 type Monitor struct {
 	cfg     Config
 	changed chan struct{}                // holds a token when the set of roots has changed
-	looks   hangingCalls[guard.RootName] // calls of look
+	looks   hangingCalls[guard.RootName] // calls of look, by root
 	spaces  hangingCalls[uint64]         // calls of askSpace, by epoch
 
 	mu     sync.Mutex               // guards the field below
 	places map[uint64]*watchedPlace // by epoch
 }
 
-// Place holds the last known state of the place of a root.
+// Place holds the last known state of the path of a root on the host.
 type Place struct {
 	Permissions string // "": not known
-	Reappeared  bool   // a file or directory is there, and the root is unavailable
-	Free        *int64 // free bytes in the last answer; nil: there was none
+	Reappeared  bool   // the root is unavailable, and a file or directory is at its path
+	Free        *int64 // free bytes; nil: not asked yet, or the last question failed
 }
 
 type watchedPlace struct {
 	Place
-	stop func() // ends the watching of the path; nil: it is not watched yet
+	stop func() // ends the watching of the path; nil: the path is not watched yet
 }
 
-// New returns a monitor that has read the permissions of the present roots.
+// New returns a monitor, and reads the permissions of the directories of all present roots.
 func New(cfg Config) *Monitor {
 	m := &Monitor{cfg: cfg, changed: make(chan struct{}, 1), places: map[uint64]*watchedPlace{}}
 	for _, st := range cfg.Registry.Roots() {
@@ -77,7 +79,8 @@ func New(cfg Config) *Monitor {
 	return m
 }
 
-// placeLocked returns the facts about the place of a root, by epoch.
+// placeLocked returns the state of the place of the root with this epoch, and creates it if it is
+// missing. The caller must hold m.mu.
 func (m *Monitor) placeLocked(epoch uint64) *watchedPlace {
 	if m.places[epoch] == nil {
 		m.places[epoch] = &watchedPlace{}
@@ -85,7 +88,7 @@ func (m *Monitor) placeLocked(epoch uint64) *watchedPlace {
 	return m.places[epoch]
 }
 
-// Place returns the facts about the place of a root, by epoch.
+// Place returns the last known state of the place of the root with this epoch (guard.Status.Epoch).
 func (m *Monitor) Place(epoch uint64) Place {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,7 +106,7 @@ func (m *Monitor) Update() {
 	}
 }
 
-// Run watches until ctx and the watcher of the paths have ended.
+// Run watches the roots until ctx and the watcher of the paths (Config.Paths) have ended.
 func (m *Monitor) Run(ctx context.Context) {
 	for {
 		m.sync(ctx)
@@ -116,7 +119,7 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// sync forgets the facts about ended roots, and watches the paths of new ones.
+// sync watches the paths of new roots, and forgets the places of ended roots.
 func (m *Monitor) sync(ctx context.Context) {
 	live := map[uint64]bool{}
 	for _, st := range m.cfg.Registry.Roots() {
@@ -154,10 +157,11 @@ func (m *Monitor) isWatched(epoch uint64) bool {
 // the other, except for those that hang.
 const lookPatience = 100 * time.Millisecond
 
-// recheck checks one root. The check may hang: the root may be on a remote file system, or one may
-// be mounted over the root's path. The end of the session does not wait for the check. recheck
-// reports false if it made no check, because an earlier check of the root, or too many others, hang.
-func (m *Monitor) recheck(ctx context.Context, name guard.RootName) (looked bool) {
+// recheck checks one root. The check may hang: the root may be on a remote file system, or a remote
+// file system may be mounted over the root's path. The end of the session does not wait for the
+// check. recheck reports false if a check was needed and recheck did not start it, because an
+// earlier check of this root, or too many checks of other roots, are in progress.
+func (m *Monitor) recheck(ctx context.Context, name guard.RootName) bool {
 	st, ok := m.cfg.Registry.Lookup(name)
 	if !ok || st.State != guard.Live && (st.State != guard.UnavailableState || st.Remote) {
 		return true
@@ -167,7 +171,7 @@ func (m *Monitor) recheck(ctx context.Context, name guard.RootName) (looked bool
 	return m.looks.run(patience, name, func() { m.look(ctx, st) })
 }
 
-// look is recheck without protection against hanging.
+// look makes the check of recheck. It may hang.
 func (m *Monitor) look(ctx context.Context, st guard.Status) {
 	if st.State == guard.UnavailableState {
 		m.noteReappeared(st)
@@ -187,8 +191,8 @@ func (m *Monitor) look(ctx context.Context, st guard.Status) {
 	}
 }
 
-// noteReappeared reports that the place of an unavailable root has a file or directory again. The
-// new file is not the approved one; the owner may approve it.
+// noteReappeared records whether there is a file or directory at the path of an unavailable root,
+// and reports when one has appeared. The owner has not approved the new file or directory.
 func (m *Monitor) noteReappeared(st guard.Status) {
 	if !vfs.LeadsToLocal(st.Grant.Resolved) {
 		return // the file system there may hang
@@ -209,7 +213,8 @@ func (m *Monitor) noteReappeared(st guard.Status) {
 }
 
 // notePermissions reads the mode and the owner of a root's directory, and reports a change. The
-// file system's own permissions still apply, so the possible operations in the root change, too.
+// file system's own permissions still apply, so a change also changes which operations are possible
+// in the root.
 func (m *Monitor) notePermissions(st guard.Status) {
 	fi, err := os.Lstat(st.Grant.Resolved)
 	if err != nil {
@@ -233,14 +238,15 @@ func (m *Monitor) notePermissions(st guard.Status) {
 // spacePatience is how long AskFree waits for the answers of all file systems together.
 const spacePatience = 100 * time.Millisecond
 
-// AskFree asks for the free space of some roots, those on this machine first. A file system of
-// another machine may not answer. Until it does, its last answer counts.
+// AskFree asks for the free space of the live roots among roots, first for roots on this machine. A
+// remote file system may not answer. Place.Free keeps the last answer until there is a new one.
 func (m *Monitor) AskFree(ctx context.Context, roots []guard.Status) {
 	ctx, cancel := context.WithTimeout(ctx, spacePatience)
 	defer cancel()
 	for _, remote := range []bool{false, true} {
 		for _, r := range roots {
-			// The first remote file system that does not answer uses up the time of all.
+			// The first remote file system that does not answer uses up the time of the remaining
+			// ones.
 			if r.State == guard.Live && r.Remote == remote && (!remote || ctx.Err() == nil) {
 				m.spaces.run(ctx, r.Epoch, func() { m.askSpace(r) })
 			}
@@ -260,7 +266,7 @@ func (m *Monitor) askSpace(r guard.Status) {
 }
 
 // Why returns why a root is unavailable, with a remedy. reappeared says that there is a file or
-// directory at its place.
+// directory at the path of the root again.
 func Why(name string, reappeared bool) string {
 	if reappeared {
 		return "its directory was deleted or replaced, and another is there now; approve that with: rootsfs roots renew " + names.ShellWord(name)
@@ -268,7 +274,8 @@ func Why(name string, reappeared bool) string {
 	return "its directory is gone or cannot be read; put it back or make it again, then: rootsfs roots renew " + names.ShellWord(name)
 }
 
-// permissions shows mode and owner as ls -ln does.
+// permissions returns the mode, the number of the owner and the number of the group, such as
+// "drwxr-xr-x 1000:1000".
 func permissions(fi os.FileInfo) string {
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 		return fmt.Sprintf("%s %d:%d", fi.Mode(), st.Uid, st.Gid)

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// If the permissions of a root's directory change, an event says so. If the directory is
-// replaced, the root becomes unavailable, and stays so when there is a directory again.
+// If the permissions of a root's directory change, an event reports the change. If the directory is
+// replaced, the root becomes unavailable, and the new directory does not change that.
 func TestPlaceChanges(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "r")
 	testkit.Must(t, os.Mkdir(dir, 0o755))
@@ -59,7 +59,7 @@ func TestPlaceChanges(t *testing.T) {
 	m.Update()
 	testkit.Until(t, "the root is not watched", func() bool { return !m.isWatched(st.Epoch) })
 	if p := m.Place(st.Epoch); p != (Place{}) {
-		t.Errorf("known of a root that has ended: %+v", p)
+		t.Errorf("the monitor still has the place of a root that has ended: %+v", p)
 	}
 }
 
@@ -81,8 +81,8 @@ func awaitEvent(t *testing.T, subscriber *events.Subscriber, kind string) {
 	}
 }
 
-// A caller waits for a call that hangs only until the caller's context ends. At any time at most
-// one call for each key is under way, and at most maxHanging in all.
+// A caller of a hanging call stops waiting when the caller's context ends. At any time at most one
+// call for each key is in progress, and at most maxHanging calls in all.
 func TestHangingCalls(t *testing.T) {
 	var a hangingCalls[string]
 	hang := make(chan struct{})
@@ -98,7 +98,7 @@ func TestHangingCalls(t *testing.T) {
 		}
 	}
 	if a.run(t.Context(), "another", func() {}) {
-		t.Error("one call too many was made")
+		t.Error("more than maxHanging calls were made")
 	}
 	close(hang)
 	for range maxHanging {

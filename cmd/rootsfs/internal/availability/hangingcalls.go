@@ -5,19 +5,19 @@ import (
 	"sync"
 )
 
-// maxHanging bounds the calls of one hangingCalls that are in progress at a time. Each may hold a
-// thread.
+// maxHanging bounds the calls of one hangingCalls that are in progress at a time. Each call may
+// hold a thread.
 const maxHanging = 256
 
 // hangingCalls makes calls that may hang, each in a goroutine of its own, and one at a time for
 // each key.
 type hangingCalls[K comparable] struct {
 	mu   sync.Mutex // guards the field below
-	busy map[K]bool
+	busy map[K]bool // keys whose call is in progress
 }
 
-// run calls f and waits until f or ctx ends. If a call with the key is in progress, or too many
-// calls are, it does not call f, and reports false.
+// run calls f and waits until f or ctx ends. If a call with the key, or maxHanging calls in all,
+// are in progress, run does not call f and reports false.
 func (a *hangingCalls[K]) run(ctx context.Context, key K, f func()) bool {
 	a.mu.Lock()
 	begin := !a.busy[key] && len(a.busy) < maxHanging

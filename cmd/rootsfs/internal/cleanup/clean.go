@@ -21,21 +21,20 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// Main serves as a cleaner and does not return, if this process was started as one;
-// otherwise it does nothing.
+// Main does the work of a cleaner and ends the process, if the process was started as a cleaner.
+// Otherwise Main does nothing.
 func Main(log *slog.Logger) {
 	if len(os.Args) < 2 || os.Args[1] != Name {
 		return
 	}
-	// Signals that a service manager or a terminal sends to all processes are not for
-	// this one.
+	// Signals that a service manager or a terminal sends to all processes must not end the cleaner.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP)
 	var err error
 	switch args := os.Args[2:]; {
-	case len(args) == 2 && args[0] == ofRun && strings.HasPrefix(filepath.Base(args[1]), "."+placePrefix):
+	case len(args) == 2 && args[0] == runArg && strings.HasPrefix(filepath.Base(args[1]), "."+placePrefix):
 		wait()
 		err = afterRun(context.Background(), &Place{dir: args[1]})
-	case len(args) == 4 && args[0] == ofMount:
+	case len(args) == 4 && args[0] == mountArg:
 		wait()
 		err = afterMount(log.With("mountpoint", args[1]), args[1], args[2], args[3])
 	default:
@@ -49,8 +48,9 @@ func Main(log *slog.Logger) {
 	os.Exit(0)
 }
 
-// wait waits for the end of the process of which standard input is a descriptor. If it cannot
-// wait, it ends this process, because the mount of a living process must not be removed.
+// wait waits until the watched process ends. Standard input is a pidfd of that process. If wait
+// cannot watch the process, it ends the cleaner, because the mount of a living process must not be
+// removed.
 func wait() {
 	// The confined command must not look into this process. Prctl only fails on kernels without
 	// this attribute.
@@ -61,15 +61,16 @@ func wait() {
 			continue
 		}
 		if err != nil || watched[0].Revents&unix.POLLIN == 0 {
-			os.Exit(1) // it is not known whether the process has ended
+			os.Exit(1) // the watched process may still live
 		}
 		return
 	}
 }
 
-// afterRun removes the mount, the directories and the session of a killed run. No process can
-// serve the mount any more. So the mount is detached even if the kernel still has its connection:
-// a process that was just being started may hold the connection's descriptor.
+// afterRun removes the mount, the directories, the control group and the session of a killed run.
+// No process can serve the mount any more. So afterRun detaches the mount even if the FUSE
+// connection of the mount still exists: a process that the run was just starting may hold the
+// descriptor of the connection.
 func afterRun(ctx context.Context, p *Place) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -78,7 +79,7 @@ func afterRun(ctx context.Context, p *Place) error {
 		if errors.Is(err, mountpoint.ErrNotMounted) || names.Reason(err) == names.NotExist {
 			err = nil
 		}
-		// Ending processes of the run may still be writing.
+		// Processes of the run that are about to end may still write in the place.
 		if p.Remove(); p.isGone() {
 			break
 		}
@@ -88,14 +89,14 @@ func afterRun(ctx context.Context, p *Place) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	sandbox.ForgetMemory(p.Run())
+	sandbox.RemoveControlGroup(p.Run())
 	return clearSessions()
 }
 
-// afterMount ends the connection of a killed daemon's mount and detaches the mount, if a mount
-// with this ID and device is still there. Then it removes the daemon's session.
+// afterMount ends the FUSE connection of a killed daemon's mount. It detaches the mount, if a mount
+// with this ID and device is still there. Then it removes the files of dead sessions.
 func afterMount(log *slog.Logger, point, id, device string) error {
-	_ = mountpoint.Abort(device) // the kernel ends the connection anyway; this is sooner
+	_ = mountpoint.Abort(device) // without Abort the kernel would end the connection, too, but later
 	err := detach(point, id, device)
 	if err == nil {
 		log.Error("the daemon was killed: its mount is detached; what programs had written and not synced is lost")
@@ -106,7 +107,8 @@ func afterMount(log *slog.Logger, point, id, device string) error {
 	return clearSessions()
 }
 
-// detach detaches the mount with this ID and device, unless it is gone.
+// detach detaches the mount with this ID and device, unless that mount is gone. If the mounts
+// cannot be listed, detach detaches the top-most rootsfs mount at point.
 func detach(point, id, device string) error {
 	all, err := mountpoint.Mounts()
 	isThere := slices.ContainsFunc(all, func(in mountpoint.Info) bool { return strconv.Itoa(in.ID) == id && in.Dev == device })
@@ -122,13 +124,14 @@ func detach(point, id, device string) error {
 
 // clearSessions removes the files of dead sessions.
 func clearSessions() error {
-	_, err := control.List() // it also removes these files
+	_, err := control.List() // List also removes these files
 	return err
 }
 
-// ClearLeft removes the places of killed runs, and returns how many.
+// ClearLeft removes the places and the control groups that killed runs have left, if they are older
+// than leftAfter. It returns the number of removed places.
 func ClearLeft() (n int) {
-	sandbox.ForgetOldMemory(placePrefix, leftAfter)
+	sandbox.RemoveOldControlGroups(placePrefix, leftAfter)
 	entries, err := os.ReadDir(Base())
 	if err != nil {
 		return 0 // the directory of places does not exist yet
@@ -144,7 +147,8 @@ func ClearLeft() (n int) {
 	return n
 }
 
-// clearPlace removes a place, if its run has ended, and reports whether nothing is left of it.
+// clearPlace removes a place if the run of the place has ended. It reports whether the place is
+// gone.
 func clearPlace(dir string) bool {
 	lock := lockPlace(dir)
 	if lock == nil {
@@ -153,9 +157,9 @@ func clearPlace(dir string) bool {
 	defer lock.Close()
 	p := &Place{dir: dir}
 	if err := mountpoint.ClearStale(p.Point()); err != nil && !errors.Is(err, mountpoint.ErrNotMounted) && names.Reason(err) != names.NotExist {
-		return false // the mount is alive
+		return false // the mount is alive, or could not be detached
 	}
 	p.Remove()
-	sandbox.ForgetMemory(p.Run())
+	sandbox.RemoveControlGroup(p.Run())
 	return p.isGone()
 }

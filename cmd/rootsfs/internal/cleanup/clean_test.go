@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// The place of a run that was killed together with its cleaner is removed. The place of a live
-// run stays, and so does one that may be in the making. R070.
+// The place of a run that was killed together with its cleaner is removed. The place of a live run
+// stays. A place that is younger than leftAfter stays, too, because its run may be starting. R070.
 func TestClearLeft(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	if err := os.Chmod(os.Getenv("XDG_RUNTIME_DIR"), 0o700); err != nil {
@@ -26,7 +26,7 @@ func TestClearLeft(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		dead, young bool
-		goes        bool
+		removed     bool
 	}{
 		{"killed", true, false, true},
 		{"killed just now", true, true, false},
@@ -53,8 +53,8 @@ func TestClearLeft(t *testing.T) {
 				}
 			}
 			ClearLeft()
-			if _, err := os.Lstat(p.dir); errors.Is(err, fs.ErrNotExist) != c.goes {
-				t.Errorf("its place: %v, is to go: %v", err, c.goes)
+			if _, err := os.Lstat(p.dir); errors.Is(err, fs.ErrNotExist) != c.removed {
+				t.Errorf("the place: %v, want it removed: %v", err, c.removed)
 			}
 		})
 	}

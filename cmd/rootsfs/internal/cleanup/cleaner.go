@@ -13,34 +13,35 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// Name is the command of a cleaner. Its arguments are ofRun and the directory of the run's
-// mount (Place.dir), or ofMount and the mount's path, ID and device.
-// The cleaner's standard input is a descriptor of the process that it watches.
+// Name is the command of a cleaner. Its arguments are runArg and the directory of the run's mount
+// (Place.dir), or mountArg and the mount's path, ID and device. The standard input of the cleaner
+// is a pidfd of the process that the cleaner watches.
 const (
-	Name    = "cleanup"
-	ofRun   = "run"
-	ofMount = "mount"
+	Name     = "cleanup"
+	runArg   = "run"
+	mountArg = "mount"
 )
 
-// Cleaner is a process that cleans up after this one.
+// Cleaner is a process that cleans up after this process has been killed.
 type Cleaner struct {
 	cmd  *exec.Cmd
 	once sync.Once
 }
 
-// StartForRun starts the cleaner of this process, which is a run.
-func StartForRun(p *Place) (*Cleaner, error) { return start(ofRun, p.dir) }
+// StartForRun starts a cleaner for this process, a run whose mount is in p.
+func StartForRun(p *Place) (*Cleaner, error) { return start(runArg, p.dir) }
 
-// StartForMount starts the cleaner of this process, which is a daemon with a mount at a path.
+// StartForMount starts a cleaner for this process, a daemon whose mount is at point.
 func StartForMount(point string) (*Cleaner, error) {
 	in, err := mountpoint.Find(point)
 	if err != nil {
 		return nil, fmt.Errorf("watch over this process: %w", err)
 	}
-	return start(ofMount, in.Point, strconv.Itoa(in.ID), in.Dev)
+	return start(mountArg, in.Point, strconv.Itoa(in.ID), in.Dev)
 }
 
-// waitEnv is the environment of a process that only waits, so one thread is enough.
+// waitEnv has the environment variables that a cleaner gets in addition. A cleaner mostly waits, so
+// one thread is enough.
 var waitEnv = []string{"GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}
 
 // start starts a cleaner for this process. args follow Name on its command line.
@@ -58,7 +59,7 @@ func start(args ...string) (*Cleaner, error) {
 		// process group.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
-	if args[0] == ofRun {
+	if args[0] == runArg {
 		cmd.Stderr = nil // standard error is the command's: no process may hold it after the command's end
 	}
 	if err := cmd.Start(); err != nil {
@@ -68,7 +69,7 @@ func start(args ...string) (*Cleaner, error) {
 }
 
 // kill ends the cleaner and does not wait for its end.
-func (w *Cleaner) kill() { _ = w.cmd.Process.Kill() } // it may have ended
+func (w *Cleaner) kill() { _ = w.cmd.Process.Kill() } // fails if the cleaner has ended
 
 // Dismiss ends the cleaner and waits until it has ended.
 func (w *Cleaner) Dismiss() {

@@ -22,7 +22,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// TestMain makes this binary the cleaner, too.
+// TestMain lets this test binary run as a cleaner, too.
 func TestMain(m *testing.M) {
 	Main(slog.Default())
 	os.Exit(m.Run())
@@ -37,12 +37,12 @@ func someUser() rules.User {
 	return rules.User{UID: 65600, GID: 65600}
 }
 
-// awaitWait waits until a cleaner waits. Only root can see the system call of a process that is
-// not dumpable. For other users the cleaner counts as waiting as soon as it sleeps, because it
-// hardly ever sleeps before that.
+// awaitWait waits until a cleaner waits for the end of the watched process. Only root can see the
+// system call of a process that is not dumpable. For other users the cleaner counts as waiting as
+// soon as it sleeps, because a cleaner hardly ever sleeps before it waits.
 func awaitWait(t *testing.T, pid int) {
 	t.Helper()
-	testkit.Until(t, "the wait", func() bool {
+	testkit.Until(t, "the cleaner waits", func() bool {
 		in, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
 		if errors.Is(err, fs.ErrPermission) {
 			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -52,9 +52,9 @@ func awaitWait(t *testing.T, pid int) {
 	})
 }
 
-// R070: the place of a killed run is removed even if a process holds the connection of
-// its mount. (The mount then answers nothing and is not stale.) The place is also removed if a
-// directory in it is in use for a while.
+// R070: the place of a killed run is removed even if a process holds the FUSE connection of the
+// mount. (The mount then answers no call, and does not count as stale.) The place is also removed
+// if a directory in it is in use for a while or is missing.
 func TestAfterRun(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		if os.Getenv("CI") != "" {
@@ -64,7 +64,7 @@ func TestAfterRun(t *testing.T) {
 	}
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	for name, obstruct := range map[string]func(t *testing.T, p *Place){
-		"nothing": func(*testing.T, *Place) {},
+		"no obstacle": func(*testing.T, *Place) {},
 		"a held connection": func(t *testing.T, p *Place) {
 			fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 			if err != nil {
@@ -94,7 +94,7 @@ func TestAfterRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			obstruct(t, p)
-			t.Cleanup(func() { // of a test that has failed
+			t.Cleanup(func() { // in case the test has failed
 				_ = unix.Unmount(p.Point(), unix.MNT_DETACH)
 				_ = unix.Unmount(p.Scratch(), unix.MNT_DETACH)
 				p.Remove()
@@ -106,8 +106,8 @@ func TestAfterRun(t *testing.T) {
 	}
 }
 
-// The cleaner waits until the killed run has released everything, also its session's
-// lock: otherwise the session would pass for a live one and stay. R070.
+// The cleaner waits until the process of the run has ended and so has released the lock of its
+// session. A cleaner that came earlier would take the session for a live one and leave it. R070.
 func TestAwaitsTheEnd(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -119,7 +119,7 @@ func TestAwaitsTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	session := filepath.Join(base, "victim")
-	program := filepath.Join(t.TempDir(), "rootsfs") // cleanup takes a program with this name for rootsfs
+	program := filepath.Join(t.TempDir(), "rootsfs") // package cleanup takes a program with this name for rootsfs
 	if err := os.Symlink(exe, program); err != nil {
 		t.Fatal(err)
 	}
@@ -130,9 +130,9 @@ func TestAwaitsTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.Remove) // of a test that has failed
+	t.Cleanup(p.Remove) // in case the test has failed
 	p.lock.Close()
-	// The shell is the run: it has the lock.
+	// The shell plays the run: it holds the lock of the session.
 	run := exec.Command("sh", "-c", `exec 9<"$0"; flock 9; echo; read -r end`, session)
 	in, err := run.StdinPipe()
 	if err != nil {
@@ -153,14 +153,14 @@ func TestAwaitsTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	pidfd := os.NewFile(uintptr(fd), "the run")
-	cmd := &exec.Cmd{Path: program, Args: []string{"rootsfs", Name, ofRun, p.dir}, Stdin: pidfd, Stderr: os.Stderr}
+	cmd := &exec.Cmd{Path: program, Args: []string{"rootsfs", Name, runArg, p.dir}, Stdin: pidfd, Stderr: os.Stderr}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	pidfd.Close()
 	awaitWait(t, cmd.Process.Pid)
 	if p.isGone() {
-		t.Error("it has not waited")
+		t.Error("the cleaner has not waited")
 	}
 	in.Close()
 	_ = run.Wait()
@@ -201,7 +201,7 @@ func TestDismiss(t *testing.T) {
 // A cleaner whose arguments are not those that rootsfs gives it, such as one that is started by
 // hand, does nothing.
 func TestMainRefuses(t *testing.T) {
-	for _, args := range [][]string{{}, {ofRun}, {ofRun, t.TempDir()}, {ofMount, "/mnt"}} {
+	for _, args := range [][]string{{}, {runArg}, {runArg, t.TempDir()}, {mountArg, "/mnt"}} {
 		cmd := &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{"rootsfs", Name}, args...)}
 		out, err := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(string(out), "is started by rootsfs itself") {
@@ -219,10 +219,10 @@ func cleanersOf(t *testing.T, dir string) (pids []string) {
 		t.Fatal(err)
 	}
 	for _, list := range lists {
-		children, _ := os.ReadFile(list) // of a thread that may have ended
+		children, _ := os.ReadFile(list) // fails if the thread has ended
 		for _, pid := range strings.Fields(string(children)) {
 			b, err := os.ReadFile("/proc/" + pid + "/cmdline")
-			if err == nil && strings.Contains(string(b), "\x00"+Name+"\x00"+ofRun+"\x00"+dir+"\x00") {
+			if err == nil && strings.Contains(string(b), "\x00"+Name+"\x00"+runArg+"\x00"+dir+"\x00") {
 				pids = append(pids, pid)
 			}
 		}

@@ -9,13 +9,14 @@
 // it was dismissed before. It waits for the end of the process, not for one descriptor to
 // close: the kernel closes the descriptors and locks of a killed process one after the other.
 //
-// If the cleaner was killed as well, its place is left behind. The next run, mount or doctor
-// takes the place away (ClearLeft): its lock is free, and its mount answers no call.
+// If the cleaner of a run was killed as well, the run's place is left: the directory that contains
+// the mount. The next run, mount or doctor removes a place whose lock is free and whose mount
+// answers no call (ClearLeft).
 //
 // # Not promised
 //
-// A mount in the foreground has no cleaner. A mount that is in use goes on answering from
-// the kernel's caches for processes that hold something in it, until they let go.
+// A mount in the foreground has no cleaner. For processes that still use files or directories of a
+// mount, the kernel goes on answering from its caches until the processes stop using them.
 package cleanup
 
 import (
@@ -35,23 +36,23 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Place is the directory of a run's mount. Only this user may enter it, and the command's
-// group if this user is root. The mountpoint is the only entry of its parent, because
-// Landlock's rules keep a reference to a mountpoint's parent.
+// Place is the directory that contains a run's mount. Only this user may enter the directory. If
+// this user is root, the group of the run's command may enter it, too. The mountpoint is the only
+// entry of its parent, because Landlock's rules keep a reference to a mountpoint's parent.
 type Place struct {
 	dir string
 	mu  sync.Mutex // held while the place is removed
-	// lock is the lock of dir, which ends with this process; nil: there can be none.
+	// lock is the lock of dir. It ends with this process. nil: dir could not be locked.
 	lock *os.File
 }
 
 const placePrefix = "rootsfs-run-"
 
-// leftAfter is how old an unlocked place must be to count as left behind: a place that is
-// being made is not locked yet.
+// leftAfter is how old an unlocked place must be to count as left by a killed run. A younger place
+// may be one that a run has just created and not locked yet.
 const leftAfter = time.Minute
 
-// Base returns the directory of the places of runs.
+// Base returns the directory that contains the places of runs.
 func Base() string {
 	if os.Geteuid() == 0 {
 		return "/run"
@@ -59,13 +60,13 @@ func Base() string {
 	return control.RuntimeDir()
 }
 
-// IsInPlace reports whether a path is a place of a run, or lies in one.
+// IsInPlace reports whether a path is the place of a run, or lies in the place of a run.
 func IsInPlace(path string) bool {
 	return strings.HasPrefix(path, filepath.Join(Base(), "."+placePrefix))
 }
 
-// MakePlace makes the place of a run, with a random name. owner is the user that the run's command
-// runs as.
+// MakePlace creates the place of a run, with a random name. owner is the user that the run's
+// command runs as.
 func MakePlace(owner rules.User) (*Place, error) {
 	if os.Geteuid() != 0 {
 		if _, err := control.EnsureRuntimeDir(); err != nil {
@@ -95,7 +96,7 @@ func MakePlace(owner rules.User) (*Place, error) {
 
 func noPlace(err error, owner rules.User) error {
 	text := fmt.Sprintf("no place for the private mount: %v", err)
-	if errors.Is(err, unix.EINVAL) { // of chown
+	if errors.Is(err, unix.EINVAL) { // from Chown
 		text = fmt.Sprintf("this user namespace does not map the user %d, as whom root's command would run: run rootsfs outside of the namespace, or as another user than root", owner.UID)
 	}
 	return &control.Error{Text: text, Class: control.System}
@@ -104,19 +105,19 @@ func noPlace(err error, owner rules.User) error {
 // Point returns the mountpoint of the place.
 func (p *Place) Point() string { return filepath.Join(p.dir, "tree", "mnt") }
 
-// Scratch returns a directory for levels without namespaces, which put HOME and TMPDIR
-// there.
+// Scratch returns the directory in which confinement levels without namespaces put HOME and TMPDIR.
 func (p *Place) Scratch() string { return filepath.Join(p.dir, "home") }
 
-// Run returns the name of the run whose place it is, and of its control group.
+// Run returns the name of the run that has this place. The control group of the run has the same
+// name.
 func (p *Place) Run() string { return strings.TrimPrefix(filepath.Base(p.dir), ".") }
 
-// Remove removes the place. A mount that is still there stays, with the directories on
-// the way to it.
+// Remove removes the place. A mount that is still there stays, and so do the directories above the
+// mount.
 func (p *Place) Remove() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = os.Remove(p.Point()) // each fails if something is left; isGone then reports false
+	_ = os.Remove(p.Point()) // each Remove fails if something is left; isGone then reports false
 	_ = os.Remove(filepath.Dir(p.Point()))
 	_ = removeAll(p.Scratch())
 	_ = os.Remove(p.dir)
@@ -128,9 +129,9 @@ func (p *Place) isGone() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// lockPlace locks a directory of this user's. The lock ends when the returned file is closed,
-// and so with the process. lockPlace returns nil if another process has the lock, or there
-// can be none.
+// lockPlace locks a directory that this user owns. The lock ends when the returned file is closed,
+// at the latest with the process. lockPlace returns nil if another process has the lock, or if the
+// directory cannot be locked, was replaced or has another owner.
 func lockPlace(dir string) *os.File {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A directory with more levels than there are descriptors is removed, with everything in it.
-// The target of a link in it stays. (At level landlock a command could leave such a HOME.)
+// A directory with more levels than there are descriptors is removed, with everything in it. The
+// target of a symbolic link in the directory stays. (At level landlock a command could leave such a
+// HOME.)
 func TestRemoveDeep(t *testing.T) {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
@@ -55,9 +56,9 @@ func TestRemoveDeep(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
-		t.Errorf("it is left: %v", err)
+		t.Errorf("the directory is left: %v", err)
 	}
 	if _, err := os.Stat(kept); err != nil {
-		t.Errorf("what a link led to: %v", err)
+		t.Errorf("the target of the links: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// commands has a function for each command of rootsfs, by name, that makes the command.
+// commands maps the name of each command of rootsfs to the function that creates the command.
 type commands map[string]func() *cobra.Command
 
 // Main executes one command line and returns its exit code.
@@ -41,7 +41,7 @@ func (a *app) main() int {
 	return exitCode(err)
 }
 
-// Tree returns the tree of the commands that a command line beginning with args can mean.
+// Tree returns the tree of the commands that a command line can mean if it begins with args.
 func Tree(args []string) *cobra.Command {
 	return newRootCmd(newApp(args, Stdio{}))
 }
@@ -79,8 +79,8 @@ func newRootCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// defaultArgs makes a command, and those below it, refuse all arguments unless it checks them
-// itself.
+// defaultArgs makes a command and its subcommands refuse all arguments, except for a command that
+// checks its arguments itself.
 func defaultArgs(cmd *cobra.Command) {
 	if cmd.Args == nil {
 		cmd.Args = argCount(0, 0, "")
@@ -102,9 +102,9 @@ func (a *app) commands() commands {
 	}
 }
 
-// addCommands adds the command that the command line begins with, or all commands if it begins
-// with none of them. Making all commands takes half a millisecond, which would delay the start
-// of every command.
+// addCommands adds the command that the command line begins with, or all commands if the command
+// line begins with no command. Creating all commands takes half a millisecond, which would delay
+// the start of every command.
 func (a *app) addCommands(root *cobra.Command) {
 	all := a.commands()
 	if len(a.Args) > 0 && all[a.Args[0]] != nil {
@@ -122,14 +122,16 @@ func (a *app) addCommands(root *cobra.Command) {
 	}
 }
 
-// EndsAccess reports whether a command line must work without a poller: its command ends or
-// shows access, and needs no other program for that.
-func EndsAccess(args []string) bool {
+// NeedsNoPoller reports whether a command line must work even if the Go runtime can have no network
+// poller (see package poller). Such a command ends or shows access, or shows help or the version,
+// and needs no other program.
+func NeedsNoPoller(args []string) bool {
 	return len(args) == 0 || slices.Contains([]string{"revoke", "pause", "status", "unmount", "umount", "version", "--version", "roots"}, args[0])
 }
 
-// version, commit and date are set by the linker (integration/dist/version.sh names them).
-// In a program that was built in another way, the go command's own record is used.
+// version, commit and date are set by the linker (integration/dist/version.sh names them). In a
+// program that was built in another way, they are empty, and readVersion uses the build information
+// that the go command records in the program.
 var version, commit, date string
 
 // versionInfo is the output of `rootsfs version --json`.
@@ -142,8 +144,8 @@ type versionInfo struct {
 	Platform string `json:"platform"`
 }
 
-// readVersion returns the version of this program. Modified reports whether tracked files
-// differed from the commit, Date is the commit's.
+// readVersion returns the version of this program. Modified reports whether tracked files differed
+// from the commit when the program was built. Date is the date of the commit.
 func readVersion() versionInfo {
 	v := versionInfo{Version: version, Revision: commit, Date: date, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -165,7 +167,7 @@ func readVersion() versionInfo {
 // programVersion returns the version of this program.
 func programVersion() string { return readVersion().Version }
 
-// line returns the line that version and --version print.
+// line returns the line that rootsfs version and rootsfs --version print.
 func (v versionInfo) line() string {
 	built := v.Go + ", " + v.Platform
 	if v.Revision != "" {
@@ -174,9 +176,9 @@ func (v versionInfo) line() string {
 	return fmt.Sprintf("rootsfs %s (%s)", v.Version, built)
 }
 
-// versionFlag gives the root command the flag --version. Cobra's own takes a template for its line:
-// package text/template calls methods by their names, so the linker would keep every exported method
-// of every type, which is a tenth of the program.
+// versionFlag gives the root command the flag --version. Cobra's own --version formats its line
+// with a template. Package text/template calls methods by their names, so the linker would keep
+// every exported method of every type. These methods are a tenth of the program.
 func (a *app) versionFlag(root *cobra.Command) {
 	isAsked := root.Flags().BoolP("version", "v", false, "version for "+root.Name())
 	help := root.RunE

@@ -17,7 +17,8 @@ func TestFailureKeepsItsCode(t *testing.T) {
 	}
 }
 
-// A path may begin in the home directory.
+// In a path value that is ~ or begins with ~/, the ~ stands for the home directory. Any other ~ has
+// no special meaning.
 func TestInHome(t *testing.T) {
 	t.Setenv("HOME", "/home/x")
 	for in, want := range map[string]string{"~": "/home/x", "~/a": "/home/x/a", "a/~": "a/~", "~b": "~b", "/~/": "/~/"} {
@@ -28,13 +29,13 @@ func TestInHome(t *testing.T) {
 	}
 }
 
-// Standard error counts as the journal only if it is the stream that systemd made, and not
-// because the variable was inherited.
+// Standard error counts as the journal only if JOURNAL_STREAM identifies the stream of standard
+// error. The presence of the variable is not enough.
 func TestJournalIsVerified(t *testing.T) {
 	for _, v := range []string{"", "8:1", "nonsense", "1"} {
 		t.Setenv("JOURNAL_STREAM", v)
 		if logsToJournal() {
-			t.Errorf("JOURNAL_STREAM=%s is believed", v)
+			t.Errorf("with JOURNAL_STREAM=%s standard error counts as the journal", v)
 		}
 	}
 }

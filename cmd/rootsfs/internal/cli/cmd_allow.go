@@ -57,7 +57,7 @@ func (a *app) allow(ctx context.Context, yes bool) error {
 	refusalLine := fmt.Sprintf("refused at %s: %s of \"%s\" by pid %d uid %d (%s)",
 		r.Time.Local().Format("15:04:05"), r.Op, r.Path, r.PID, r.UID, r.Reason)
 	grantLine := fmt.Sprintf("root %s (%s) gets the mode %s", quoteIfNeeded(r.Root), quoteIfNeeded(r.Dir), r.Mode)
-	var life time.Duration // of a root that is granted again and has no end of its own
+	var life time.Duration // lifetime of a root that is granted again, if r.Grant has no end
 	if r.Grant != nil {
 		end := "for as long as the session"
 		if !r.Grant.Expires.IsZero() {

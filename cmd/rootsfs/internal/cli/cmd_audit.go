@@ -41,7 +41,7 @@ func (a *app) newAuditCmd() *cobra.Command {
 	}, newAuditShowCmd(a), newAuditFollowCmd(a), newAuditVerifyCmd(a))
 }
 
-// auditFlags choose records.
+// auditFlags are the flags that select records.
 type auditFlags struct {
 	since, until, root, op, subject, path string
 	dir                                   string
@@ -63,7 +63,7 @@ func (f *auditFlags) add(a *app, cmd *cobra.Command) {
 	fixedWords(cmd, "op", auditOps()...)
 }
 
-// auditSessionFlag adds a --session that also takes sessions of the past.
+// auditSessionFlag adds the flag --session, which here also takes the name of an ended session.
 func auditSessionFlag(a *app, cmd *cobra.Command) {
 	pathVar(cmd.Flags(), &a.Session, "session", "only this `session`: a name, also of one that has ended, or the mountpoint of a live one")
 	completeFlag(cmd, "session", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -129,7 +129,8 @@ func parseMoment(s string, now time.Time) (time.Time, error) {
 	return time.Time{}, errors.New("write a duration such as 10m, or 2006-01-02, 2006-01-02T15:04 or an RFC 3339 time")
 }
 
-// location is auditLocation, for the directory of --dir if there is one.
+// location returns the audit directory and the session. Without --dir these are the results of
+// auditLocation; with --dir they are the values of --dir and --session.
 func (f *auditFlags) location(a *app) (dir, session string, err error) {
 	if f.dir == "" {
 		return auditLocation(a)
@@ -142,7 +143,7 @@ func (f *auditFlags) location(a *app) (dir, session string, err error) {
 }
 
 // auditLocation returns the audit directory and the session of --session, "" for all sessions. A
-// session without records is an error.
+// session without records is an error, and so is a directory without any records.
 func auditLocation(a *app) (dir, session string, err error) {
 	if dir, err = config.AuditDir(); err != nil {
 		return "", "", err
@@ -196,8 +197,8 @@ func auditSessions(dir string) ([]string, error) {
 	return slices.Compact(list), nil
 }
 
-// auditSession returns the session of a file of records, SESSION-TIME.jsonl[.zst]. No time has
-// a hyphen.
+// auditSession returns the session of a file of records, SESSION-TIME.jsonl[.zst]. TIME has no
+// hyphen.
 func auditSession(file string) string {
 	base := filepath.Base(file)
 	return base[:strings.LastIndexByte(base, '-')]
@@ -269,7 +270,7 @@ func (a *app) auditShow(dir, session string, filter audit.Filter, limit int) err
 	}
 	var damage *audit.DamageError
 	if errors.As(err, &damage) && damage.More == 0 && !slices.ContainsFunc(damage.List, func(d audit.Damage) bool { return !d.Torn }) {
-		return nil // a record being written at this moment, or one a crash cut: verify counts those
+		return nil // each of these lines is being written, or a crash cut it: verify counts such lines
 	}
 	if damage != nil {
 		return fmt.Errorf("%w; run: rootsfs audit verify", err)
@@ -411,8 +412,8 @@ func auditVerdict(r audit.Report) string {
 	return s
 }
 
-// auditLine returns a record as one line. It returns nil for the headers of files, which are
-// shown only with --op session.
+// auditLine returns a record as one line, folded to the width of the terminal except for JSON. It
+// returns nil for the headers of files, which are shown only with --op session.
 func (a *app) auditLine(e *audit.Entry, withSession bool, op string) []byte {
 	if e.Op == "session" && op != "session" {
 		return nil
@@ -441,7 +442,8 @@ func tallyText(n map[string]int64) string {
 	return strings.Join(list, " ")
 }
 
-// auditPath returns the path of a record.
+// auditPath returns the path of a record with the name of its root. For a record with two paths it
+// returns both.
 func auditPath(e *audit.Entry) string {
 	where := func(root, path, hash names.Foreign) string {
 		switch {

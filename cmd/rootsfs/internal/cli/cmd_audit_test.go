@@ -53,8 +53,8 @@ func TestAuditFilter(t *testing.T) {
 	}
 }
 
-// A record is one line whatever it holds, and nothing in it reaches the
-// terminal unescaped.
+// A record is one line whatever the record holds, and no control or invisible character of the
+// record is printed unescaped.
 func TestAuditLine(t *testing.T) {
 	when := time.Date(2026, 11, 21, 15, 4, 5, 678e6, time.Local)
 	uid := uint32(7)
@@ -93,7 +93,7 @@ func TestAuditLine(t *testing.T) {
 	}
 	header := audit.Entry{Op: "session"}
 	if new(app).auditLine(&header, true, "") != nil || new(app).auditLine(&header, true, "session") == nil {
-		t.Error("headers are shown to those who ask for them, and to nobody else")
+		t.Error("the headers of files must be shown with --op session, and only then")
 	}
 }
 
@@ -114,8 +114,8 @@ func TestAuditVerdict(t *testing.T) {
 	}
 }
 
-// A terminal obeys nothing in a record that another machine has written, not even in the white
-// space between the fields.
+// No control character of a record that another machine has written reaches the terminal, not even
+// one in the white space between the fields.
 func TestRecordOfAMachine(t *testing.T) {
 	line := "{\"seq\":1,\r\"op\":\"open\",\t\"root\":\"a\u202e\u009b31m\",\"detail\":\"\\u001b[2J\"}"
 	for _, isJSON := range []bool{false, true} {
