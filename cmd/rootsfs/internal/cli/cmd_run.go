@@ -245,7 +245,7 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 	if err := f.confinement(p, args); err != nil {
 		return nil, err
 	}
-	if err := f.hostSockets(p); err != nil {
+	if err := f.grantSockets(p); err != nil {
 		return nil, err
 	}
 	if err := f.readSecrets(cmd.Context(), p); err != nil {

@@ -29,9 +29,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// commandNet is the network of a command that does not have the host's network. Without
-// approved hosts it refuses and reports every connection. A nil *commandNet stands for the
-// host's network.
+// commandNet is the network of a command that does not have the host's network. If no host is
+// approved and the owner is not asked, it refuses and reports every connection. A nil *commandNet
+// means that no gate carries connections: see newCommandNet.
 type commandNet struct {
 	gate     *network.Gate
 	learn    bool
@@ -53,7 +53,7 @@ type commandNet struct {
 	warn    func(format string, args ...any)
 	warned  atomic.Bool // see warnFirst
 	warning sync.WaitGroup
-	missing atomic.Bool // the command has no network namespace: see noteReach
+	missing atomic.Bool // the gate serves no network namespace: see noteReach
 
 	mu     sync.Mutex // guards the field below
 	timers map[network.Rule]*time.Timer
@@ -139,22 +139,22 @@ func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	for _, r := range q.Reached {
 		h.Reached = append(h.Reached, broker.Reached{Host: names.Foreign(r.Host), Port: r.Port, Sent: r.Sent, Received: r.Received})
 	}
-	// The ceiling may have been lowered since the question was put. It is checked again after the
-	// permission, because it may have been lowered in between.
-	withinCeiling := func() error {
+	// The ceiling may have been lowered since the question was put. The ceiling is checked again
+	// after q.Permit, because it may have been lowered during that call.
+	checkHost := func() error {
 		if err := n.ceiling().CheckHost(q.Rule()); err != nil {
 			return fmt.Errorf("%w, and %w", err, network.ErrNoRule)
 		}
 		return nil
 	}
 	return n.questions.AskHost(ctx, h, func(length time.Duration) error {
-		if err := withinCeiling(); err != nil {
+		if err := checkHost(); err != nil {
 			return err
 		}
 		if err := q.Permit(); err != nil {
 			return err
 		}
-		if err := withinCeiling(); err != nil {
+		if err := checkHost(); err != nil {
 			n.gate.Remove(q.Rule())
 			return err
 		}
@@ -165,7 +165,8 @@ func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	})
 }
 
-// errNoSecret is the refusal of a host name that has the form of a secret's.
+// errNoSecret refuses a host name that ends like the names of secrets (see secret.IsInside) and
+// belongs to no secret of the run.
 var errNoSecret = fmt.Errorf("no secret of this run has this name, and %w", network.ErrNoRule)
 
 // denied returns the reason why a host is refused without a question.
@@ -210,7 +211,7 @@ func (n *commandNet) stopTimers(rules []network.Rule) {
 // expire revokes a rule whose time has passed.
 func (n *commandNet) expire(rule network.Rule) {
 	if !slices.Contains(n.gate.Rules(), rule) {
-		return // it was revoked at this moment
+		return // it has been revoked meanwhile
 	}
 	n.gate.Expire(rule)
 	if err := n.reg.NoteFacts(names.OpExpire, guard.Allowed, guard.Facts{Host: rule.String()}, "network "+rule.String()); err != nil {
@@ -330,8 +331,8 @@ func (n *commandNet) Remove(hosts []string) (removed []string, ended int, err er
 	return slices.Concat(textsOf(rules), textsOf(secrets)), ended, nil
 }
 
-// removeAll revokes all rules. It does not list them first, because the owner may allow a host
-// at any moment.
+// removeAll revokes all rules and secrets. It does not list the rules first, because the owner may
+// allow another host at any moment.
 func (n *commandNet) removeAll() (removed []string, ended int, err error) {
 	secrets := n.liveSecrets()
 	ended = n.removeSecrets(secrets)
@@ -350,7 +351,7 @@ func (n *commandNet) removeSecrets(list []*commandSecret) (ended int) {
 // netValue is the value of --net: the whole network, some hosts, or nothing.
 type netValue struct {
 	All   bool
-	none  bool // no hosts, not even those of the configuration
+	none  bool // the blocks of the configuration add no hosts and no secrets
 	Rules []network.Rule
 }
 
@@ -361,8 +362,9 @@ func netFlag(fs *pflag.FlagSet, v *netValue, usage string) {
 	fs.VarPF(v, "net", "", usage).NoOptDefVal = wholeNetwork
 }
 
-// Set implements pflag.Value. Hosts of several flags are added. true and false are from older
-// versions, in which the flag was a switch.
+// Set implements pflag.Value. The hosts of several flags are put together; the value false drops
+// earlier values. The values true and false are from older versions, in which the flag was a
+// switch.
 func (v *netValue) Set(s string) error {
 	switch s {
 	case wholeNetwork, "true":

@@ -27,8 +27,9 @@ func TestRefusedHostsAreSingleHosts(t *testing.T) {
 	}
 }
 
-// A connection that ends because TLS asks for a server without a rule is recorded as refused,
-// so that why can explain it. Other ends are not recorded as refused.
+// A connection that ends because TLS asks for a server without a rule, or because the server cannot
+// be known, is recorded as refused, so that `rootsfs why` can explain the refusal. A connection
+// that ends for another reason is recorded as allowed.
 func TestOtherServerIsOnRecordAsRefused(t *testing.T) {
 	for _, c := range []struct {
 		event network.Event
@@ -53,8 +54,8 @@ func TestOtherServerIsOnRecordAsRefused(t *testing.T) {
 	}
 }
 
-// If a host cannot be recorded, no host is permitted, and Add returns the hosts before it, which the
-// session records as revoked.
+// If a host cannot be recorded, Add permits no host, and returns the hosts that were recorded
+// before. The session then records these hosts as revoked.
 func TestAddReturnsRecordedHosts(t *testing.T) {
 	n := &commandNet{gate: network.New(network.Options{})}
 	full := errors.New("no space")

@@ -18,13 +18,14 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// A command is started in its confinement by the same file and name as on the host. There may be links
-// on the way: a directory of PATH (nvm's "current"), a program whose name decides its behaviour (bunx
-// is bun), HOME (/home leads to /var/home), or a directory on the way to a root. The private
-// mount shows these links, unless a program can have made them.
+// A command is started in its confinement by the same file and name as on the host. Any of the
+// following can be a link, or be reached through a link: a directory of PATH (nvm's "current"), a
+// program whose name decides its behaviour (bunx is bun), HOME (/home leads to /var/home), or a
+// directory above a root. The private mount shows these links, unless a confined program can have
+// made them.
 
-// command returns the path of the command on the host. A relative path behind -- is relative to
-// the command's working directory.
+// command returns the path of the command on the host, or the command's name if no directory of
+// PATH has it. A relative path behind -- is relative to the command's working directory.
 func (p *runPlan) command() (string, error) {
 	name := p.box.Args[0]
 	switch {
@@ -40,8 +41,8 @@ func (p *runPlan) command() (string, error) {
 	return filepath.Join(dir, name), nil
 }
 
-// search looks for a command in the directories of its own PATH, at their places on the host.
-// It returns "" if none has it.
+// search looks for a command in the directories of the command's PATH (see searchPath), at their
+// paths on the host. It returns "" if no directory has the command.
 func (p *runPlan) search(name string) string {
 	for _, dir := range filepath.SplitList(p.searchPath()) {
 		path, err := filepath.Abs(filepath.Join(p.outside(cmp.Or(dir, ".")), name))
@@ -55,7 +56,7 @@ func (p *runPlan) search(name string) string {
 	return ""
 }
 
-// searchPath returns the PATH of the command: that of --env, or the caller's.
+// searchPath returns the PATH of the command: the PATH of --env, or else that of this process.
 func (p *runPlan) searchPath() string {
 	path := os.Getenv("PATH")
 	for _, e := range p.env {
@@ -66,14 +67,15 @@ func (p *runPlan) searchPath() string {
 	return path
 }
 
-// startAt makes the sandbox execute the file that was found, and no other program of its name. It
-// does nothing for a relative path, or if PATH has a directory that only the command sees.
-func (p *runPlan) startAt(command string) {
+// setProgram makes the sandbox execute the file that was found, and no other program of its name.
+// It does nothing for a relative path, for a command that was not found, or if PATH has a directory
+// that only the command sees.
+func (p *runPlan) setProgram(command string) {
 	if strings.Contains(p.box.Args[0], "/") && !filepath.IsAbs(p.box.Args[0]) || !filepath.IsAbs(command) {
 		return
 	}
 	if slices.ContainsFunc(filepath.SplitList(p.searchPath()), sandbox.IsPrivate) {
-		return // it may lie in a directory of the command's own
+		return // the program may lie in the directory that only the command sees
 	}
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(command)); err == nil {
 		command = filepath.Join(dir, filepath.Base(command))
@@ -92,8 +94,10 @@ func (p *runPlan) startAt(command string) {
 	p.box.Program = command
 }
 
-// flatName returns the name of the root for a single file, in a layout that shows roots by
-// name: the file's own name, or the command's, which decides the behaviour of some programs.
+// flatName returns the name of the root for a single file with --map flat, which shows roots by
+// name: the command's name if the command is this file, otherwise the file's own name. The
+// command's name decides the behaviour of some programs. flatName reports false with another
+// layout, for a directory, or if the name is invalid or taken.
 func (p *runPlan) flatName(path, command string) (guard.RootName, bool) {
 	info, err := os.Stat(path)
 	if p.box.Map != sandbox.Flat || err != nil || info.IsDir() {
@@ -126,8 +130,9 @@ func (p *runPlan) addLink(at, target string) {
 	p.box.Links[at] = target
 }
 
-// showOtherNames shows the links that lead to roots under other names: those in the paths of HOME,
-// the working directory, PATH, the roots as they were named, and the words behind --.
+// showOtherNames shows the links by which a path leads to a root under another name. It looks for
+// such links in the paths of HOME, PWD, --dir and PATH, in the paths of the roots as the owner
+// named them, and in the words behind --.
 func (p *runPlan) showOtherNames(writable func(place string) string) {
 	if p.box.Map != sandbox.Same {
 		return
@@ -166,7 +171,9 @@ func (p *runPlan) showOtherNames(writable func(place string) string) {
 		}
 	}
 	maps.DeleteFunc(p.box.Links, func(at, _ string) bool { return !sandbox.CanShowLink(at, roots) })
-	for i, g := range p.session.Roots { // a link in /tmp itself cannot be shown
+	// If a link in the path of a root is not shown, such as a link in /tmp itself, the whole path
+	// becomes a link to the root.
+	for i, g := range p.session.Roots {
 		if names.FollowLinks(p.box.Links, g.Dir.Raw()) != roots[i] && sandbox.CanShowLink(g.Dir.Raw(), roots) {
 			p.addLink(g.Dir.Raw(), roots[i])
 		}
@@ -181,8 +188,9 @@ func (p *runPlan) isRootName(path string) bool {
 	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return g.Dir.Raw() == path })
 }
 
-// noteShim handles a command that is a shim of a version manager: it passes the manager its
-// directory, and adds a note for the owner in case that is not enough.
+// noteShim handles a command that is a shim of a version manager whose directory is in a root. It
+// passes the path of the directory to the manager. Unless the shim itself knows the directory, it
+// adds a note for the owner in case the manager also needs its settings in HOME.
 func (p *runPlan) noteShim(command string) {
 	shim, ok := findShim(command)
 	if !ok || !p.covered(shim.Dir) {

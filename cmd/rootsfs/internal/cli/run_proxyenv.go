@@ -36,8 +36,8 @@ func ownProxies() (list []ownProxy) {
 	return list
 }
 
-// parseProxy reads the value of a variable. Its error never has the value, because there may be
-// a password in it.
+// parseProxy reads the value of a variable. Never print the field err of the result: its text may
+// contain the value, and the value may contain a password.
 func parseProxy(text string) (p ownProxy) {
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -59,8 +59,8 @@ func parseProxy(text string) (p ownProxy) {
 }
 
 // passProxies passes the proxies of the owner's variables to an agent if their hosts are
-// approved, without passwords, and adds notes about them. No preset approves a proxy: through a
-// proxy its agent would reach every host.
+// approved, without passwords, and adds notes about the proxies. No preset approves a proxy:
+// through a proxy the agent would reach every host.
 func (f *runFlags) passProxies(p *runPlan) {
 	if f.Agent == "" || f.Net.none {
 		return

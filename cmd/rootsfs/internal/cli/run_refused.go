@@ -28,8 +28,8 @@ func (n *commandNet) refusedHosts() (hosts []string, times int) {
 	return hosts, times
 }
 
-// record records the outcome of a connection. If it returns an error, the connection is
-// refused.
+// record records an event of a connection. If it returns an error for network.Opened, the gate does
+// not carry the connection.
 func (n *commandNet) record(e network.Event) error {
 	if errors.Is(e.Reason, network.ErrNoRule) && !secret.IsInside(e.Host.Raw()) {
 		n.refused.add(refusedHost(e))
@@ -41,9 +41,9 @@ func (n *commandNet) record(e network.Event) error {
 	return n.reg.NoteConnection(connectionRecord(e))
 }
 
-// warnFirst warns once, at the first host, that the command has no network, because the
-// command's own error does not say so. The host comes from the command, but is in the form of a
-// rule.
+// warnFirst warns once that the command has no network, because the command's own error does not
+// say so. It warns at the first refused host that the ceiling allows. The host comes from the
+// command, but is in the form of a rule.
 func (n *commandNet) warnFirst(host string) {
 	if host == "" || n.learn || !n.none || len(n.gate.Rules()) > 0 || n.warned.Load() || n.overCeiling(host) != nil || !n.warned.CompareAndSwap(false, true) {
 		return
@@ -90,9 +90,9 @@ func connectionRecord(e network.Event) guard.Record {
 	return rec
 }
 
-// refusedHost returns the host that a program tried to reach in the form of a rule, HOST or
-// HOST:PORT. It returns "" for a server name that is no host name: a wildcard or a prefix,
-// proposed as a rule, would permit more.
+// refusedHost returns the host that a program tried to reach. The result has the form of a rule,
+// HOST or HOST:PORT. It is "" for a server name that is no host name: a rule for a wildcard or a
+// prefix would permit more than one host.
 func refusedHost(e network.Event) string {
 	return hostRule(cmp.Or(e.ServerName, e.Host).Raw(), int(e.Port))
 }
@@ -118,7 +118,7 @@ type tally struct {
 // maxTally bounds the number of texts: a command may try any number of hosts.
 const maxTally = 64
 
-// add counts a text that is not empty.
+// add counts a text. It ignores an empty text, and a new text if there are maxTally already.
 func (t *tally) add(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

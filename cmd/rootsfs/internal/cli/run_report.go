@@ -39,8 +39,8 @@ func (r *runner) record() error {
 	return fmt.Errorf("the command was ended: that it was started cannot be recorded: %w", err)
 }
 
-// lacks reports whether an expected layer is missing. A missing memory limit does not count if
-// no flag sets it and the machine does not support it; status shows it.
+// lacks reports whether an expected layer is missing. A memory limit is expected only with
+// --memory-max; without the flag, a missing limit is only shown by status.
 func (r *runner) lacks(l sandbox.Layer) bool {
 	return l.State == sandbox.NotAvailable && (l.Name != sandbox.MemoryLimit || r.plan.memoryGiven)
 }

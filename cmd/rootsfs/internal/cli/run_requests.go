@@ -12,8 +12,8 @@ import (
 // keptRequests bounds the completed requests of a requestLog. The audit log has all.
 const keptRequests = 16
 
-// requestLog has the requests with secrets: those under way, whose number package secret bounds,
-// and the last completed ones.
+// requestLog has the requests with secrets: the requests under way, and the last completed ones.
+// Package secret bounds the number of requests under way.
 type requestLog struct {
 	mu   sync.Mutex
 	list []control.SecretUse // the oldest first

@@ -30,7 +30,8 @@ func (p *runPlan) planRoots() error {
 		p.box.UID, p.box.GID = sandbox.DefaultID()
 	}
 	p.session.Mount.Owner = &rules.User{UID: p.box.UID, GID: p.box.GID}
-	// The command of root runs as another user. Nobody else can reach its mount.
+	// A command that the user root starts runs as another user if it is confined. The mount must
+	// admit that user. No third user can reach the mount.
 	p.session.Mount.AllowOther = p.box.UID != uint32(os.Geteuid())
 	if p.box.Map == sandbox.Same {
 		// /tmp, /var and /run are bound if a root lies there at the start.
@@ -74,8 +75,8 @@ func (p *runPlan) addNeededRoots() error {
 			continue // the target is among the needed files as well
 		}
 		if n.FoundVia != "" {
-			// A file that the command may write must not decide which files it sees: through a
-			// link or a first line that an earlier run left there, it could see any file.
+			// A file that the command may write must not decide which files the command sees. By a
+			// link or a #! line that an earlier run left there, the command could see any file.
 			return usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s of this run or an earlier one, and needs %s outside of it: if that is meant, say --root %s",
 				names.Quote(n.FoundVia), names.Quote(writable(n.FoundVia)), names.Quote(n.Path), names.ShellWord(n.Path+":ro")))
 		}
@@ -83,7 +84,7 @@ func (p *runPlan) addNeededRoots() error {
 	}
 	p.noteShim(command)
 	p.showOtherNames(writable)
-	p.startAt(command)
+	p.setProgram(command)
 	p.session.Mount.Layout.Links = p.box.Links
 	return nil
 }
@@ -151,8 +152,9 @@ func (p *runPlan) outside(path string) string {
 	return path
 }
 
-// writable returns a function for sandbox.Interpreter. The function returns the writable
-// directory by which the command can change a place, or "".
+// writable returns a function for the path of a file. The function returns the directory by which a
+// program can change the file: a writable root or the kept HOME of this run, or a directory of an
+// earlier session or of the configuration. It returns "" if there is no such directory.
 func (p *runPlan) writable() func(place string) string {
 	type root struct{ name, at string }
 	var roots []root
@@ -177,7 +179,7 @@ func (p *runPlan) writable() func(place string) string {
 				return r.name
 			}
 		}
-		return judge.Holder(place) // a root of an earlier session
+		return judge.Holder(place) // a directory of an earlier session or of the configuration
 	}
 }
 

@@ -40,12 +40,13 @@ type runner struct {
 	confined   control.Confined // the confinement that status shows
 	umask      int              // of this process at its start
 	refused    bool             // the required confinement is not available
-	isStaged   bool             // a root is staged, or was when the session ended
+	isStaged   bool             // a root was staged at the start, or when the session ended
 	// initialRoots are the roots at the start of the command, by path.
 	initialRoots map[string]boundRoot
 	stop         chan struct{} // closed to end the session, by finish
 	finish       func()
-	// drained is closed, by drain, when the command's output has been read to its end.
+	// drained is closed, by drain, when the proxy handles no more output of the command: at the
+	// end of the output, if the host reads no more of it, or at once without a proxy.
 	drained    chan struct{}
 	drain      func()
 	sessionErr chan error // receives the error with which the session ended
@@ -120,7 +121,8 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 func (r *runner) sessionOptions() session.Options {
 	opt := r.plan.session
 	opt.Mount.Point = r.place.Point()
-	opt.SkipHolderSearch = true // only the command reaches the place, and it has ended by then
+	// Only the command can reach the mount, and the command ends before the mount is removed.
+	opt.SkipHolderSearch = true
 	opt.AnchorLater = true
 	opt.OnRecheck = r.laterRoots.recheck
 	if !r.plan.strictLinks {
@@ -150,16 +152,16 @@ func (r *runner) end() error {
 }
 
 // endTogether ends the command when the session ends, and the session when the command ends.
-// Before it ends the session, it waits up to stopAfter until the command's last output has been
-// read. It does not wait until the other processes inside have been killed. With --learn the
-// session ends later, because the proposal needs it.
+// Before it ends the session, it waits up to stopAfter until the proxy has handled the command's
+// last output. It does not wait until the other processes of the sandbox have been killed. With
+// --learn the session ends later, because the proposal of learnLog needs the session.
 func (r *runner) endTogether() {
 	select {
 	case <-r.s.Ended():
 		_ = r.proc.Kill() // the end of the session ends the command, too
 	case <-r.proc.Ended():
 		select {
-		case <-r.drained: // all its refusals are on record
+		case <-r.drained: // the refusals of the command's requests are on record
 		case <-time.After(stopAfter):
 		}
 		r.plan.network.awaitRefusals()
@@ -229,7 +231,7 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	}
 	box.BeforeExec = func() error {
 		if r.plan.certificates != nil {
-			r.plan.certificates() // waits: the program could write the files
+			r.plan.certificates() // waits until the files are read: the program could write them
 		}
 		if err := r.recordSockets(); err != nil {
 			return err
@@ -241,17 +243,17 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	return box, r.describeTree(&box)
 }
 
-// mayBeHost reports whether an MCP host can be at the other end of a file: not if it is a regular
-// file, /dev/null or a terminal. A terminal counts as no host even if standard output is a pipe:
-// the proxy might read the terminal while another job owns it, and the kernel would stop this
+// mayBeHost reports whether an MCP host can be at the other end of f. It reports false for a
+// regular file, /dev/null and a terminal. A terminal counts as no host even if standard output is a
+// pipe: the proxy might read the terminal while another job owns it, and the kernel would stop this
 // process.
 func mayBeHost(f *os.File) bool {
 	info, err := f.Stat()
 	return err != nil || !info.Mode().IsRegular() && !sandbox.IsNull(f) && !isTerminal(f)
 }
 
-// describeTree fills in the options that depend on the roots, and makes the kept home. The session
-// has begun before, because it may refuse the home.
+// describeTree fills in the options that depend on the roots, and makes the kept home. It is called
+// after the session has begun, because the session may refuse the home.
 func (r *runner) describeTree(box *sandbox.Options) error {
 	roots := r.reg.Roots()
 	for _, st := range roots {
@@ -316,8 +318,8 @@ func (r *runner) firstPath(roots []guard.Status) string {
 	return ""
 }
 
-// forward passes signals to the command. A second signal that asks for the end, a second or
-// more after the first, kills the command: its sender has waited long enough.
+// forward passes signals to the command. If another signal asks for the end, a second or more after
+// the first, forward kills the command: the sender has waited long enough.
 func (r *runner) forward(signals <-chan os.Signal) {
 	var asking endRequest
 	isKilled := false
@@ -376,8 +378,8 @@ func (r *runner) ended() bool {
 // stopAfter is how long a command has to end by itself.
 const stopAfter = 5 * time.Second
 
-// hasNamedRoot reports whether the command still has a root that the owner named: by a flag, the
-// configuration or a command.
+// hasNamedRoot reports whether the command still has a live root that the owner granted: by a flag,
+// in the configuration, or while the command runs.
 func (r *runner) hasNamedRoot() bool {
 	return slices.ContainsFunc(r.reg.Roots(), func(st guard.Status) bool {
 		return st.State == guard.Live && !st.Grant.Implicit

@@ -25,8 +25,8 @@ type commandSecret struct {
 	service    *network.Service // set with the network
 }
 
-// askedSecrets returns the secrets that --secret names, without their credentials.
-func (f *runFlags) askedSecrets(p *runPlan, blocks []config.Secret) ([]*secret.Secret, error) {
+// parseSecretFlags returns the secrets that --secret names, without their credentials.
+func (f *runFlags) parseSecretFlags(p *runPlan, blocks []config.Secret) ([]*secret.Secret, error) {
 	var list []*secret.Secret
 	for _, text := range f.secrets {
 		name, url, hasURL := strings.Cut(text, "=")
@@ -45,7 +45,7 @@ func (f *runFlags) askedSecrets(p *runPlan, blocks []config.Secret) ([]*secret.S
 			if err := s.SetDefaultURL(p.judge(), p.ownersEnviron()); err != nil {
 				return nil, fmt.Errorf("secret %s: %w", name, err)
 			}
-			if err := checkPreset(s); err != nil {
+			if err := checkDefaultURL(s); err != nil {
 				return nil, usage(fmt.Errorf("--secret %s: %w", name, err))
 			}
 		}
@@ -54,8 +54,8 @@ func (f *runFlags) askedSecrets(p *runPlan, blocks []config.Secret) ([]*secret.S
 	return list, nil
 }
 
-// findSecret returns a secret of the configuration, or else of the agent's preset. A secret
-// that neither has is returned without a URL.
+// findSecret returns a secret of the configuration, or else the secret that package agents has for
+// the name. If neither has the name, findSecret returns a secret without a URL.
 func (f *runFlags) findSecret(name string, blocks []config.Secret) (s *secret.Secret, isConfigured bool, err error) {
 	for _, b := range blocks {
 		if b.Name == name {
@@ -70,9 +70,11 @@ func (f *runFlags) findSecret(name string, blocks []config.Secret) (s *secret.Se
 	return &secret.Secret{Name: name, URL: url, Header: one.Header, Variable: one.Variable}, false, err
 }
 
-// checkPreset returns an error if the destination of a preset's credential is not certain. A
-// repository's settings may have set the variable of the base URL, so the owner has to name it.
-func checkPreset(s *secret.Secret) error {
+// checkDefaultURL returns an error if it is not certain where the credential of a --secret without
+// a URL is to go: if the secret has no default URL, or if the variable for the secret's base URL is
+// set to another URL. A repository's settings may have set this variable, so the owner has to write
+// the URL.
+func checkDefaultURL(s *secret.Secret) error {
 	write := "write --secret " + names.ShellWord(s.Name+"=https://HOST")
 	if s.URL == (secret.URL{}) {
 		return fmt.Errorf("it is not said what it is for: %s, or a [[secret]] block of the configuration", write)
@@ -88,7 +90,7 @@ func checkPreset(s *secret.Secret) error {
 // the name that the owner gave the run.
 func (f *runFlags) planSecrets(p *runPlan) error {
 	blocks := p.session.Config.Secrets
-	list, err := f.askedSecrets(p, blocks)
+	list, err := f.parseSecretFlags(p, blocks)
 	if err != nil {
 		return err
 	}
@@ -113,16 +115,17 @@ func (f *runFlags) planSecrets(p *runPlan) error {
 	return nil
 }
 
-// withoutSecretHosts removes the hosts of secrets from a preset's hosts: the agent must reach
-// them through the secret, not with another credential.
+// withoutSecretHosts returns a preset's rules without the rules that name the host of a secret: the
+// agent must reach this host through the secret, not with another credential. Rules with a wildcard
+// stay.
 func withoutSecretHosts(rules []network.Rule, list []*commandSecret) []network.Rule {
 	return slices.DeleteFunc(slices.Clone(rules), func(r network.Rule) bool {
 		return slices.ContainsFunc(list, func(s *commandSecret) bool { return r.Name == s.URL.Host })
 	})
 }
 
-// readSecrets reads the credentials. The command does not get the variables that contain them.
-// No root contains their files: see config.Config.Keep.
+// readSecrets reads the credentials. The command gets the variables of the credentials with
+// placeholders. No root contains the files of the credentials: see config.Config.Keep.
 func (f *runFlags) readSecrets(ctx context.Context, p *runPlan) error {
 	if len(p.secrets) == 0 {
 		return nil
@@ -200,8 +203,8 @@ func (p *runPlan) checkLeaks(box *sandbox.Options) error {
 	return nil
 }
 
-// serveSecrets makes the services of the secrets: one for each secret, which its base URL names, and
-// one for each HOST:PORT of the secrets' URLs.
+// serveSecrets makes the services of the secrets: one for each secret, under the host name of the
+// secret's base URL, and one (see secret.Door) for each HOST:PORT of the secrets' URLs.
 func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Service, err error) {
 	if len(list) == 0 {
 		return nil, nil

@@ -68,8 +68,9 @@ func TestPlanSecrets(t *testing.T) {
 	}
 }
 
-// A project can make wrap write --env, by setting variables in its own file. So a variable that
-// --env passes on does not become a secret because the configuration has one of that name.
+// A project can make `rootsfs wrap` write --env, by setting variables in its own file. So a secret
+// of the configuration does not come from a variable that --env passes, unless --secret names the
+// secret.
 func TestPassedVariableIsNoSecret(t *testing.T) {
 	for _, passed := range []string{"MINE", "MI*"} {
 		f, p := &runFlags{}, &runPlan{blockName: "my-agent", passed: []string{passed}}
@@ -143,7 +144,8 @@ func TestReadSecrets(t *testing.T) {
 	}
 }
 
-// An agent does not reach a secret's host without the secret, unless --net names the host.
+// A preset's rules that name a secret's host are left out, with and without a port. A rule with a
+// wildcard stays.
 func TestWithoutSecretHosts(t *testing.T) {
 	rules, err := network.ParseRules("api.a.test,api.a.test:443,b.test,*.a.test")
 	if err != nil {

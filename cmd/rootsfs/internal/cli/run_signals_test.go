@@ -44,7 +44,7 @@ func TestCatchSignals(t *testing.T) {
 		}
 		rest, _ := io.ReadAll(lines)
 		if err := cmd.Wait(); err != nil || string(rest) != sig.String()+"\n" {
-			t.Errorf("%v: said %q, %v", sig, rest, err)
+			t.Errorf("%v: printed %q, %v", sig, rest, err)
 		}
 	}
 }

@@ -27,8 +27,8 @@ type grantedSocket struct {
 	writtenPath, resolved string
 }
 
-// hostSockets grants the sockets of --socket and of the configuration.
-func (f *runFlags) hostSockets(p *runPlan) error {
+// grantSockets grants the sockets of --socket and of the configuration.
+func (f *runFlags) grantSockets(p *runPlan) error {
 	for _, text := range f.sockets {
 		if err := p.addSocket(text); err != nil {
 			return err
@@ -45,7 +45,8 @@ func (f *runFlags) hostSockets(p *runPlan) error {
 	return nil
 }
 
-// parseSocket reads [NAME=]PATH.
+// parseSocket reads [NAME=]PATH. In the result, the field resolved is an absolute path that may
+// still pass links: addSocket follows the links.
 func parseSocket(text string) (grantedSocket, error) {
 	one := grantedSocket{writtenPath: text}
 	if name, path, ok := strings.Cut(text, "="); ok && !strings.Contains(name, "/") {

@@ -33,14 +33,14 @@ func (p *runPlan) judge() *writabledirs.Judge {
 }
 
 // ownersEnviron returns the environment for programs that a run starts for the owner. It leaves
-// out the variables that --env passes by name: they are the command's, and the project that
-// brought the host's configuration may have set them. It keeps variables that rootsfs itself
-// obeys, since wrap lets no project set these.
+// out the variables that --env passes (see isPassed): they are the command's, and the project that
+// brought the MCP host's configuration may have set them. It keeps variables that rootsfs itself
+// obeys, since `rootsfs wrap` lets no project set these.
 func (p *runPlan) ownersEnviron() []string {
 	return p.judge().Environ(func(name string) bool { return p.isPassed(name) && !hostconfig.IsSteering(name) })
 }
 
-// isPassed reports whether --env passes a variable by name.
+// isPassed reports whether --env passes this process's value of a variable, by NAME or PREFIX*.
 func (p *runPlan) isPassed(name string) bool {
 	return slices.ContainsFunc(p.passed, func(e string) bool {
 		prefix, isPrefix := strings.CutSuffix(e, "*")
@@ -49,9 +49,9 @@ func (p *runPlan) isPassed(name string) bool {
 }
 
 // givenName returns the name of the run if the owner gave it: by --name, by the preset of an
-// agent, or by a command that lies in no root and no kept HOME. [[net]], [[secret]] and
-// [[root]] blocks refer to this name. The name of a command in a project does not count,
-// because the project chooses it.
+// agent, or by a command that lies in no root, in no kept HOME and in no other directory that
+// programs can write to. [[net]], [[secret]] and [[root]] blocks refer to this name. The name of a
+// command in a project does not count, because the project chooses the name.
 func (p *runPlan) givenName() string {
 	if p.session.Name != "" {
 		return p.session.Name
@@ -62,7 +62,7 @@ func (p *runPlan) givenName() string {
 	}
 	for _, option := range p.box.Args[1:max(1, slices.Index(p.box.Args, word))] {
 		if strings.HasPrefix(option, "-") || strings.ContainsAny(option, " \n;") {
-			return "" // an option of an interpreter may name the program, and word is its argument
+			return "" // an option may name the program, and word may be an argument of the program
 		}
 	}
 	if word == p.box.Args[0] && !strings.Contains(word, "/") {

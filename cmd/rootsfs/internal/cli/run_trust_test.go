@@ -47,8 +47,8 @@ func TestGivenName(t *testing.T) {
 		{&runFlags{}, []string{dir + "/own/link"}, "", "link"},
 		{&runFlags{}, []string{"python3", dir + "/own/agent.py"}, "", "agent"},
 		{&runFlags{}, []string{"agent"}, dir + "/own", "agent"},
-		// The interpreter runs the program of its options, and the word is an argument of that
-		// program.
+		// An option names the program that the interpreter runs. The last word is an argument of
+		// that program.
 		{&runFlags{}, []string{"python3", "-c", "import evil", dir + "/own/agent.py"}, "", ""},
 		{&runFlags{}, []string{"node", "--import=./evil.js", dir + "/own/agent"}, "", ""},
 		{&runFlags{}, []string{"sh", "-c", ". ./evil", dir + "/own/agent"}, "", ""},

@@ -106,7 +106,9 @@ func (f *httpFlags) checkNames() error {
 	return nil
 }
 
-// checkOAuth refuses flags about an issuer's tokens that make no sense.
+// checkOAuth refuses OAuth flags that are invalid or contradict each other. With --oauth-issuer it
+// also refuses certificate authorities that programs can write, and waits until the authorities are
+// read.
 func (f *httpFlags) checkOAuth() error {
 	switch {
 	case f.UserSessions < 1:
@@ -132,8 +134,8 @@ func (f *httpFlags) checkOAuth() error {
 	return err
 }
 
-// resources returns the URLs of the server by each of its names, with the listener's port: at
-// another port there may be another server.
+// resources returns the URL of the server for each of its names. A name without a port gets the
+// listener's port, because another server may listen at another port.
 func (f *httpFlags) resources(at *url.URL) []string {
 	host, port := at.Hostname(), at.Port()
 	hosts := slices.Concat([]string{host}, f.names())
@@ -164,7 +166,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// servingMessage is the line with --json.
+// servingMessage is the line that printServing prints with --json.
 type servingMessage struct {
 	URL       string `json:"url"`
 	Session   string `json:"session"`

@@ -16,7 +16,7 @@ func TestTokenFiles(t *testing.T) {
 	state := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", state)
 	dir := filepath.Join(state, "rootsfs")
-	reads := func(path, want string) {
+	checkFile := func(path, want string) {
 		t.Helper()
 		st, err := os.Lstat(path)
 		if err != nil || st.Mode() != 0o600 {
@@ -32,15 +32,15 @@ func TestTokenFiles(t *testing.T) {
 		if err != nil || path != filepath.Join(dir, file) || len(token) < leastToken {
 			t.Fatalf("%q in %s, %v; want %s", token, path, err, file)
 		}
-		reads(path, token)
+		checkFile(path, token)
 		return token, done
 	}
 	first, endFirst := begin("t4.token")
 	second, endSecond := begin("t4.2.token")
 	_, endThird := begin("t4.3.token")
-	reads(filepath.Join(dir, "t4.token"), first)
+	checkFile(filepath.Join(dir, "t4.token"), first)
 	endFirst()
-	reads(filepath.Join(dir, "t4.2.token"), second)
+	checkFile(filepath.Join(dir, "t4.2.token"), second)
 	// A path that is free again is used by the next server, while other servers of the name live.
 	_, endFirst = begin("t4.token")
 	endSecond()
@@ -67,7 +67,7 @@ func TestTokenFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	done()
-	reads(path, "mine")
+	checkFile(path, "mine")
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}

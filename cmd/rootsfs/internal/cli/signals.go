@@ -22,8 +22,8 @@ const sameRequest = time.Second
 // endRequest distinguishes the first request to end from a later, urgent one.
 type endRequest struct{ since time.Time }
 
-// note notes a signal that asks for the end. isFirst is true for the first signal, and isUrgent for
-// those that come sameRequest after it or later.
+// note notes a signal that asks for the end. isFirst is true for the first signal. isUrgent is true
+// for a signal that comes sameRequest or more after the first.
 func (r *endRequest) note(now time.Time) (isFirst, isUrgent bool) {
 	if r.since.IsZero() {
 		r.since = now
@@ -59,7 +59,7 @@ func onSignal(daemon bool) <-chan struct{} {
 	return stop
 }
 
-// catchSignals catches the signals that are passed on to the command. Before the call signals
+// catchSignals catches the signals that are passed on to the command. Before the call, signals
 // have their usual effect, because there is nothing to clean up yet.
 func catchSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
@@ -87,7 +87,7 @@ func revokeOnSignal() func(*session.Session) {
 	}
 }
 
-// handleSignals calls end at the first signal, and returns at an urgent one.
+// handleSignals calls end at the first signal, and returns at an urgent signal (see endRequest).
 func handleSignals(signals <-chan os.Signal, now func() time.Time, end func(os.Signal)) {
 	var r endRequest
 	for sig := range signals {

@@ -134,7 +134,7 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 }
 
 // applyError replaces the error of an apply that a signal cut short. The new error says how much
-// was applied, if r tells.
+// was applied if r has the changes that were left.
 func applyError(ctx context.Context, err error, r *vfs.StageResult) error {
 	if _, isOfSession := errors.AsType[*control.Error](err); err == nil || ctx.Err() == nil ||
 		!isOfSession && !errors.Is(err, context.Canceled) && !errors.Is(err, unix.EINTR) {
@@ -146,7 +146,7 @@ func applyError(ctx context.Context, err error, r *vfs.StageResult) error {
 	return errors.New("interrupted: what was applied stays applied, and the rest stays staged; see rootsfs stage diff --stat")
 }
 
-// leftError returns a line about the changes that were not applied.
+// leftError returns an error about the changes that were not applied.
 func leftError(f *applyFlags, r *vfs.StageResult) error {
 	left := countText(r.Left)
 	if f.partial || len(r.Done) > 0 && !f.dryRun { // a change can be left after others were applied
@@ -260,7 +260,8 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 	of := func(class vfs.StageClass) func(*vfs.StageChange) bool {
 		return func(c *vfs.StageChange) bool { return c.Class == class }
 	}
-	// A directory in a .git waits for the rest of the repository.
+	// A directory in a .git does not count: the .git is applied as a whole, so it does not help to
+	// move only this directory away.
 	isDir := func(c *vfs.StageChange) bool { return c.OldMode&unix.S_IFMT == unix.S_IFDIR && gitOf(c.Path) == "" }
 	choice("keep yours", of(vfs.StageConflict), "discard")
 	choice("take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && !isDir(c) }, "apply", "--take", "stage")
@@ -277,7 +278,7 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 	}
 }
 
-// classWords are the classes for people and programs.
+// classWords are the words for the classes, in texts and in JSON.
 var classWords = map[vfs.StageClass]string{
 	vfs.StageNew: "new", vfs.StageChanged: "changed", vfs.StageMode: "mode", vfs.StageRemoved: "removed", vfs.StageReplaced: "replaced",
 	vfs.StageConflict: "conflict", vfs.StageInUse: "in use", vfs.StageProtected: "protected", vfs.StageLink: "link",

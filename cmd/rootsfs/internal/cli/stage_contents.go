@@ -11,12 +11,13 @@ import (
 )
 
 // stageReader reads the contents of changes. A request to a session takes longer than reading a
-// small file. So while the caller reads the files in the order of the list, one request gets many.
+// small file. So while the caller reads the files in the order of the list, one request gets many
+// files.
 type stageReader struct {
 	ask   func(context.Context, control.StageContentsRequest) (control.StageContentsAnswer, error)
-	order []control.StageFile  // as a patcher reads the files
+	order []control.StageFile  // the files in the order in which a patcher reads them
 	at    map[stageSide]int    // indexes in order
-	last  int                  // index in order of the file that was read last
+	last  int                  // index, in order, of the file that the caller read last
 	ahead map[stageSide][]byte // contents that a request got and the caller has not read yet
 }
 
