@@ -272,7 +272,7 @@ func (w *wrapping) isSelected(s *hostconfig.Server) bool {
 
 // planWrap decides about each server and makes the new document.
 func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig.RunFlags) {
-	place := w.file.place()
+	place := w.file.machine()
 	how = map[*hostconfig.Server]hostconfig.RunFlags{}
 	for _, s := range w.conf.Servers {
 		r := wrapServer{Name: s.Name, Project: s.Project, Line: s.Line}
