@@ -57,10 +57,10 @@ func (a *app) printRoots(roots []control.Root) {
 	}
 	rows := [][]string{{"ROOT", "MODE", "STATE", "EXPIRES", "PATH"}}
 	for _, r := range roots {
-		rows = append(rows, []string{quoteIfNeeded(r.Name), r.Mode, r.State, expiryText(&r), rootPlace(&r)})
+		rows = append(rows, []string{quoteIfNeeded(r.Name), r.Mode, r.State, expiryText(&r), rootLocation(&r)})
 	}
 	a.table(rows)
-	a.printWhy(roots)
+	a.printUnavailable(roots)
 }
 
 const rootsAddLong = `Approve roots in a live session. Each appears at once; if one cannot be granted, none

@@ -49,7 +49,7 @@ func stageRootFlag(cmd *cobra.Command, root *string) {
 	cmd.Flags().StringVar(root, "root", "", "only the stage of this `root`: its name, its directory, or the name of the stage")
 	completeFlag(cmd, "root", func(*cobra.Command, []string, string) (out []string, _ cobra.ShellCompDirective) {
 		for _, s := range everyStage() {
-			out = append(out, cobra.CompletionWithDesc(filepath.Base(s.Dir), stagedWhere(&s)))
+			out = append(out, cobra.CompletionWithDesc(filepath.Base(s.Dir), stageText(&s)))
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
 	})

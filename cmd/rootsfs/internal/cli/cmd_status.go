@@ -304,11 +304,11 @@ func (a *app) printRootFigures(roots []control.Root) {
 		}
 		rows = append(rows, []string{
 			"  " + quoteIfNeeded(r.Name), r.Mode, r.State, r.FSType, free, expiryText(&r),
-			fmt.Sprint(r.Ops), fmt.Sprint(r.Refused), sizeText(r.BytesRead), sizeText(r.Written), rootPlace(&r),
+			fmt.Sprint(r.Ops), fmt.Sprint(r.Refused), sizeText(r.BytesRead), sizeText(r.Written), rootLocation(&r),
 		})
 	}
 	a.table(rows)
-	a.printWhy(roots)
+	a.printUnavailable(roots)
 	a.printStages(roots)
 	for _, r := range roots {
 		if r.SharedBy != "" {

@@ -52,7 +52,7 @@ func firstOf(args []string) string {
 }
 
 func (a *app) stageCheckpoint(ctx context.Context, root, name string) (err error) {
-	c, err := chooseKept(root)
+	c, err := chooseAnyStage(root)
 	if err == nil {
 		err = c.mustBeNamed(nil)
 	}
@@ -140,7 +140,7 @@ type undoChange struct {
 }
 
 func (a *app) undo(ctx context.Context, root, to string, dryRun bool) (err error) {
-	c, err := chooseKept(root)
+	c, err := chooseAnyStage(root)
 	if err == nil {
 		err = c.mustBeNamed(nil)
 	}
@@ -222,7 +222,7 @@ func completeCheckpoints(root *string) cobra.CompletionFunc {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		c, err := chooseKept(*root)
+		c, err := chooseAnyStage(*root)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -274,7 +274,7 @@ func (w *wrapping) isSelected(s *hostconfig.Server) bool {
 // planWrap decides about each server and returns the new document. flags has the flags of
 // `rootsfs run` for each server that is now wrapped.
 func (w *wrapping) planWrap() (doc []byte, flags map[*hostconfig.Server]hostconfig.RunFlags) {
-	place := w.file.place()
+	place := w.file.machine()
 	flags = map[*hostconfig.Server]hostconfig.RunFlags{}
 	for _, s := range w.conf.Servers {
 		r := wrapServer{Name: s.Name, Project: s.Project, Line: s.Line}

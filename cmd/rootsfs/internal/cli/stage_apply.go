@@ -351,7 +351,7 @@ func newStageDiscardCmd(a *app) *cobra.Command {
 
 func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes bool) (err error) {
 	c, err := chooseStage(root, paths)
-	if kept, keptErr := chooseKept(root); err != nil && len(paths) == 0 && keptErr == nil {
+	if kept, keptErr := chooseAnyStage(root); err != nil && len(paths) == 0 && keptErr == nil {
 		c, err = kept, nil
 	}
 	if err == nil {

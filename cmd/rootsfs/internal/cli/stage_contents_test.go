@@ -12,8 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Reading many small changes takes few requests to the session, even if its answers leave out files
-// that must be asked for by themselves. In any order of reading, each file has its own contents.
+// A stageReader reads many small changes with few requests to the session, even if an answer leaves
+// out a file, which the stageReader then requests again. If the files are read in another order
+// than that of the list, each file still has its own contents.
 func TestStageReaderAsksForMany(t *testing.T) {
 	const files = 1000
 	var list []vfs.StageChange

@@ -94,8 +94,9 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 	return a.printPatch(ctx, p, list, notes)
 }
 
-// printPatch prints a patch: unchanged in a pipe, and on a terminal with invisible characters
-// escaped. The notes come last.
+// printPatch prints the patch of the changes in list, and after the patch the notes. In a pipe, the
+// patch is unchanged. On a terminal, its invisible characters are escaped and its long lines are
+// folded.
 func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange, notes string) error {
 	terminal := isTerminal(a.Stdout)
 	var shown strings.Builder // on the terminal
@@ -146,8 +147,9 @@ func gitOf(path names.Foreign) names.Foreign {
 	return ""
 }
 
-// gitNotes describes changes in a .git, which are applied together and for which git accepts no
-// patch. It lists removals, and changes that are not applied.
+// gitNotes describes changes in a .git. Git accepts no patch for these changes, and an apply makes
+// them together. gitNotes counts all of them, and lists the removals and the changes that are not
+// applied.
 func gitNotes(list []vfs.StageChange) string {
 	if len(list) == 0 {
 		return ""
@@ -165,8 +167,10 @@ func gitNotes(list []vfs.StageChange) string {
 	return b.String()
 }
 
-// visibleText returns a line of a file for the terminal. Tabs and spaces stay, because programs
-// align their lines with them, unless there are so many that the rest would be out of sight.
+// visibleText returns a line of a file for the terminal, with invisible characters escaped. Tabs
+// and spaces stay, because source code is aligned with them. Only a run of more than maxIndent of
+// them becomes an escape with its length, because such a run could push the rest of the line out of
+// sight.
 func visibleText(line string) string {
 	var b strings.Builder
 	for line != "" {
@@ -209,10 +213,11 @@ func (a *app) printChangedNames(o *openStage, list []vfs.StageChange, units []vf
 	return nil
 }
 
-// widestPath is the width, in columns, of the widest path behind which the sizes are aligned.
+// widestPath is the largest width of a path, in columns, for which printStat aligns the sizes. The
+// size of a wider path follows the path directly.
 const widestPath = 80
 
-// printStat prints a line for each change and each unit of build output, and the sum.
+// printStat prints a line for each change and each unit of build output, and a summary.
 func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vfs.StageChange, units []vfs.StageOutputUnit) error {
 	rows := make([][]string, 0, len(list))
 	for i := range list {

@@ -25,7 +25,7 @@ import (
 type chosenStage struct {
 	vfs.StageSummary
 	dir   string   // working directory, without links
-	flag  string   // --root as it was given
+	flag  string   // --root for command lines that select the same stage; "": none
 	paths []string // below the root; none: everything
 }
 
@@ -47,7 +47,8 @@ func (c *chosenStage) command(words ...names.Foreign) names.Text {
 	return c.line(append(commandWords{"stage"}, words...))
 }
 
-// line returns a command line of rootsfs for the same stage. Its words begin with the command's name.
+// line returns a command line of rootsfs for the same stage. The words in line begin with the
+// command's name, for example "stage".
 func (c *chosenStage) line(line commandWords) names.Text {
 	if c.flag != "" {
 		line = append(line, "--root", names.Foreign(c.flag))
@@ -55,20 +56,21 @@ func (c *chosenStage) line(line commandWords) names.Text {
 	return line.line()
 }
 
-// stagedWhere describes the root of a stage, for people.
-func stagedWhere(s *vfs.StageSummary) string {
+// stageText returns the path of a stage's root and the number of names that the stage touches, for
+// people.
+func stageText(s *vfs.StageSummary) string {
 	return fmt.Sprintf("%s: %s", quoteIfNeeded(s.Meta.Path), touchedText(s.Changed))
 }
 
-// chooseStage finds the stage of --root, of the paths or of the working directory. A stage without
-// changes that only keeps checkpoints does not count.
+// chooseStage finds the stage of --root, of the paths or of the working directory (see
+// candidateStages). A stage without changes that only keeps checkpoints does not count.
 func chooseStage(root string, paths []string) (*chosenStage, error) {
 	return chooseStageOf(root, paths, func(s *vfs.StageSummary) bool { return !hasOnlyCheckpoints(s) })
 }
 
 // mustBeNamed returns an error if this stage was chosen only because there is no other: the command
 // line does not name it, and the working directory is not in its root. The user may not have meant
-// it.
+// this stage.
 func (c *chosenStage) mustBeNamed(paths []string) error {
 	if c.flag != "" || len(paths) > 0 || c.isInside() {
 		return nil
@@ -77,12 +79,14 @@ func (c *chosenStage) mustBeNamed(paths []string) error {
 		quoteIfNeeded(c.Meta.Path), names.ShellWord(filepath.Base(c.Dir))))
 }
 
-// chooseKept is chooseStage for a command about checkpoints.
-func chooseKept(root string) (*chosenStage, error) {
+// chooseAnyStage is chooseStage for a command about checkpoints: a stage that only keeps
+// checkpoints counts, too.
+func chooseAnyStage(root string) (*chosenStage, error) {
 	return chooseStageOf(root, nil, func(*vfs.StageSummary) bool { return true })
 }
 
-// hasOnlyCheckpoints reports whether a stage is only there for its checkpoints.
+// hasOnlyCheckpoints reports whether a stage exists only for its checkpoints: it has no changes,
+// nobody has it open, and it is not damaged.
 func hasOnlyCheckpoints(s *vfs.StageSummary) bool {
 	return s.Changed == 0 && len(s.Checkpoints) > 0 && !s.Held && s.Damaged == ""
 }
@@ -103,7 +107,8 @@ func chooseStageOf(root string, paths []string, counts func(*vfs.StageSummary) b
 	}
 	dir = session.Resolve(dir)
 	candidates, err := candidateStages(all, root, dir, paths)
-	// A copy: DeleteFunc writes to the slice that it gets, and candidates can be all.
+	// DeleteFunc gets a copy, because it overwrites its argument, and candidates can be the slice
+	// all.
 	candidates = slices.DeleteFunc(slices.Clone(candidates), func(s vfs.StageSummary) bool { return !counts(&s) })
 	if len(candidates) > 1 {
 		candidates = likeliest(candidates)
@@ -131,12 +136,17 @@ func chooseStageOf(root string, paths []string, counts func(*vfs.StageSummary) b
 	return c, nil
 }
 
-// candidateStages returns the stages that a command line can select: those of --root, or else those
-// around the first path or the working directory, or else all.
+// candidateStages returns the stages that a command line can select. The first of these rules that
+// fits decides, even if no stage is left:
+//   - with --root, the stages that root names
+//   - if the first path is absolute, the stages whose root is or contains this path
+//   - if dir, the working directory, lies in staged roots, the stages of these roots
+//   - if there are paths, the stages whose root has the name with which the first path begins
+//   - all stages
 func candidateStages(all []vfs.StageSummary, root, dir string, paths []string) ([]vfs.StageSummary, error) {
-	which := func(is func(s *vfs.StageSummary) bool) (out []vfs.StageSummary) {
+	filter := func(accepts func(s *vfs.StageSummary) bool) (out []vfs.StageSummary) {
 		for i := range all {
-			if is(&all[i]) {
+			if accepts(&all[i]) {
 				out = append(out, all[i])
 			}
 		}
@@ -149,15 +159,15 @@ func candidateStages(all []vfs.StageSummary, root, dir string, paths []string) (
 		}
 		if isTrashPath(at) {
 			at = session.Resolve(at)
-			return which(func(s *vfs.StageSummary) bool { return s.Meta.Path == at }), nil
+			return filter(func(s *vfs.StageSummary) bool { return s.Meta.Path == at }), nil
 		}
-		if exact := which(func(s *vfs.StageSummary) bool { return filepath.Base(s.Dir) == root }); len(exact) > 0 {
+		if exact := filter(func(s *vfs.StageSummary) bool { return filepath.Base(s.Dir) == root }); len(exact) > 0 {
 			return exact, nil
 		}
-		return which(func(s *vfs.StageSummary) bool { return string(s.Meta.Root) == root }), nil
+		return filter(func(s *vfs.StageSummary) bool { return string(s.Meta.Root) == root }), nil
 	}
 	around := func(path string) []vfs.StageSummary {
-		return which(func(s *vfs.StageSummary) bool { return names.Under(path, s.Meta.Path) })
+		return filter(func(s *vfs.StageSummary) bool { return names.Under(path, s.Meta.Path) })
 	}
 	if len(paths) > 0 && filepath.IsAbs(paths[0]) {
 		return around(resolveParent(paths[0])), nil
@@ -167,13 +177,13 @@ func candidateStages(all []vfs.StageSummary, root, dir string, paths []string) (
 	}
 	if len(paths) > 0 {
 		first, _, _ := strings.Cut(paths[0], "/")
-		return which(func(s *vfs.StageSummary) bool { return string(s.Meta.Root) == first }), nil
+		return filter(func(s *vfs.StageSummary) bool { return string(s.Meta.Root) == first }), nil
 	}
 	return all, nil
 }
 
 // likeliest returns the stages with more than checkpoints. If there are none, and all stages are of
-// one directory, it returns the stage that changed last. Otherwise it returns all.
+// one directory, likeliest returns the stage that changed last. Otherwise it returns all stages.
 func likeliest(list []vfs.StageSummary) []vfs.StageSummary {
 	if live := slices.DeleteFunc(slices.Clone(list), func(s vfs.StageSummary) bool { return hasOnlyCheckpoints(&s) }); len(live) > 0 {
 		return live
@@ -190,7 +200,7 @@ func likeliest(list []vfs.StageSummary) []vfs.StageSummary {
 	return []vfs.StageSummary{latest}
 }
 
-// resolveParent follows the links of a path, but not one at its end.
+// resolveParent follows the links in a path, except a link at the end of the path.
 func resolveParent(path string) string {
 	path = filepath.Clean(path)
 	return filepath.Join(session.Resolve(filepath.Dir(path)), filepath.Base(path))
@@ -240,8 +250,8 @@ func noStage(root string, paths []string, all []vfs.StageSummary) error {
 	return &control.Error{Class: control.NoSuch, Text: text}
 }
 
-// nothingAt returns a text that says that nothing is staged at paths, of which it names the first.
-// Without paths, the text says that the stage has no changes.
+// nothingAt returns a text that says that nothing is staged at the first of paths. Without paths,
+// the text says that the stage has no changes.
 func (o *openStage) nothingAt(paths []string) string {
 	if len(paths) == 0 {
 		return "nothing has changed in the stage of " + quoteIfNeeded(o.Meta.Path)
@@ -262,7 +272,7 @@ func stageNames(list []vfs.StageSummary) string {
 }
 
 // openStage is a stage that the command can use until close. If c is set, a session has the
-// stage open and does the work. Otherwise this process has it open.
+// stage open and does the work. Otherwise this process has the stage open.
 type openStage struct {
 	*chosenStage
 	c    *control.Client
@@ -270,8 +280,8 @@ type openStage struct {
 	tree *vfs.Tree
 }
 
-// askStage sends the request to the session. Without a session, it calls the function here,
-// which does the same in this process.
+// askStage sends the request in to the session that has the stage open. Without such a session,
+// askStage calls here, a function that does the same work in this process.
 func askStage[In, Out any](ctx context.Context, o *openStage, v control.Verb[In, Out], here func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error), in In) (Out, error) {
 	if o.c != nil {
 		return v.Call(ctx, o.c, in)
@@ -294,7 +304,8 @@ func (o *openStage) changes(ctx context.Context, paths []string) ([]vfs.StageCha
 // closing.
 var closingTime = 10 * time.Second // tests replace it
 
-// open opens the stage. It waits up to closingTime while another process has the stage open.
+// open opens the stage. While a process that takes no requests has the stage open, open waits for
+// up to closingTime.
 func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	for end := time.Now().Add(closingTime); ; {
 		o, err := c.openNow(ctx)
@@ -308,17 +319,18 @@ func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 		}
 		for _, s := range everyStage() {
 			if s.Dir == c.Dir {
-				c.StageSummary = s // another session may have continued it
+				c.StageSummary = s // another session may have continued the stage
 			}
 		}
 	}
 }
 
-// openNow opens the stage. If a session has it open, an apply uses the session's rules.
-// Otherwise it uses those of the last session, together with the present rules of the
-// configuration for the root, or the built-in ones. Replaced files go to the trash if the
-// session or the configuration says so. If a process that takes no requests has the stage open,
-// the error is Locked.
+// openNow opens the stage without waiting. If a process that takes no requests has the stage open,
+// the error is Locked. If a session has the stage open, an apply uses the rules of the session, and
+// the session's setting for the trash. Otherwise an apply uses the rules of the stage's last
+// session together with the rules that the configuration has for the root now, or with the built-in
+// rules if the configuration does not have the root. The configuration then decides, too, whether
+// replaced files go to the trash.
 func (c *chosenStage) openNow(ctx context.Context) (*openStage, error) {
 	if c.Held {
 		if o, err := c.ofSession(ctx); !errors.Is(err, names.Locked) {
@@ -349,8 +361,9 @@ func (c *chosenStage) openNow(ctx context.Context) (*openStage, error) {
 	return &openStage{chosenStage: c, reg: reg, tree: tree}, nil
 }
 
-// ofSession finds the session that has the stage open. The error is Locked if none has: another
-// command has it, or a session whose root has ended closes it.
+// ofSession returns the stage as the session that has it open offers it to commands. If there is no
+// such session, the error is Locked: another command has the stage open, or a session whose root
+// has ended is closing the stage.
 func (c *chosenStage) ofSession(ctx context.Context) (*openStage, error) {
 	all, err := control.List()
 	if err != nil {
@@ -363,7 +376,7 @@ func (c *chosenStage) ofSession(ctx context.Context) (*openStage, error) {
 		client := control.Dial(in)
 		st, err := control.GetStatus.Call(ctx, client, control.None{})
 		if err != nil {
-			break // it is ending
+			break // the session is ending
 		}
 		for i := range st.Roots {
 			if s := st.Roots[i].Stage; s != nil && s.Store.Raw() == c.Dir {
@@ -404,8 +417,8 @@ func stricter(now, last *guard.Patterns) guard.Patterns {
 	return p
 }
 
-// close closes the stage, and writes its changes to the disk. It does nothing if a session has the
-// stage open.
+// close closes the stage and writes the stage's changes to the disk. It does nothing if a session
+// has the stage open.
 func (o *openStage) close(ctx context.Context) error {
 	if o.c != nil {
 		return nil
@@ -415,8 +428,8 @@ func (o *openStage) close(ctx context.Context) error {
 	return errors.Join(err, o.reg.AwaitStages(ctx))
 }
 
-// configuredRoot returns the configured root of a stage, or the zero Root if the configuration
-// does not have it. It also returns the configured build output.
+// configuredRoot returns the root of a stage as the configuration has it, or the zero Root if the
+// configuration does not have the root. It also returns the configured patterns of build output.
 func configuredRoot(s *vfs.StageSummary) (config.Root, vfs.StageOutput, error) {
 	conf, path, err := config.LoadFlag("")
 	if err != nil {
@@ -462,7 +475,8 @@ func completeChanges(root *string) cobra.CompletionFunc {
 	}
 }
 
-// isRootGone reports whether open found no directory at the root's path, or another one.
+// isRootGone reports whether open found no directory at the root's path, or another directory than
+// the stage's.
 func isRootGone(err error) bool {
 	return errors.Is(err, names.NotExist) || errors.Is(err, names.Conflict)
 }

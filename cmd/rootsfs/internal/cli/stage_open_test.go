@@ -71,7 +71,8 @@ func TestOpenWaitsForTheStage(t *testing.T) {
 	}
 }
 
-// A wait for a stage ends when the owner interrupts the command, and says what is in use.
+// The wait for a stage ends when the owner interrupts the command. The error then says that the
+// stage is in use.
 func TestOpenIsInterrupted(t *testing.T) {
 	was := closingTime
 	closingTime = 24 * time.Hour // nothing but the interrupt ends the wait

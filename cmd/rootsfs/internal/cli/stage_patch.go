@@ -18,30 +18,31 @@ import (
 
 // patcher makes patches of the changes of a stage.
 type patcher struct {
-	// read returns the contents of a file, in the stage or in the root. If there are more than
-	// mostText bytes, the error is names.Quota.
+	// read returns the contents of a file: in the stage if staged is set, otherwise in the root. If
+	// there are more than mostText bytes, the error is names.Quota.
 	read    func(ctx context.Context, path string, staged bool) ([]byte, error)
 	renamed map[names.Foreign]names.Foreign // the old paths of renamed files, by their new paths
 	// unreadable has the paths whose contents could not be read.
 	unreadable map[names.Foreign]bool
 }
 
-// isUnreadable reports whether an error is of one file only: its mode keeps the owner out, too,
-// the disk cannot read it, or a program has removed it meanwhile. No program may hide all other
-// changes with such a file.
+// isUnreadable reports whether an error is about a single file: the file's mode denies even the
+// owner, the disk cannot read the file, or a program has removed the file in the meantime. Such an
+// error must not end a command: otherwise a program could hide all other changes with such a file.
 func isUnreadable(err error) bool {
 	return errors.Is(err, names.Permission) || errors.Is(err, names.IO) || errors.Is(err, names.NotExist)
 }
 
-// mostText is the size of the largest file that is compared line by line, in bytes. A larger
-// one is called binary.
+// mostText is the size of the largest file that is compared line by line, in bytes. A patch calls a
+// larger file binary.
 const mostText = 8 << 20
 
-// allChanges makes textdiff.Lines return all changes.
+// allChanges is a limit with which textdiff.Lines returns all changes.
 const allChanges = 1 << 30
 
-// contents returns the contents of a file on one side, "" if it does not exist there. isText is
-// false for contents that are not compared line by line.
+// contents returns the contents of a file on one side: in the stage if staged is set, otherwise in
+// the root. The text is "" if that side has no file, or has a directory. isText is false for
+// contents that are not compared line by line: they are binary, too large or unreadable.
 func (p *patcher) contents(ctx context.Context, c *vfs.StageChange, staged bool) (text string, isText bool, err error) {
 	mode := c.OldMode
 	if staged {
@@ -69,13 +70,15 @@ func isBinary(data []byte) bool {
 	return bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0
 }
 
-// isFile reports whether a mode is that of a file or a link, which git tracks.
+// isFile reports whether a mode is that of a regular file or of a link: git tracks only these
+// kinds.
 func isFile(mode uint32) bool {
 	kind := mode & unix.S_IFMT
 	return kind == unix.S_IFREG || kind == unix.S_IFLNK
 }
 
-// findRenames finds new files with the contents of removed ones.
+// findRenames finds new files that have the contents of a removed file, and adds them to p.renamed.
+// It leaves out empty files.
 func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error {
 	// sum returns a hash of the contents, and false if they cannot be compared.
 	sum := func(c *vfs.StageChange, staged bool) ([32]byte, bool, error) {
@@ -117,8 +120,8 @@ func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error
 	return nil
 }
 
-// patch returns the patch of one change, as git writes it. Lines with # before it, which git
-// ignores, say what a patch cannot.
+// patch returns the patch of one change, in the format of git. Lines that begin with # say what a
+// patch cannot say; git ignores these lines.
 func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error) {
 	var b strings.Builder
 	if c.Why != "" {
@@ -132,8 +135,8 @@ func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error)
 	if from, ok := p.renamed[c.Path]; ok {
 		fmt.Fprintf(&b, "# renamed from %s\n", gitQuote(from))
 	}
-	// Git has no patch that changes the kind of a file: it removes the old file and makes the
-	// new one.
+	// Git has no patch that changes the kind of a file: one patch removes the old file, and another
+	// one makes the new file.
 	if isFile(c.OldMode) && isFile(c.Mode) && c.OldMode&unix.S_IFMT != c.Mode&unix.S_IFMT {
 		before, after := *c, *c
 		before.Mode, after.OldMode = 0, 0
@@ -147,9 +150,10 @@ func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error)
 	return b.String(), err
 }
 
-// attributesText describes what git's modes do not say: of a file's permissions git has only x.
+// attributesText describes the attributes in a change, "" if there is nothing to tell. A patch
+// lacks most attributes: of a file's permissions, git records only whether the file is executable.
 func attributesText(c *vfs.StageChange) string {
-	const others = 0o022 // who else may write
+	const others = 0o022 // group and others may write
 	mode, old := c.Mode&0o7777, c.OldMode&0o7777
 	switch isLink := c.Mode&unix.S_IFMT == unix.S_IFLNK; {
 	case c.Mode == 0 || isLink:
@@ -233,8 +237,9 @@ func (p *patcher) filePatch(ctx context.Context, b *strings.Builder, c *vfs.Stag
 	return nil
 }
 
-// size describes how much of a file changes: in lines for a text, otherwise in bytes. For a change
-// of attributes only, it describes these. For a path that is no file, it returns the kind.
+// size describes how much of a file changes: for a text by the numbers of added and removed lines,
+// otherwise by the sizes before and after. For a change of attributes only, size describes the
+// attributes. For a path that is neither a file nor a link, size returns the kind.
 func (p *patcher) size(ctx context.Context, c *vfs.StageChange) (string, error) {
 	if !isFile(c.Mode) && !isFile(c.OldMode) {
 		return cmp.Or(kindWords[(c.Mode|c.OldMode)&unix.S_IFMT], "special file"), nil
@@ -276,7 +281,8 @@ func lineCount(text string) int {
 	return n
 }
 
-// gitMode returns a mode as git writes it, "" for none.
+// gitMode returns a mode as git writes it, "" for mode 0. Git writes no modes of directories and
+// special files: for these, gitMode returns the type and all permissions in octal.
 func gitMode(mode uint32) string {
 	if mode == 0 {
 		return ""
@@ -293,7 +299,7 @@ func gitMode(mode uint32) string {
 	return fmt.Sprintf("%06o", mode)
 }
 
-// gitQuote returns a path as git writes it in a patch: quoted as in C, if necessary.
+// gitQuote returns a path in a form that git reads in a patch: quoted as in C, if necessary.
 func gitQuote[S ~string](path S) string {
 	var b strings.Builder
 	quote := false

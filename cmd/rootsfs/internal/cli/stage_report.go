@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// printStages prints the changes in the stages of a session's roots.
+// printStages prints how much the stage of each of a session's roots holds, and where the stage is.
 func (a *app) printStages(roots []control.Root) {
 	for _, r := range roots {
 		st := r.Stage
@@ -38,8 +38,9 @@ func modeText(st *guard.Status) string {
 	return mode
 }
 
-// warnContinued lists the stages of earlier sessions that a session continues. It also lists
-// those that it does not continue because another session has them open.
+// warnContinued warns about roots of the session s: if the root continues a stage with changes of
+// earlier sessions, if the root has a new stage because another session has another stage of the
+// root open, and if the root's stage is damaged.
 func (a *app) warnContinued(s *session.Session) {
 	for _, st := range s.Registry().Roots() {
 		if st.Stage == nil {
@@ -72,9 +73,9 @@ func isAnyStaged(list []guard.Grant) bool {
 	return slices.ContainsFunc(list, func(g guard.Grant) bool { return g.Policy.Rights.Staged() })
 }
 
-// warnStaged prints, after the session has ended, the changes that its programs have left in
-// stages, and the commands for them.
-func (a *app) warnStaged(ctx context.Context, ended string) {
+// warnStaged prints, after a session has ended, how many changes the session's programs have left
+// in stages, and the commands that show, apply and drop these changes.
+func (a *app) warnStaged(ctx context.Context, sessionName string) {
 	dir, err := workingDir()
 	if err != nil {
 		return
@@ -82,7 +83,7 @@ func (a *app) warnStaged(ctx context.Context, ended string) {
 	all := everyStage()
 	for i := range all {
 		s := &all[i]
-		if s.Meta.Session != ended || s.Held || s.Changed == 0 {
+		if s.Meta.Session != sessionName || s.Held || s.Changed == 0 {
 			continue
 		}
 		c := &chosenStage{StageSummary: *s, dir: session.Resolve(dir)}
@@ -110,7 +111,8 @@ func stageFlag(all []vfs.StageSummary, s *vfs.StageSummary) string {
 	return filepath.Base(s.Dir)
 }
 
-// counts describes how many changes of each class a stage has; "": no changes.
+// counts describes how many changes of each class a stage has; "": no changes. If the changes
+// cannot be listed, it gives the number of touched names instead.
 func (c *chosenStage) counts(ctx context.Context) string {
 	list, err := c.list(ctx)
 	switch {
@@ -122,7 +124,7 @@ func (c *chosenStage) counts(ctx context.Context) string {
 	return reviewText(vfs.ReviewStage(list, nil))
 }
 
-// list lists the changes of a stage that need not be open.
+// list opens the stage, lists its changes and closes the stage.
 func (c *chosenStage) list(ctx context.Context) ([]vfs.StageChange, error) {
 	o, err := c.openNow(ctx)
 	if err != nil {
@@ -132,8 +134,8 @@ func (c *chosenStage) list(ctx context.Context) ([]vfs.StageChange, error) {
 	return list, errors.Join(err, o.close(ctx))
 }
 
-// touchedText counts the names that a stage holds. They are at least as many as its changes: a
-// program can also write what was there before.
+// touchedText describes a number of names that a stage holds. A stage holds at least as many names
+// as changes: a program can also write the contents that the file had before, which is no change.
 func touchedText(n int) string { return plural(n, "name") + " touched" }
 
 // outputText describes a unit of build output: "4312 files, 61.0MB, build output".

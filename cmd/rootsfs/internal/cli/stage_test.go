@@ -100,7 +100,7 @@ func TestStagePaths(t *testing.T) {
 	}
 }
 
-// side is a file on one side of a stage.
+// side is a file as it is on one side: in the root, or in the stage.
 type side struct {
 	mode uint32
 	text string
@@ -148,7 +148,8 @@ func patchOf(t *testing.T, old, staged map[string]side) string {
 	return b.String()
 }
 
-// Git applies the patch of a stage, whatever the names and kinds are.
+// Git applies the patch of a stage. The patch has new, changed, renamed and removed files, links, a
+// new mode, a file that becomes a link, and names with special characters.
 func TestStagePatchForGit(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
@@ -208,13 +209,13 @@ func TestStagePatchForGit(t *testing.T) {
 	}
 }
 
-// The patch mentions renames, directories and changes that are not applied in lines that git
-// ignores.
+// Lines of the patch that begin with #, which git ignores, mention renames, directories, and
+// changes that are not applied.
 func TestStagePatchNotes(t *testing.T) {
 	const plain = unix.S_IFREG | 0o644
 	patch := patchOf(t, map[string]side{"moved": {plain, "the same\n"}}, map[string]side{"to": {plain, "the same\n"}})
 	if !strings.Contains(patch, "# renamed from moved\n") {
-		t.Errorf("no word of the rename:\n%s", patch)
+		t.Errorf("the patch does not mention the rename:\n%s", patch)
 	}
 	p := &patcher{}
 	for _, tt := range []struct {
@@ -232,7 +233,8 @@ func TestStagePatchNotes(t *testing.T) {
 	}
 }
 
-// A file that cannot be read hides no other change: its patch and its line say so.
+// A file that cannot be read is no error of findRenames, patch or size, so that other changes are
+// still shown. The file's patch, and its line of --stat, say that it cannot be read.
 func TestStagePatchOfUnreadable(t *testing.T) {
 	for _, kind := range []error{names.Permission, names.IO, names.NotExist} {
 		p := &patcher{renamed: map[names.Foreign]names.Foreign{}, read: func(context.Context, string, bool) ([]byte, error) { return nil, kind }}
@@ -246,7 +248,7 @@ func TestStagePatchOfUnreadable(t *testing.T) {
 			t.Errorf("%v: the patch is %q, %v", kind, patch, err)
 		}
 		if text, err := p.size(t.Context(), &list[0]); err != nil || text != "cannot be read" {
-			t.Errorf("%v: the line says %q, %v", kind, text, err)
+			t.Errorf("%v: the line of --stat says %q, %v", kind, text, err)
 		}
 	}
 }
@@ -264,13 +266,13 @@ func TestVisibleText(t *testing.T) {
 	}
 }
 
-// Changes in a .git are one note in the patch, and git accepts the patch. Removals there, and
-// changes that are not applied, are listed.
+// Changes in a .git are counted in a note. Further notes list the removals in the .git, and the
+// changes that are not applied.
 func TestStagePatchOfGit(t *testing.T) {
 	const plain = unix.S_IFREG | 0o644
 	for path, want := range map[string]bool{".git": true, ".git/index": true, "sub/.git/HEAD": true, ".gitignore": false, "a.git/x": false} {
 		if isOfGit(names.Foreign(path)) != want {
-			t.Errorf("%s is of git: %v", path, !want)
+			t.Errorf("isOfGit(%s) is %v", path, !want)
 		}
 	}
 	got := gitNotes([]vfs.StageChange{
@@ -284,8 +286,8 @@ func TestStagePatchOfGit(t *testing.T) {
 	}
 }
 
-// The present rules and those of the last session both apply. A negation in the session's rules
-// lifts none of the present ones.
+// The present rules and those of the last session both apply. A negation in the last session's
+// rules lifts no present rule.
 func TestStricterPatterns(t *testing.T) {
 	text := func(list []rules.Pattern) string {
 		var out []string
@@ -314,7 +316,7 @@ func TestStricterPatterns(t *testing.T) {
 }
 
 // TestApplyErrorOfAnInterrupt checks that an apply that a signal interrupted says which changes
-// are left, with and without a session, and that it does not hide other errors.
+// are left, with and without a session, and that applyError replaces no other error.
 func TestApplyErrorOfAnInterrupt(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

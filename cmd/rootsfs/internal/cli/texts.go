@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// printWhy prints why roots are unavailable.
-func (a *app) printWhy(roots []control.Root) {
+// printUnavailable prints, for each root that is unavailable, the reason.
+func (a *app) printUnavailable(roots []control.Root) {
 	for _, r := range roots {
 		if r.Why != "" {
 			a.say("%s: %s", quoteIfNeeded(r.Name), r.Why)
@@ -17,12 +17,12 @@ func (a *app) printWhy(roots []control.Root) {
 	}
 }
 
-// rootPlace returns a root's directory, with the server if the root is for one server only.
-func rootPlace(r *control.Root) string {
+// rootLocation returns a root's directory, with the server if the root is for one server only.
+func rootLocation(r *control.Root) string {
 	return quoteIfNeeded(r.Resolved) + withPrefix(", for ", r.Subject)
 }
 
-// expiryText returns a text about the time when a root ends by itself.
+// expiryText describes when a root ends by itself: after one use, or at a time.
 func expiryText(r *control.Root) string {
 	if r.Once != "" {
 		return "once (" + r.Once + ")"
@@ -30,8 +30,9 @@ func expiryText(r *control.Root) string {
 	return localTime(r.Expires)
 }
 
-// repositoryText describes a repository, which can be the root itself, or an unfinished
-// operation of git in one.
+// repositoryText says what is untrusted in a repository, or in an unfinished operation of git. dir
+// is the path of the repository or of the operation's directory, below the root; "": the root
+// itself is the repository.
 func repositoryText(root, dir names.Foreign) string {
 	at := quoteIfNeeded(root)
 	if dir != "" {
@@ -44,7 +45,7 @@ func repositoryText(root, dir names.Foreign) string {
 	return at + ": its hooks are untrusted"
 }
 
-// netText describes a command's network.
+// netText describes the network that a command has, and the secrets that it can use there.
 func netText(c *control.Confined) string {
 	var parts []string
 	switch hosts := plural(len(c.Hosts), "approved host") + " (" + strings.Join(c.Hosts, ", ") + ")"; {
@@ -67,9 +68,10 @@ func netText(c *control.Confined) string {
 	return "no network"
 }
 
-// foldQuoted is names.Fold for foreign texts in quotation marks within a line of rootsfs: no
-// row of the terminal begins with a part of such a text. The words around them, and commands
-// that are shown for copying, stay as they are.
+// foldQuoted breaks a line of rootsfs so that no row of the terminal begins with a part of a
+// foreign text in quotation marks: a quoted text that does not fit in its row gets rows of its own,
+// which names.Fold makes. The words around quoted texts, and commands that are shown for copying,
+// stay as they are.
 func foldQuoted(line string, columns int) string {
 	if names.Columns(line) < columns {
 		return line
@@ -81,7 +83,7 @@ func foldQuoted(line string, columns int) string {
 		n := quotedLen(line)
 		text := line[:n]
 		line = line[n:]
-		// names.ShellWord writes such a word.
+		// names.ShellWord writes some texts as a call of printf with one space: after "printf".
 		isShellWord := strings.HasPrefix(text, `"$(printf '`) && !strings.Contains(text[len(`"$(printf '`):], " ")
 		if text[0] == '"' && !isShellWord && width+names.Columns(text) >= columns {
 			if text = names.Fold(text, indent+"  | ", columns); width > 0 {

@@ -10,8 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// keepToCeiling takes back a proposal that the ceiling of this machine would refuse, and names the
-// line of the ceiling instead. args are those of `rootsfs why`.
+// keepToCeiling deletes the proposed command, e.Allow, if the ceiling of this machine would refuse
+// what the command allows, or cannot be read. e.Advice then has the error. The error of a refusal
+// names the line of the ceiling. args are the arguments of `rootsfs why`.
 func (e *explanation) keepToCeiling(args []string) {
 	ceiling, err := config.LoadCeiling()
 	if err == nil {
@@ -24,8 +25,8 @@ func (e *explanation) keepToCeiling(args []string) {
 	e.Advice = names.Text(names.EscapeQuoted(err.Error()) + "; only the administrator who has set this bound can change that")
 }
 
-// overCeiling returns the ceiling's refusal of the host or root that would allow the operation; nil:
-// the ceiling allows it.
+// overCeiling returns the ceiling's refusal of the host or root that would allow the operation. It
+// returns nil if the ceiling allows this host or root, or if none is known.
 func (e *explanation) overCeiling(c *config.Ceiling, args []string) error {
 	if e.host != "" {
 		rule, err := network.ParseRule(e.host)

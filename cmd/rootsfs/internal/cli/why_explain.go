@@ -45,14 +45,14 @@ type explanation struct {
 
 	choices    func()   // prints Left, and what the owner can do about it
 	recordedOp string   // as the audit log names the operation
-	endOp      string   // how the root ended
+	endOp      string   // the operation that ended the root: revoke, expire, …
 	startedBy  string   // the command that started an ended session: run, mount or serve
 	point      string   // the mountpoint of that session
 	builtIn    bool     // the rule on record is built in
 	hasCommand bool     // the session on record has started one
 	limits     []string // one of these was reached
 	limitOwner string   // the root or server that has the limit
-	host       string   // of a connection that no rule permitted
+	host       string   // of a connection that no rule permitted, as --net takes it
 }
 
 // fill copies the session's answer.
@@ -128,13 +128,13 @@ func (w commandWords) line() names.Text {
 	return names.Text(text)
 }
 
-// spec returns the SPEC of the root with a mode.
+// spec returns a SPEC of the root, NAME=PATH:MODE, with the given mode.
 func (e *explanation) spec(mode string) names.Foreign {
 	return e.Root + "=" + e.RootPath + ":" + names.Foreign(mode)
 }
 
-// remedy returns the command that would allow an operation that a live session refuses. rules
-// are the rules of the root whose rule decided.
+// remedy returns the command that would allow an operation that a live session refuses; nil: none
+// is known. If a rule of a root decided, rules has all rules of that root.
 func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWords {
 	switch {
 	case e.RevokedAt != nil && e.RootPath == "":
@@ -144,7 +144,7 @@ func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWord
 	case e.Link != nil && e.Confinement == "":
 		e.Advice = e.linkAdvice()
 		return nil
-	case e.Link != nil && e.tooMuch(linkDest(e.Link)):
+	case e.Link != nil && e.holdsHome(linkDest(e.Link)):
 		return nil
 	case e.Link != nil:
 		return commandWords{"roots", "add", names.Foreign(linkDest(e.Link)) + ":ro"}
@@ -157,16 +157,16 @@ func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWord
 	case e.Reason == names.Unavailable.String():
 		return commandWords{"roots", "renew", e.Root}
 	case e.Reason == names.NoConsent.String() && e.Root == "" && filepath.IsAbs(path):
-		if dir := nearestExisting(path); !e.tooMuch(dir) {
+		if dir := nearestExisting(path); !e.holdsHome(dir) {
 			return commandWords{"roots", "add", names.Foreign(dir) + ":" + modeFor(e.Op)}
 		}
 	}
 	return nil
 }
 
-// tooMuch reports whether a directory is or contains a home directory. It then sets advice
-// instead of a command, because a server may have chosen the path or the link.
-func (e *explanation) tooMuch(dir string) bool {
+// holdsHome reports whether a directory is or contains a home directory. If so, holdsHome sets
+// e.Advice, and the caller proposes no command: a server may have chosen the path or the link.
+func (e *explanation) holdsHome(dir string) bool {
 	if at := session.Resolve(dir); at != "/" && !slices.ContainsFunc(homeDirs(), func(home string) bool { return names.Under(home, at) }) {
 		return false
 	}
@@ -174,21 +174,21 @@ func (e *explanation) tooMuch(dir string) bool {
 	return true
 }
 
-// withoutRule returns the command that sets the root's patterns without the one that decided. If
-// that pattern is built in, the command adds a pattern that lifts it for this path.
+// withoutRule returns the command that sets the root's patterns without the pattern that decided.
+// If that pattern is built in, the command adds a pattern that allows this path.
 func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
 	out := commandWords{"policy", "set", e.Root}
-	isIgnored := func(r *control.PolicyRule) bool { return filepath.Base(r.From.Raw()) == ".gitignore" }
+	isFromGitignore := func(r *control.PolicyRule) bool { return filepath.Base(r.From.Raw()) == ".gitignore" }
 	gitignore, builtin := false, false
-	if isIgnored(e.Rule) {
+	if isFromGitignore(e.Rule) {
 		e.Advice = "the command shows everything that .gitignore files hide in the root; add --hide PATTERN for what is to stay hidden"
 	}
 	for _, r := range rules.Rules {
 		builtin = builtin || r.From == control.BuiltIn
 		switch {
 		case r.From == control.BuiltIn, r == *e.Rule:
-		case isIgnored(&r):
-			gitignore = !isIgnored(e.Rule)
+		case isFromGitignore(&r):
+			gitignore = !isFromGitignore(e.Rule)
 		default:
 			out = append(out, "--"+names.Foreign(r.Effect), r.Pattern)
 		}
@@ -205,13 +205,14 @@ func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
 	return out
 }
 
-// linkAdvice returns the advice for a link that no root of the session follows.
+// linkAdvice returns the advice for a link that a mount does not follow.
 func (e *explanation) linkAdvice() names.Text {
 	return names.Text("open what the link leads to, " + names.Quote(linkDest(e.Link)) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path")
 }
 
-// grantFlags returns a SPEC of the root. If the refused operation lacked rights, the SPEC has these,
-// too. If a built-in rule refused the operation, a flag lifts the rule.
+// grantFlags returns a SPEC of the root. If the refused operation lacked rights, the mode in the
+// SPEC has these rights, too. Otherwise, if a built-in rule refused the operation, a flag --allow
+// follows.
 func (e *explanation) grantFlags() commandWords {
 	switch {
 	case e.Lacks != "":
@@ -222,7 +223,7 @@ func (e *explanation) grantFlags() commandWords {
 	return commandWords{e.spec(e.Mode)}
 }
 
-// isBuiltinRule reports whether a built-in rule refused.
+// isBuiltinRule reports whether a built-in rule refused the operation.
 func (e *explanation) isBuiltinRule() bool {
 	if e.Rule != nil {
 		return e.Rule.From == control.BuiltIn
@@ -232,11 +233,12 @@ func (e *explanation) isBuiltinRule() bool {
 
 // runLine returns the command line for a session that allows the refused operation: of `rootsfs
 // run`, or of the command that started the session on record. It returns "" if none is known.
-func (e *explanation) runLine(host string) names.Text {
+// hostPath is the path of the operation on the host.
+func (e *explanation) runLine(hostPath string) names.Text {
 	var flags commandWords
 	switch {
-	case e.RootPath == "" && filepath.IsAbs(host):
-		if dir := nearestExisting(host); !e.tooMuch(dir) {
+	case e.RootPath == "" && filepath.IsAbs(hostPath):
+		if dir := nearestExisting(hostPath); !e.holdsHome(dir) {
 			flags = commandWords{"--root", names.Foreign(dir) + ":" + modeFor(e.Op)}
 		}
 	case e.host != "":
@@ -248,11 +250,11 @@ func (e *explanation) runLine(host string) names.Text {
 		flags = append(commandWords{"--root"}, e.grantFlags()...)
 	case e.Reason == names.Escaped.String():
 		if e.Link == nil {
-			e.Link = linkAt(host)
+			e.Link = linkAt(hostPath)
 		}
 		if e.Link != nil && (e.startedBy == "mount" || e.startedBy == "serve") {
 			e.Advice = e.linkAdvice()
-		} else if e.Link != nil && !e.tooMuch(linkDest(e.Link)) {
+		} else if e.Link != nil && !e.holdsHome(linkDest(e.Link)) {
 			flags = commandWords{"--root", e.spec(e.Mode), "--root", names.Foreign(linkDest(e.Link)) + ":ro"}
 		}
 	}
@@ -291,7 +293,8 @@ func modeFor(op string) names.Foreign {
 	return "rw"
 }
 
-// nearestExisting returns path, or the nearest existing directory above it.
+// nearestExisting returns path if it exists, otherwise the nearest existing path above it. If only
+// / exists above path, it returns path.
 func nearestExisting(path string) string {
 	for at := filepath.Clean(path); at != "/"; at = filepath.Dir(at) {
 		if _, err := os.Lstat(at); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
@@ -314,7 +317,7 @@ func literalPattern(rel string) names.Foreign {
 	return names.Foreign(b.String())
 }
 
-// linkDest returns the text of the path to which a link leads on the host.
+// linkDest returns the path on the host that a link names. It follows no further links.
 func linkDest(l *control.Link) string {
 	if target := l.Target.Raw(); !filepath.IsAbs(target) {
 		return filepath.Join(filepath.Dir(l.At.Raw()), target)

@@ -24,7 +24,8 @@ import (
 
 // lastTrail finds the session with the newest refusal, among all sessions or only the named one. If
 // path is set, only refusals of path count. lastTrail returns nil if there is no refusal. It does
-// not read records that are older than the newest refusal found so far.
+// not read the records of a session that wrote its last record before the newest refusal found so
+// far.
 func (a *app) lastTrail(ctx context.Context, path string) (*auditview.Trail, error) {
 	dir, named, err := auditLocation(a)
 	if err != nil {
@@ -118,7 +119,7 @@ func secondPath(r *audit.Entry) string {
 	return r.Root2.Raw()
 }
 
-// noteMissingRights sets e.Lacks to the rights that a refusal on record lacked.
+// noteMissingRights sets e.Lacks to the rights that the refused operation on record lacked.
 func (e *explanation) noteMissingRights(r *audit.Entry) {
 	if r.Kind.Raw() != names.ReadOnly.String() && r.Kind.Raw() != names.Permission.String() {
 		return
@@ -146,11 +147,11 @@ func opWord(r *audit.Entry) string {
 	return "read"
 }
 
-// noRefusal accepts no refusal.
+// noRefusal is a filter for Store.Trail that accepts no refusal.
 func noRefusal(*auditview.Trail, *audit.Entry) bool { return false }
 
-// limitsOf returns the limits, by their names for --limit, one of which caused the refusal. The
-// likeliest is first. It returns none if the refusal has another reason.
+// limitsOf returns the limits that can have caused the refusal, by their names for --limit, the
+// likeliest limit first. It returns none if the refusal has another reason.
 func limitsOf(r *audit.Entry) []string {
 	switch {
 	case r.Kind.Raw() == names.Rate.String():
@@ -165,7 +166,8 @@ func limitsOf(r *audit.Entry) []string {
 	return []string{"max_created", "max_written"}
 }
 
-// noteLimit adds the limit of a live session that was reached, and how to raise it.
+// noteLimit sets e.Limit to the limit that was reached in a live session, and e.Advice to how the
+// owner can raise it. subject is the server of the refused operation.
 func (e *explanation) noteLimit(st *control.Status, subject string) {
 	for _, limit := range e.limits {
 		if r := rootNamed(st, e.Root.Raw()); r != nil && limitText(limit, r.Limits) != "" {
@@ -200,7 +202,7 @@ func (e *explanation) limitFlags() commandWords {
 }
 
 // secretAdvice returns what the owner can do about a refused request with a secret, "" if the
-// reason on record says that.
+// record names no rule that would allow the request.
 func secretAdvice(r *audit.Entry) names.Text {
 	if r.SecretRule == "" {
 		return ""
@@ -209,7 +211,7 @@ func secretAdvice(r *audit.Entry) names.Text {
 }
 
 // hostOf returns the host, as --net takes it, of a connection that no rule permitted. It
-// returns "" if the record is about something else.
+// returns "" if the record is about something else, or about a name that stands for a secret.
 func hostOf(r *audit.Entry) string {
 	if !r.NoRule || secret.IsInside(r.Host.Raw()) {
 		return ""

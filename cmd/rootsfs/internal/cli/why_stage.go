@@ -45,7 +45,7 @@ func (a *app) whyApply(ctx context.Context, path string) (e *explanation, err er
 		e.Left = append(e.Left, entryOfChange(&r.Left[i]))
 	}
 	e.choices = func() {
-		if len(r.Left) == 1 { // the verdict has its reason
+		if len(r.Left) == 1 { // the verdict tells why this change is left
 			a.printChoices(o, r.Left)
 			return
 		}

@@ -30,10 +30,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// hostFile is a host's configuration file as it was read.
+// hostFile is the configuration file of a host, a program that starts MCP servers, as it was read.
 type hostFile struct {
 	path   string // absolute, as the user named it
-	target string // where links lead
+	target string // the path without links
 	doc    []byte
 	info   fs.FileInfo
 	// project is the directory of the project that the file belongs to; "": none.
@@ -124,8 +124,9 @@ func (f *hostFile) displayPath() string {
 	return quoteIfNeeded(f.path) + ", which leads to " + quoteIfNeeded(f.target)
 }
 
-// projectOf returns the project that a host's file belongs to: by its name, by the name of the
-// file that links lead to, or by the repository around that; "": none.
+// projectOf returns the directory of the project that a host's file belongs to; "": none. The path
+// of the file decides, or target, the path of the file that links lead to, or the repository around
+// target.
 func projectOf(path, target string) string {
 	home, _ := os.UserHomeDir()
 	for _, p := range []string{path, target} {
@@ -158,8 +159,8 @@ func (f *hostFile) outside(path string) bool {
 	return f.project != "" && path != "" && !names.Under(path, f.project) && (err != nil || !names.Under(path, top))
 }
 
-// place returns the facts about this machine for proposals.
-func (f *hostFile) place() hostconfig.Machine {
+// machine returns the facts about this machine for proposals.
+func (f *hostFile) machine() hostconfig.Machine {
 	home, _ := os.UserHomeDir() // without one, ~ leads nowhere
 	return hostconfig.Machine{
 		Home: home,
@@ -190,12 +191,13 @@ func (f *hostFile) place() hostconfig.Machine {
 // second backup on.
 const backupSuffix = ".before-rootsfs"
 
-// sharedTops has names that mark the top of a repository, whose files are shared with others.
-var sharedTops = []string{".git", ".hg", ".jj", ".svn"}
+// repositoryMarkers are the names that mark the top directory of a repository. Files in a
+// repository are shared with others.
+var repositoryMarkers = []string{".git", ".hg", ".jj", ".svn"}
 
 // backupPlace returns the directory for backups of the file, and their name without a suffix.
-// Backups are kept beside the file, except for a file in a repository: there the keys and tokens in
-// the backup would be shared, so it is kept in the user's own state directory.
+// Backups are kept beside the file. But backups of a file in a repository are kept in the user's
+// own state directory, because in the repository their keys and tokens would be shared with others.
 func (f *hostFile) backupPlace() (dir, base string, err error) {
 	if repositoryOf(f.target) == "" {
 		return filepath.Dir(f.target), filepath.Base(f.target), nil
@@ -208,7 +210,7 @@ func (f *hostFile) backupPlace() (dir, base string, err error) {
 // repositoryOf returns the top of the repository around a file; "": there is none.
 func repositoryOf(path string) string {
 	for top := filepath.Dir(path); ; top = filepath.Dir(top) {
-		for _, name := range sharedTops {
+		for _, name := range repositoryMarkers {
 			if _, err := os.Lstat(filepath.Join(top, name)); err == nil {
 				return top
 			}
@@ -219,8 +221,9 @@ func repositoryOf(path string) string {
 	}
 }
 
-// backups returns the backups of earlier changes, oldest first: those beside the file, where
-// older versions kept all of them, and those in the present place.
+// backups returns the backups of the file: first the backups beside the file, where older versions
+// kept all of them, then the backups in the directory of backupPlace. In each directory, the
+// numbers of the backups give the order.
 func (f *hostFile) backups() ([]*hostFile, error) {
 	dir, base, err := f.backupPlace()
 	if err != nil {
@@ -237,7 +240,7 @@ func (f *hostFile) backups() ([]*hostFile, error) {
 	return append(list, own...), err
 }
 
-// backupsIn returns the backups in one directory.
+// backupsIn returns the backups in one directory, in the order of their numbers.
 func backupsIn(dir, base string) ([]*hostFile, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -266,9 +269,10 @@ func backupsIn(dir, base string) ([]*hostFile, error) {
 	return list, nil
 }
 
-// replace atomically replaces the file that links lead to by doc, with the same mode and owner.
-// It makes a backup of the old file first, unless a backup already has its contents. If exact is
-// set, it is the backup with the contents of doc, and replace makes none. It returns the backup.
+// replace atomically replaces the file that links lead to by doc, with the same mode and owner. It
+// makes a backup of the old file first, unless a backup already has the old file's contents, and
+// returns the path of the backup. If exact is set, exact is the path of a backup that has the
+// contents of doc. replace then makes no backup, and returns exact.
 func (f *hostFile) replace(doc []byte, exact string) (backup string, err error) {
 	if err := unix.Faccessat(unix.AT_FDCWD, f.target, unix.W_OK, unix.AT_EACCESS); err != nil {
 		return "", fmt.Errorf("%s may not be written (mode %04o): another program may manage it; change it there, or chmod u+w it: %w",
@@ -331,9 +335,9 @@ func (f *hostFile) backup() (path string, isNew bool, err error) {
 	}
 }
 
-// fill writes doc to a new file, and the file to the disk. If isBeside is set, the file gets the
-// mode and the owner of f. Otherwise it is in the user's state directory, and stays private to the
-// user.
+// fill writes doc to a new file, and syncs the file to the disk. If isBeside is set, the file gets
+// the mode and the owner of f. Otherwise it is in the user's state directory, and stays private to
+// the user.
 func (f *hostFile) fill(to *os.File, doc []byte, isBeside bool) (err error) {
 	if isBeside {
 		err = f.copyOwner(to)
@@ -391,8 +395,8 @@ func (f *hostFile) checkUnchanged() error {
 	return nil
 }
 
-// wrapProgram returns the program that hosts will start: the given path, or the path of this
-// program by the name under which it was found, because that name survives an upgrade.
+// wrapProgram returns the program that hosts will start: the given path or bare name, or else the
+// path under which this program was found, because that path survives an upgrade.
 func wrapProgram(given string) (string, error) {
 	if given == "" {
 		exe, err := os.Executable()
@@ -446,7 +450,7 @@ func wrapSpecs(specs []string) (out []hostconfig.Root, err error) {
 				return nil, err
 			}
 			switch _, err := os.Stat(g.Dir.Raw()); {
-			case errors.Is(err, fs.ErrNotExist): // the exit code is the same as at a start
+			case errors.Is(err, fs.ErrNotExist): // rootsfs run has the same exit code here
 				return nil, fmt.Errorf("--root %s: %s does not exist; create it first, or check the spelling", names.Quote(text), names.Quote(g.Dir))
 			case err != nil:
 				return nil, fmt.Errorf("--root %s: %s: %w", names.Quote(text), names.Quote(g.Dir), cause(err))

@@ -119,8 +119,8 @@ func TestReplaceNoticesAnotherWriter(t *testing.T) {
 	}
 }
 
-// Backups are found in their order, even if some were deleted. Other files do not count as
-// backups.
+// Backups are found in the order of their numbers, even if some were deleted. Other files do not
+// count as backups.
 func TestBackups(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "mcp.json")
@@ -158,7 +158,8 @@ func TestBackups(t *testing.T) {
 	}
 }
 
-// Showing a file with any contents moves no cursor and reverses no text.
+// visibleLine escapes characters that would move the cursor or reverse text, and long runs of
+// spaces. It cuts long lines.
 func TestVisible(t *testing.T) {
 	for in, want := range map[string]string{
 		"\t\"a\\n\": 1":              "\t\"a\\n\": 1",

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// judge checks a server that a program called rootsfs starts: whether that is this program, and
-// which of its flags are broad.
+// judge checks a server that a program called rootsfs starts: whether that program is this rootsfs,
+// and which flags give the server more than it should have. It fills r with the results.
 func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	r.State = "wrapped already"
 	if why := w.whyForeign(s.Command.Raw()); why != "" {
@@ -50,9 +50,9 @@ func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	}
 }
 
-// whyForeign returns the reason why a command is not this program; "" if it is the same file, or
-// the command that --rootsfs names. A relative path does not count: the host resolves it in its
-// own directory.
+// whyForeign returns the reason why a command does not start this program; "" if the command is the
+// same file, or the command that --rootsfs names. A command that is found by a relative path counts
+// as not found: the host resolves the path in another directory.
 func (w *wrapping) whyForeign(command string) string {
 	if w.programGiven && command == w.program {
 		return ""
@@ -73,11 +73,11 @@ func (w *wrapping) whyForeign(command string) string {
 	return fmt.Sprintf("%s is another program than this rootsfs", names.Quote(found))
 }
 
-// broadFlags are flags that give a server more than it should have. Some are broad only in a
+// broadFlags are flags that give a server more than it should have. Some flags do so only in a
 // project's file, because a project can use them to take things of the owner.
 var broadFlags = []struct {
 	name, what    string
-	onlyInProject bool // broad only in a file of a project
+	onlyInProject bool // the flag counts only in a file of a project
 }{
 	{"allow-system", "system directories may be written to", false},
 	{"listen", "it listens on these ports of this machine", false},
@@ -90,8 +90,8 @@ var broadFlags = []struct {
 	{"allow", "names that the built-in rules would hide", true},
 }
 
-// broadFlagsOf returns the flags of a "rootsfs run" or "serve" that give a server more than it
-// should have. confined is false if the command is not confined at all.
+// broadFlagsOf returns the flags of a "rootsfs run" or "rootsfs serve" command that give a server
+// more than it should have. confined is false if the command is not confined at all.
 func (w *wrapping) broadFlagsOf(cmd *cobra.Command, s *hostconfig.Server, args []string, home string) (list []names.Foreign, confined bool) {
 	fs := cmd.Flags()
 	if err := fs.Parse(args); err != nil {
@@ -160,7 +160,7 @@ func (w *wrapping) fromProject(dir string) string {
 	return filepath.Clean(dir)
 }
 
-// broadRoot returns why a root is broad; "": it is not.
+// broadRoot returns why a root gives a server more than it should have; "": it does not.
 func (w *wrapping) broadRoot(text, home string) string {
 	spec, err := rootspec.Parse(text)
 	if err != nil {

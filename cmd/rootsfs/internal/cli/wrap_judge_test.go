@@ -11,8 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A server started by another program that is called rootsfs is not "started by rootsfs
-// already". For a server that is, wrap reports flags that give it more than it should have.
+// A server that another program called rootsfs starts does not count as "wrapped already". For a
+// server that this rootsfs starts, wrap reports flags that give the server more than it should
+// have.
 func TestWrapJudges(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -59,8 +60,9 @@ func TestWrapJudges(t *testing.T) {
 	}
 }
 
-// The file of a repository can start its server with this program, and give it things of the
-// owner: an agent's keys and network, a HOME, a variable, the roots of another session.
+// A project's file can start a server with this rootsfs, and give the server things of the owner:
+// an agent's keys and network, a HOME, a variable, the roots of another session. wrap reports such
+// flags.
 func TestWrapJudgesProject(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	own, err := os.Executable()
@@ -97,8 +99,8 @@ func TestWrapJudgesProject(t *testing.T) {
 	}
 }
 
-// For a server that setup leaves alone, it says the same as wrap: what is not confined, and
-// what the flags leave open.
+// About a server that setup leaves alone, setup prints which flags give the server more than it
+// should have, and which command is not confined.
 func TestSetupSaysWhatIsOpen(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -123,8 +125,9 @@ func TestSetupSaysWhatIsOpen(t *testing.T) {
 	}
 }
 
-// The backup of a file in a repository lies outside of the repository, so that it is not
-// published. --undo finds it, and also a backup that an older version left beside the file.
+// The backup of a file in a repository lies outside of the repository, so that the backup is not
+// published. backups returns this backup, and also a backup that an older version left beside the
+// file.
 func TestBackupOutsideRepository(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	dir := t.TempDir()

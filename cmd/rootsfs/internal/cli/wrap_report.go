@@ -51,10 +51,11 @@ type wrapRoot struct {
 	// Outside: a project's file names the root, and the root is not in the project.
 	Outside bool `json:"outside,omitempty"`
 
-	leads string // the path that Spec leads to, also if it passes no link
+	leads string // the path that Spec leads to, even if Spec passes no link
 }
 
-// notStarted are the states of servers that the host does not start like others.
+// notStarted has the states of entries of the file that have no command of a server, by their
+// kinds. wrap leaves these entries alone.
 var notStarted = map[hostconfig.Kind]string{
 	hostconfig.Remote: "remote", hostconfig.Extension: "extension", hostconfig.Elsewhere: "elsewhere", hostconfig.HostCommand: "host command",
 }
@@ -92,12 +93,14 @@ func (w *wrapping) diff(after *hostconfig.Config) names.Text {
 	return names.Text(b.String())
 }
 
-// maxShown bounds the shown part of a line, because a file may be one line. maxIndent is the
-// largest indentation that is shown.
+// maxShown is the most characters of a line that visibleLine shows, because a file may be a single
+// long line. maxIndent is the longest indentation that visibleLine shows unescaped, and the longest
+// run of spaces and tabs that visibleText shows unescaped.
 const maxShown, maxIndent = 400, 40
 
-// visibleLine returns a line of a file for the terminal. It escapes what Escape escapes, except
-// quotation marks and usual indentation.
+// visibleLine returns a line of a diff for the terminal. It cuts the line after maxShown
+// characters, and escapes the same characters as names.EscapeQuoted, except an indentation of at
+// most maxIndent.
 func visibleLine(line string) string {
 	rest, more := line, ""
 	n := 0

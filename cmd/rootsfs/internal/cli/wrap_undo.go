@@ -9,9 +9,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// planUndo decides about each server and makes the new document. The backups show which servers
-// wrap has wrapped, and which a person has wrapped by hand. Without backups, all wrapped
-// servers are undone.
+// planUndo decides for each selected server whether to unwrap it, and returns the new document. The
+// backups show which servers wrap has wrapped, and which servers a person has wrapped by hand.
+// Without backups, planUndo unwraps all wrapped servers.
 func (w *wrapping) planUndo() ([]byte, error) {
 	files, err := w.file.backups()
 	if err != nil {
@@ -88,7 +88,8 @@ func (w *wrapping) findPrograms(before []*hostconfig.Config) error {
 	return err
 }
 
-// plainServer returns the server as it was before it was wrapped, or nil if no backup has that.
+// plainServer returns the server s in the unwrapped form, from the first backup that has this form;
+// nil: no backup has it.
 func plainServer(before []*hostconfig.Config, s *hostconfig.Server) *hostconfig.Server {
 	for _, c := range before {
 		for _, b := range c.Servers {
@@ -109,7 +110,7 @@ func commandChanges(was, s *hostconfig.Server) []names.Text {
 	return []names.Text{names.Textf("its command was changed since it was wrapped, from %s; the change stays", names.Quote(was.Command))}
 }
 
-// notUnwrapped returns the servers that could not be unwrapped.
+// notUnwrapped returns texts that name the servers that could not be unwrapped, with their lines.
 func (w *wrapping) notUnwrapped() []string {
 	var list []string
 	for _, s := range w.res.Servers {
