@@ -37,8 +37,10 @@ type walk struct {
 	maxPath     int
 	seen        int64       // names seen, and also further pages read and directories left
 	report      func(int64) // reports seen to the client
+	current     visit       // the name that visits has yielded last
 	prefetched  int         // directories that are listed, or being listed, and not entered
 	prefetching sync.WaitGroup
+	listings    chan func() listing // what the goroutines that list ahead do next; nil: there are none
 }
 
 // walkOptions select the names that a walk leaves out. Everything below such a name is left
@@ -109,11 +111,15 @@ func (c *call) walk(p guard.Path, opts walkOptions, cursor string) (*walk, error
 // close ends the prefetching.
 func (w *walk) close() {
 	w.cancel()
+	if w.listings != nil {
+		close(w.listings)
+	}
 	w.prefetching.Wait()
 }
 
-// visits yields the names that are not left out, and closes the walk. A directory is entered
-// before it is yielded, so that a cursor of that moment goes on inside it.
+// visits yields the names that are not left out, and closes the walk. A visit is valid until the
+// next one is yielded. A directory is entered before it is yielded, so that a cursor of that moment
+// goes on inside it.
 func (w *walk) visits() iter.Seq2[*visit, error] {
 	return func(yield func(*visit, error) bool) {
 		defer w.close()
@@ -149,18 +155,19 @@ func (w *walk) next() (*visit, error) {
 			}
 			continue
 		}
-		e := l.list[0]
+		v := &w.current
+		v.entry, v.depth = l.list[0], depth
+		v.rel = w.rel(&v.entry)
 		l.list[0].prefetched = nil // else the page would keep the listing alive
-		l.list, l.ahead, l.last = l.list[1:], max(0, l.ahead-1), e.name
-		v := &visit{e, w.rel(&e), depth}
+		l.list, l.ahead, l.last = l.list[1:], max(0, l.ahead-1), v.name
 		if len(v.rel) > w.maxPath {
 			return nil, invalid("arguments: the patterns are too much to be compared with a path of %d bytes: "+
 				"write fewer of them or fewer braces, or search less deep", len(v.rel))
 		}
-		if w.excludes(depth, &e) {
+		if w.excludes(depth, &v.entry) {
 			continue
 		}
-		return v, w.down(&e, nil)
+		return v, w.down(&v.entry, nil)
 	}
 	return nil, nil
 }
@@ -307,9 +314,18 @@ func (w *walk) prefetch(e *entry) {
 		}
 		return l
 	})
-	list := e.prefetched
 	w.prefetched++
-	w.prefetching.Go(func() { list() })
+	if w.listings == nil {
+		w.listings = make(chan func() listing, maxPrefetch)
+		for range maxPrefetch {
+			w.prefetching.Go(func() {
+				for list := range w.listings {
+					list()
+				}
+			})
+		}
+	}
+	w.listings <- e.prefetched
 }
 
 // cursor returns the position of the walk, from which a later answer goes on.
