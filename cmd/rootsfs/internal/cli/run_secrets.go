@@ -148,7 +148,7 @@ func (f *runFlags) readSecrets(ctx context.Context, p *runPlan) error {
 		if s.credential.IsShort() {
 			p.notes = append(p.notes, fmt.Sprintf("the secret %s is so short that it is not looked for in the bodies of answers: a host that repeats it tells it to the command", s.Name))
 		}
-		p.session.Keep = append(p.session.Keep, config.KeepFiles(s.Secret)...)
+		p.session.Keep = append(p.session.Keep, config.ReservedSecretFiles(s.Secret)...)
 		variable, _ := s.BaseURL()
 		p.env = slices.DeleteFunc(p.env, func(e string) bool {
 			name, _, _ := strings.Cut(e, "=")

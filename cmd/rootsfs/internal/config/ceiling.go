@@ -25,25 +25,26 @@ import (
 )
 
 // CeilingDir is the directory of the ceiling: ceiling.toml, and the files *.toml in ceiling.d.
-// No variable and no flag leads elsewhere, because those are the user's.
+// No environment variable and no flag changes it, because users set both.
 const CeilingDir = "/etc/rootsfs"
 
 // Ceiling holds the bounds that the administrator of this machine, and the owners of its fleet, set
-// to all that users ask for. It is made of all files in CeilingDir, and of the ceilings of the
-// fleet, together: each of them holds. The zero Ceiling, that of a machine without any, allows
-// everything.
+// on everything that users ask for. It combines the ceiling files in CeilingDir and the ceilings of
+// the fleet: the bounds of each file and of each fleet ceiling apply. The zero Ceiling has no
+// bounds and allows everything.
 //
-// It is no protection from users, who can do without rootsfs. It bounds what programs get
-// through rootsfs.
+// A Ceiling is no protection from users, who can run programs without rootsfs. It bounds what
+// programs get through rootsfs.
 type Ceiling struct {
 	Files   []string        // the files that were read, and the names in OfFleet
 	OfFleet []string        // the names of the ceilings of the machine's fleet
-	Roots   []rules.Ceiling // of the files that bound roots
+	Roots   []rules.Ceiling // one for each file with [[root]] blocks or grants.longest
 	files   []*ceilingFile
-	text    []byte // of all files
+	text    []byte // the paths and contents of all files
 }
 
-// ceilingFile is one file of the ceiling. Its tags are those of File.
+// ceilingFile is one file of the ceiling, or one ceiling of the fleet. The tags of its fields are
+// explained at File.
 type ceilingFile struct {
 	Roots   []ceilingRoot  `toml:"root" jsonschema:"a directory that may be a root, or hold roots; without such a block, every directory may"`
 	Grants  ceilingGrants  `toml:"grants" jsonschema:"bounds of every root"`
@@ -109,7 +110,7 @@ func (m ceilingMode) rights() guard.Rights {
 }
 
 // LoadCeiling reads the ceiling. An error is an *Error that says what to mend, except if FleetDir
-// fails. After an error nothing may be granted, because the whole of the ceiling is not known.
+// fails. After an error nothing may be granted, because a part of the ceiling is unknown.
 func LoadCeiling() (*Ceiling, error) {
 	c, err := LoadCeilingAfter(nil)
 	if err != nil {
@@ -118,20 +119,21 @@ func LoadCeiling() (*Ceiling, error) {
 	return c, nil
 }
 
-// LoadCeilingAfter reads the ceiling for a session that keeps to last. A file that cannot be used
-// counts as it was in last, and every other file as it is now. The error is an *Error that names such
-// a file, except if FleetDir fails. The session has to keep to the ceiling that comes with an error.
+// LoadCeilingAfter reads the ceiling for a session that the ceiling last has bounded so far. If a
+// file cannot be used, LoadCeilingAfter takes the contents that the file has in last, if any. It
+// reads every other file anew. The error is an *Error that names an unusable file or directory,
+// except if FleetDir fails. The returned ceiling bounds the session even if there is an error.
 func LoadCeilingAfter(last *Ceiling) (*Ceiling, error) {
 	c, err := loadCeiling(CeilingDir, 0, last)
 	return c, cmp.Or(err, c.addFleet(last))
 }
 
-// loadCeiling reads the ceiling in a directory of which everything has to belong to root or the
-// user uid. See LoadCeilingAfter for last.
+// loadCeiling reads the ceiling files in dir. Each file, and every directory above it, must belong
+// to root or to the user uid. See LoadCeilingAfter for last.
 func loadCeiling(dir string, uid int, last *Ceiling) (*Ceiling, error) {
 	c := &Ceiling{}
 	files, err := ceilingFiles(dir, uid)
-	if err != nil { // then the names of the files are those of last
+	if err != nil { // then take the names of the files in ceiling.d from last
 		for _, f := range last.all() {
 			if !f.isFleets && f.path != files[0] {
 				files = append(files, f.path)
@@ -154,7 +156,7 @@ func loadCeiling(dir string, uid int, last *Ceiling) (*Ceiling, error) {
 func readCeiling(dir, path string, uid int) (*ceilingFile, error) {
 	doc, _, err := read(path, uid)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && isAbsent(dir) && isAbsent(path):
+	case errors.Is(err, fs.ErrNotExist) && isMissingOrDir(dir) && isMissingOrDir(path):
 		return nil, nil
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, &Error{File: path, Err: errors.New("the file or its directory is a link that leads nowhere; to lift the ceiling, remove the link")}
@@ -164,7 +166,7 @@ func readCeiling(dir, path string, uid int) (*ceilingFile, error) {
 	return parseCeiling(path, doc)
 }
 
-// file returns the file with a path; nil: there is none.
+// file returns the file whose path is path; nil: there is none.
 func (c *Ceiling) file(path string) *ceilingFile {
 	for _, f := range c.all() {
 		if f.path == path {
@@ -174,18 +176,20 @@ func (c *Ceiling) file(path string) *ceilingFile {
 	return nil
 }
 
-// CeilingFiles returns the paths of the machine's files of the ceiling, whether they exist or not.
+// CeilingFiles returns the paths of the ceiling files on this machine: ceiling.toml, which need not
+// exist, and the files *.toml that ceiling.d has now.
 func CeilingFiles() []string {
 	files, _ := ceilingFiles(CeilingDir, 0)
 	return files
 }
 
-// UnreadCeilingFiles returns the names of files that look as if they belonged to the ceiling, and are
-// not read because their names do not end in .toml. Those of editors and packages are left out.
+// UnreadCeilingFiles returns the names of the files in ceiling.d that LoadCeiling does not read
+// because their names do not end in .toml. It leaves out hidden files, READMEs, and the backups of
+// editors and package managers.
 func UnreadCeilingFiles() (list []string) { return unreadFiles(CeilingDir + "/ceiling.d") }
 
 func unreadFiles(dir string) (list []string) {
-	entries, _ := os.ReadDir(dir) // an error is one of LoadCeiling, too
+	entries, _ := os.ReadDir(dir) // LoadCeiling reports that a directory cannot be read
 	for _, e := range entries {
 		switch ext := filepath.Ext(e.Name()); {
 		case e.IsDir(), ext == ".toml", strings.HasPrefix(e.Name(), "."), strings.HasSuffix(e.Name(), "~"), strings.HasPrefix(e.Name(), "README"):
@@ -197,21 +201,22 @@ func unreadFiles(dir string) (list []string) {
 	return list
 }
 
-// isAbsent reports whether there is nothing at path, or a directory. A link that leads nowhere
-// is something: what it should lead to may be on a file system that is not mounted now.
-func isAbsent(path string) bool {
+// isMissingOrDir reports whether path is missing or a directory. A link that leads nowhere is
+// neither: its target may be on a file system that is not mounted now.
+func isMissingOrDir(path string) bool {
 	info, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir()
 }
 
-// ceilingFiles returns the paths of the files: ceiling.toml, which need not exist, and those in
-// ceiling.d in the order of their names. With an error it returns only ceiling.toml.
+// ceilingFiles returns the paths of the ceiling files in dir: ceiling.toml, which need not exist,
+// and the files *.toml in ceiling.d, in the order of their names. With an error it returns only
+// ceiling.toml.
 func ceilingFiles(dir string, uid int) ([]string, error) {
 	files := []string{filepath.Join(dir, "ceiling.toml")}
 	more := filepath.Join(dir, "ceiling.d")
 	list, err := os.ReadDir(more)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && isAbsent(more):
+	case errors.Is(err, fs.ErrNotExist) && isMissingOrDir(more):
 		return files, nil
 	case err != nil:
 		return files, &Error{File: more, Err: names.Errno(err)}
@@ -227,7 +232,7 @@ func ceilingFiles(dir string, uid int) ([]string, error) {
 	return files, nil
 }
 
-// parseCeiling reads one file.
+// parseCeiling parses doc, the contents of a ceiling file. Errors name the file by path.
 func parseCeiling(path string, doc []byte) (*ceilingFile, error) {
 	home := ""
 	if strings.Contains(string(doc), "~") {
@@ -260,8 +265,8 @@ func parseCeiling(path string, doc []byte) (*ceilingFile, error) {
 	return f, nil
 }
 
-// homeOf returns the home directory of a user by the machine's list of users. HOME would be the
-// user's own word.
+// homeOf returns the home directory of a user from the machine's list of users. It does not use the
+// variable HOME, because the user can set it.
 func homeOf(uid int) (string, error) {
 	id := strconv.Itoa(uid)
 	if u, err := user.LookupId(id); err == nil && filepath.IsAbs(u.HomeDir) {
@@ -307,8 +312,9 @@ func (f *ceilingFile) key(table, key string) string {
 	return f.where(cmp.Or(at.Get(key), at).Line)
 }
 
-// resolveTrusted resolves the links of a path that only root can change. A link of a user's stays as
-// it is: its target would be the user's choice, and no root lies under a link.
+// resolveTrusted resolves the links in path that only root can change. A link that a user can
+// change stays unresolved, because the user would choose its target. Such a result bounds no root,
+// because the path of a root has no links.
 func resolveTrusted(path string) string {
 	ofUser := false // the walk is in a directory that users can change
 	end, err := names.WalkLinks(path, func(s names.LinkStep) (string, error) {
@@ -330,10 +336,10 @@ func resolveTrusted(path string) string {
 	return end
 }
 
-// Empty reports whether there is no file.
+// Empty reports whether the ceiling has no files and no ceilings of a fleet.
 func (c *Ceiling) Empty() bool { return c == nil || len(c.files) == 0 }
 
-// Equal reports whether two ceilings were read from the same texts.
+// Equal reports whether two ceilings have the same files with the same contents.
 func (c *Ceiling) Equal(other *Ceiling) bool { return bytes.Equal(c.text, other.text) }
 
 func overCeiling(format string, args ...any) error {
@@ -383,8 +389,8 @@ func hostList(hosts []network.Rule) string {
 // levels are the words of run.level, the strongest first.
 var levels = []string{"namespaces", "bubblewrap", "landlock"}
 
-// Level returns the least confinement of runs, as a word of run.level, and its place; "": none
-// is demanded.
+// Level returns the weakest confinement that the ceiling allows runs, as a word of run.level, and
+// the line that demands it; "": the ceiling demands none.
 func (c *Ceiling) Level() (level, where string) {
 	for _, f := range c.all() {
 		if l := f.Run.Level; l != "" && (level == "" || slices.Index(levels, l) < slices.Index(levels, level)) {
@@ -453,9 +459,9 @@ func (c *Ceiling) CheckSecret(name string, u secret.URL) error {
 	return c.CheckHost(rule)
 }
 
-// CheckPath returns an error that names the line if the ceiling would not allow a root with these
-// rights at a path without links. It bounds other files that programs get, too: a kept HOME, and
-// sockets.
+// CheckPath returns an error that names the file or the line if the ceiling would not allow a root
+// with these rights at resolved, a path without links. Callers also check other files that programs
+// get: a kept HOME, the files that are copied into it, and sockets.
 func (c *Ceiling) CheckPath(resolved string, rights guard.Rights) error {
 	if c == nil {
 		return nil

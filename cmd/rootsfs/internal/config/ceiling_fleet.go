@@ -31,7 +31,8 @@ type FleetCeiling struct {
 	Text   string `json:"text"` // as in a file of CeilingDir
 }
 
-// fleetCeilingFile is the name of the file, in the directory of the fleet's state.
+// fleetCeilingFile is the name of the file that holds the FleetCeilings, in the directory of the
+// fleet's state.
 const fleetCeilingFile = "ceiling.json"
 
 // FleetDir returns the directory of the state of the machine's fleet, and the file of its ceilings.
@@ -42,8 +43,9 @@ func FleetDir() (dir, file string, err error) {
 	return dir, dir + "/" + fleetCeilingFile, nil
 }
 
-// ReadCeiling reads a file whose text is to become a ceiling. It refuses a file that another user or
-// a program could have written, and a file with a mistake.
+// ReadCeiling reads a file whose text is to become a ceiling of a fleet. c is the ceiling of this
+// file alone. ReadCeiling refuses a file that another user or a confined program could have
+// written, and a file with a mistake.
 func ReadCeiling(file string) (text []byte, c *Ceiling, err error) {
 	at, err := filepath.Abs(file)
 	if err != nil {
@@ -62,8 +64,8 @@ func ReadCeiling(file string) (text []byte, c *Ceiling, err error) {
 	return text, c, nil
 }
 
-// addFleet adds the ceilings of the fleet that this user's machine belongs to, if it does. If they
-// cannot be used, it adds those in last.
+// addFleet adds the ceilings of the fleet that this user's machine belongs to, if any. If these
+// ceilings cannot be used, addFleet adds the fleet's ceilings in last.
 func (c *Ceiling) addFleet(last *Ceiling) error {
 	list, err := fleetCeilings()
 	if err != nil {
@@ -75,13 +77,13 @@ func (c *Ceiling) addFleet(last *Ceiling) error {
 	return err
 }
 
-// fleetCeilings returns the ceilings of the fleet; none if the machine belongs to none.
+// fleetCeilings returns the ceilings of the fleet; none if the machine belongs to no fleet.
 func fleetCeilings() (list []*ceilingFile, err error) {
 	dir, file, err := FleetDir()
 	if err != nil {
 		return nil, err
 	}
-	// After the machine has left, the file counts no more.
+	// After the machine has left the fleet, the file of ceilings no longer counts.
 	if _, err := os.Lstat(dir + "/member.json"); isMissing(err) {
 		return nil, nil
 	}

@@ -36,25 +36,25 @@ func mustCeiling(t *testing.T, files map[string]string) *Ceiling {
 	return c
 }
 
-// Every mistake is an error that names the file. A ceiling is never in force in part.
+// Each mistake in a file is an error, even if another file has no mistake.
 func TestCeilingMistakes(t *testing.T) {
 	const good = "[grants]\nlongest = \"8h\"\n"
 	for what, c := range map[string]struct {
 		files map[string]string
 		want  string
 	}{
-		"a key that is not known":    {map[string]string{"ceiling.toml": "[grant]\nlongest = \"8h\"\n"}, "ceiling.toml:1: grant: unknown key"},
+		"an unknown key":             {map[string]string{"ceiling.toml": "[grant]\nlongest = \"8h\"\n"}, "ceiling.toml:1: grant: unknown key"},
 		"an empty file":              {map[string]string{"ceiling.toml": ""}, "is empty; to lift the ceiling, remove the file"},
-		"comments alone":             {map[string]string{"ceiling.toml": "# soon\n"}, "is empty"},
+		"only comments":              {map[string]string{"ceiling.toml": "# soon\n"}, "is empty"},
 		"no path":                    {map[string]string{"ceiling.toml": "[[root]]\nmode = \"rw\"\n"}, "ceiling.toml:1: root.path: is missing"},
-		"a mode that is none":        {map[string]string{"ceiling.toml": "[[root]]\npath = \"/a\"\nmode = \"w\"\n"}, "or none"},
+		"a text that is no mode":     {map[string]string{"ceiling.toml": "[[root]]\npath = \"/a\"\nmode = \"w\"\n"}, "or none"},
 		"a path twice":               {map[string]string{"ceiling.toml": "[[root]]\npath = \"/a\"\n[[root]]\npath = \"/a/\"\n"}, "has a block already, in line 1"},
 		"a mistake in another file":  {map[string]string{"ceiling.toml": good, "ceiling.d/b.toml": "x"}, "ceiling.d/b.toml:1"},
 		"a relative path":            {map[string]string{"ceiling.toml": "[[root]]\npath = \"a\"\n"}, "is relative"},
-		"a level that is none":       {map[string]string{"ceiling.toml": "[run]\nlevel = \"off\"\n"}, "run.level"},
-		"a host that is none":        {map[string]string{"ceiling.toml": "[run]\nhosts = [\"*\"]\n"}, "run.hosts"},
-		"no days":                    {map[string]string{"ceiling.toml": "[records]\ndays = 0\n"}, "records.days"},
-		"two mistakes, both of them": {map[string]string{"ceiling.toml": "[run]\nlevel = \"x\"\nsecrets = [\"\"]\n"}, "(and 1 more)"},
+		"a text that is no level":    {map[string]string{"ceiling.toml": "[run]\nlevel = \"off\"\n"}, "run.level"},
+		"a text that is no host":     {map[string]string{"ceiling.toml": "[run]\nhosts = [\"*\"]\n"}, "run.hosts"},
+		"zero days":                  {map[string]string{"ceiling.toml": "[records]\ndays = 0\n"}, "records.days"},
+		"two mistakes, both counted": {map[string]string{"ceiling.toml": "[run]\nlevel = \"x\"\nsecrets = [\"\"]\n"}, "(and 1 more)"},
 	} {
 		if _, err := loadCeiling(writeCeiling(t, c.files), os.Geteuid(), nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
@@ -62,19 +62,19 @@ func TestCeilingMistakes(t *testing.T) {
 	}
 }
 
-// A file that another user could have written, and a link that leads nowhere, are errors. The
-// machine does not count as one without a ceiling.
-func TestCeilingIsTrusted(t *testing.T) {
+// A file that another user could have written is an error, and so is a link that leads nowhere. The
+// machine does not count as one without a ceiling. A missing directory is no error.
+func TestUntrustedCeilingIsRefused(t *testing.T) {
 	doc := map[string]string{"ceiling.toml": "[grants]\nlongest = \"8h\"\n", "ceiling.d/a.toml": "[grants]\nlongest = \"1h\"\n"}
 	for what, c := range map[string]struct {
 		spoil func(dir string) error
 		want  string
 	}{
-		"a file for others":       {func(d string) error { return os.Chmod(filepath.Join(d, "ceiling.toml"), 0o666) }, "is writable by others"},
-		"a directory for others":  {func(d string) error { return os.Chmod(filepath.Join(d, "ceiling.d"), 0o777) }, "others can replace files"},
-		"a link that leads away":  {func(d string) error { return replaceByLink(filepath.Join(d, "ceiling.toml")) }, "ceiling.toml: the file or its directory is a link that leads nowhere"},
-		"a directory's link":      {func(d string) error { return replaceByLink(filepath.Join(d, "ceiling.d")) }, "ceiling.d"},
-		"a file's link elsewhere": {func(d string) error { return replaceByLink(filepath.Join(d, "ceiling.d", "a.toml")) }, "a.toml"},
+		"a file that others can write":           {func(d string) error { return os.Chmod(filepath.Join(d, "ceiling.toml"), 0o666) }, "is writable by others"},
+		"a directory that others can write":      {func(d string) error { return os.Chmod(filepath.Join(d, "ceiling.d"), 0o777) }, "others can replace files"},
+		"ceiling.toml as a dangling link":        {func(d string) error { return replaceByLink(filepath.Join(d, "ceiling.toml")) }, "ceiling.toml: the file or its directory is a link that leads nowhere"},
+		"ceiling.d as a dangling link":           {func(d string) error { return replaceByLink(filepath.Join(d, "ceiling.d")) }, "ceiling.d"},
+		"a file of ceiling.d as a dangling link": {func(d string) error { return replaceByLink(filepath.Join(d, "ceiling.d", "a.toml")) }, "a.toml"},
 	} {
 		dir := writeCeiling(t, doc)
 		testkit.Must(t, c.spoil(dir))
@@ -84,7 +84,7 @@ func TestCeilingIsTrusted(t *testing.T) {
 	}
 	if os.Geteuid() != 0 {
 		if _, err := loadCeiling(writeCeiling(t, doc), 0, nil); err == nil || !strings.Contains(err.Error(), "chown root") {
-			t.Errorf("files of a user's: %v", err)
+			t.Errorf("files that belong to a user: %v", err)
 		}
 	}
 	if c, err := loadCeiling(filepath.Join(t.TempDir(), "none"), 0, nil); err != nil || !c.Empty() {
@@ -121,8 +121,8 @@ func TestCeilingPlacesAreResolved(t *testing.T) {
 	}
 }
 
-// Each file holds, and a key that a file lacks bounds nothing. TestCeilingWaysAreAll of package main
-// reads the lines that begin with "ceiling:".
+// The bounds of each file apply, and a key that a file lacks bounds nothing. TestCeilingWays of
+// package main reads the lines that begin with "ceiling:".
 //
 // ceiling: run.level by other file
 // ceiling: run.hosts by other file
@@ -138,7 +138,7 @@ func TestCeilingsOfFiles(t *testing.T) {
 		"ceiling.d/.#a.toml": "nothing",
 	})
 	if len(c.Files) != 3 {
-		t.Errorf("these were read: %q", c.Files)
+		t.Errorf("files that were read: %q, want 3", c.Files)
 	}
 	for host, ok := range map[string]bool{
 		"a.example.org:443": true, "a.example.org": false, "a.example.org:80": false, "c.example.org:443": false,
@@ -168,7 +168,7 @@ func TestCeilingsOfFiles(t *testing.T) {
 		t.Errorf("level %s by %s", level, where)
 	}
 	if c.CheckPaths("full") != nil || c.CheckPaths("hash") != nil || c.CheckPaths("none") == nil || c.KeepDays() != 90 {
-		t.Error("the demands on records")
+		t.Error("CheckPaths or KeepDays is wrong")
 	}
 	var none *Ceiling
 	if !none.Empty() || none.CheckWholeNet() != nil || none.CheckPaths("none") != nil || none.CheckSecret("x", secret.URL{Host: "a.test", Port: 443}) != nil || none.KeepDays() != 0 {
@@ -176,9 +176,9 @@ func TestCeilingsOfFiles(t *testing.T) {
 	}
 }
 
-// A file with a mistake counts as it was before, and every other file as it is now, so that one bad
-// file keeps no other from being in force in a session that runs.
-func TestCeilingFilesHoldEachByItself(t *testing.T) {
+// For a file with a mistake, the contents in the last ceiling count. For every other file, the
+// present contents count: a bad file does not delay the changes of other files in a live session.
+func TestLoadCeilingWithBadFile(t *testing.T) {
 	dir := writeCeiling(t, map[string]string{
 		"ceiling.toml": "[run]\nhosts = [\"a.test\"]\n", "ceiling.d/10.toml": "[run]\nlevel = \"landlock\"\n", "ceiling.d/20.toml": "[records]\ndays = 3\n",
 	})
@@ -206,9 +206,9 @@ func TestCeilingFilesHoldEachByItself(t *testing.T) {
 	}
 }
 
-// A fleet's ceiling can have every key. The refusal names the ceiling's number and its line. If the
-// file of the fleet's ceilings cannot be used, the ceilings that it had before stay in force.
-// TestCeilingWaysAreAll of package main reads the lines that begin with "ceiling:".
+// A fleet's ceiling can have every key. The refusal because of a key names the ceiling's number and
+// the line. If the file of the fleet's ceilings cannot be used, its earlier ceilings stay in force.
+// TestCeilingWays of package main reads the lines that begin with "ceiling:".
 //
 // ceiling: root.path by fleet's ceiling
 // ceiling: root.mode by fleet's ceiling
@@ -257,8 +257,8 @@ func TestFleetCeilingBoundsByEveryKey(t *testing.T) {
 	}
 }
 
-// An owner may name the file for a fleet by a relative path.
-func TestReadCeilingFromHere(t *testing.T) {
+// ReadCeiling accepts a relative path, and an error names the file by this path.
+func TestReadCeilingByRelativePath(t *testing.T) {
 	dir := t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "agents.toml"), []byte("[run]\nhosts = []\n"), 0o600))
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "bad.toml"), []byte("mistake\n"), 0o600))
@@ -271,15 +271,15 @@ func TestReadCeilingFromHere(t *testing.T) {
 	}
 }
 
-// Files as other editors and systems write them are read: without a last newline, with the line ends
-// of Windows, with spaces at the ends of lines. A file with a byte order mark may be refused. A file
-// that is not read because of its name is reported.
-func TestCeilingFilesOfOthers(t *testing.T) {
+// loadCeiling reads files as other editors and systems write them: without a last newline, with the
+// line ends of Windows, with spaces at the ends of lines. It may refuse a file with a byte order
+// mark. unreadFiles reports files that are not read because of their names.
+func TestCeilingFilesOfOtherEditors(t *testing.T) {
 	for what, doc := range map[string]string{
-		"no last newline": "[run]\nhosts = []", "Windows": "[run]\r\nhosts = []\r\n", "spaces": "[run]  \nhosts = []\t \n", "a mark of order": "\ufeff[run]\nhosts = []\n",
+		"no last newline": "[run]\nhosts = []", "Windows": "[run]\r\nhosts = []\r\n", "spaces": "[run]  \nhosts = []\t \n", "byte order mark": "\ufeff[run]\nhosts = []\n",
 	} {
 		c, err := loadCeiling(writeCeiling(t, map[string]string{"ceiling.toml": doc}), os.Geteuid(), nil)
-		if err == nil && c.CheckWholeNet() == nil || err != nil && what != "a mark of order" {
+		if err == nil && c.CheckWholeNet() == nil || err != nil && what != "byte order mark" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -122,8 +122,8 @@ func (c *Config) roots(f *File) {
 	}
 }
 
-// root returns the root of a block: the keys of the block, and the tables for all roots where
-// the block has no key of its own.
+// root returns the root of a block. Where the block has no key of its own, the tables for all roots
+// count. Lists of patterns are those of [policy], followed by those of the block.
 func (b *rootBlock) root(f *File) Root {
 	root := b.Root
 	root.Rights, root.Line = cmp.Or(b.Rights, guard.ReadOnly), b.line()
@@ -157,7 +157,7 @@ func (b *rootBlock) root(f *File) Root {
 	return root
 }
 
-// root returns a root for which the file has only the tables for all roots.
+// root returns a root without a [[root]] block: it gets its settings from the tables for all roots.
 func (f *File) root() Root {
 	return Root{Rights: guard.ReadOnly, Limits: guard.Limits(f.Limits), Patterns: guard.Patterns(f.Policy), Trash: rules.Trash(f.Trash)}
 }

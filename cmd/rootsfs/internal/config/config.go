@@ -11,10 +11,10 @@
 // user or to root and be writable by nobody else (except sticky directories). A root in the
 // file must not contain the file.
 //
-// A reload is whole or nothing. Watch reports each new state of the file once, after the file
-// has been unchanged for a while, or has kept changing for longer. If the new file has a mistake,
-// the caller keeps the old configuration. Save replaces the file atomically and keeps all of its
-// text.
+// A reload is whole or nothing. Watch reports a change after the file has been unchanged for a
+// while. If the file keeps changing, Watch reports after four times as long. If the new file has a
+// mistake, the caller keeps the old configuration. Save replaces the file atomically and keeps all
+// of its text.
 //
 // # Not promised
 //
@@ -75,7 +75,7 @@ type Config struct {
 	limits      guard.Limits // of [limits]
 }
 
-// Origin is the Origin of the file's grants.
+// Origin is the field Origin in the grants of the file's roots.
 const Origin = "configuration"
 
 // Grant returns the root's grant for the registry at the time now.
@@ -115,8 +115,8 @@ func (c *Config) Select(profile string) ([]Root, error) {
 
 // Keep returns the paths that no root may contain: the files of secrets, whether a run uses
 // them or not, and the configuration file under its own name and under the name that links lead
-// to. They apply even before the file exists, because a program that creates the file decides
-// about the next session.
+// to. The paths of the configuration file are reserved even before the file exists, because a
+// program that creates the file decides about the next session.
 func (c *Config) Keep() []rules.ReservedPath {
 	const what = "the configuration file"
 	list := []rules.ReservedPath{{Path: c.Path, What: what}}
@@ -127,13 +127,14 @@ func (c *Config) Keep() []rules.ReservedPath {
 		list = append(list, rules.ReservedPath{Path: c.Resolved, What: what})
 	}
 	for _, s := range c.Secrets {
-		list = append(list, KeepFiles(&s.Secret)...)
+		list = append(list, ReservedSecretFiles(&s.Secret)...)
 	}
 	return list
 }
 
-// KeepFiles returns the files in which a credential is looked for: no root may contain them.
-func KeepFiles(s *secret.Secret) (list []rules.ReservedPath) {
+// ReservedSecretFiles returns the files in which rootsfs looks for a credential. No root may
+// contain such a file.
+func ReservedSecretFiles(s *secret.Secret) (list []rules.ReservedPath) {
 	for _, path := range s.Files() {
 		list = append(list, rules.ReservedPath{Path: path, What: "the file of the secret " + s.Name})
 	}
@@ -201,8 +202,8 @@ func StateDir(elem ...string) (string, error) { return xdg.State(elem...) }
 // AuditDir returns the directory of the sessions' audit files.
 func AuditDir() (string, error) { return StateDir("audit") }
 
-// AnchorPath returns the file with the anchor of a session's audit chain: outside the audit
-// directory, one file for each session.
+// AnchorPath returns the path of the file that holds the anchor of a session's audit chain. Each
+// session has its own file, outside the audit directory.
 func AnchorPath(session string) (string, error) { return StateDir("anchors", session+".anchor") }
 
 // Unwritable is xdg.Unwritable.

@@ -13,15 +13,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Changes are the differences between two configurations. A session applies them in one
-// transaction: it revokes Removed and the Old of Changed, and grants Added and the New of
-// Changed. If ModeOnly is set, Registry.Set changes the root without revoking it.
+// Changes are the differences between two configurations. To apply them, a session revokes Removed
+// and the Old of Changed, and grants Added and the New of Changed. If ModeOnly or PatternsOnly is
+// set, the session changes the live root instead, with Registry.Set or Registry.SetPatterns.
 type Changes struct {
 	Added, Removed []Root
 	Changed        []Change
-	// Widened lists the changes that give more than before, which are announced and audited:
-	// escaped lines such as "NAME: mode ro -> rw", without a name if the change concerns no
-	// root.
+	// Widened lists the changes that give more access than before. The session announces and
+	// audits them. Each is an escaped line such as "NAME: mode ro -> rw". If the change concerns
+	// no root, the line has no root's name.
 	Widened []string
 }
 
@@ -29,7 +29,7 @@ type Changes struct {
 type Change struct {
 	Old, New Root
 	ModeOnly bool // only the rights differ
-	// PatternsOnly: only the patterns differ, and Registry.SetPatterns changes them.
+	// PatternsOnly: only the patterns differ.
 	PatternsOnly bool
 }
 
@@ -152,7 +152,7 @@ func raised[T any](old, new T) []string {
 	return list
 }
 
-// plain returns a value as text, numbers in full.
+// plain returns a value as text, numbers without an exponent.
 func plain(v reflect.Value) string {
 	if v.CanFloat() {
 		return strconv.FormatFloat(v.Float(), 'f', -1, 64)
@@ -171,8 +171,8 @@ func exceeds(a, b reflect.Value) bool {
 	return a.Bool() && !b.Bool()
 }
 
-// WidenedFile lists the changes of the file, apart from its roots, that give more than before
-// and take effect at once. If abuses is false, it leaves out the bounds on refusals.
+// WidenedFile lists the changes of [abuse], [[subject]] and [files] that give more than before and
+// take effect at once. If abuses is false, it leaves out [abuse].
 func WidenedFile(old, new *Config, abuses bool) (list []string) {
 	add := func(prefix string, all []string) {
 		for _, what := range all {

@@ -19,9 +19,9 @@ func TestDiff(t *testing.T) {
 		{"renamed", a, a + "name = \"x\"\n", `+x -a !x: new root "/srv/a", mode ro`},
 		{"mode up", a, a + "mode = \"rw\"\n", "~a(mode) !a: mode ro -> rw"},
 		{"mode down", a + "mode = \"rw\"\n", a, "~a(mode)"},
-		{"mode aside", a + "mode = \"read\"\n", a + "mode = \"list\"\n", "~a(mode) !a: mode read -> list"},
+		{"mode with other rights", a + "mode = \"read\"\n", a + "mode = \"list\"\n", "~a(mode) !a: mode read -> list"},
 		{"staged", a + "mode = \"rw\"\n", a + "mode = \"stage\"\n", "~a"},
-		{"staged no more", a + "mode = \"stage\"\n", a + "mode = \"rw\"\n", "~a !a: mode stage -> rw"},
+		{"no longer staged", a + "mode = \"stage\"\n", a + "mode = \"rw\"\n", "~a !a: mode stage -> rw"},
 		{"staged to ro", a + "mode = \"stage\"\n", a, "~a"},
 		{"mode and limit", a, a + "mode = \"rw\"\nlimits.max_file = 1\n", "~a !a: mode ro -> rw"},
 		{"path", a, "[[root]]\nname = \"a\"\npath = \"/srv/\\u202eb\"\n", `~a !a: path "/srv/a" -> "/srv/\u{202e}b"`},
@@ -37,17 +37,17 @@ func TestDiff(t *testing.T) {
 		{"timeout down from default", a, a + "limits.timeout = \"2s\"\n", "~a"},
 		{"expires later", a + "expires = 2030-01-01T00:00:00Z\n", a + "expires = 2031-01-01T00:00:00Z\n", "~a !a: expires 2030-01-01T00:00:00Z -> 2031-01-01T00:00:00Z"},
 		{"expires earlier", a + "expires = 2030-01-01T00:00:00Z\n", a + "expires = 2029-01-01T00:00:00Z\n", "~a"},
-		{"expires never", a + "expires = 2030-01-01T00:00:00Z\n", a, "~a !a: expires 2030-01-01T00:00:00Z -> none"},
-		{"expires at last", a, a + "expires = 2030-01-01T00:00:00Z\n", "~a"},
+		{"expires removed", a + "expires = 2030-01-01T00:00:00Z\n", a, "~a !a: expires 2030-01-01T00:00:00Z -> none"},
+		{"expires added", a, a + "expires = 2030-01-01T00:00:00Z\n", "~a"},
 		{"for longer", a + "for = \"1h\"\n", a + "for = \"2h\"\n", "~a !a: for 1h0m0s -> 2h0m0s"},
-		{"for ever", a + "for = \"1h\"\n", a, "~a !a: for 1h0m0s -> none"},
+		{"for removed", a + "for = \"1h\"\n", a, "~a !a: for 1h0m0s -> none"},
 		{"for shorter", a + "for = \"1h\"\n", a + "for = \"1s\"\n", "~a"},
 		{"for becomes expires", a + "for = \"1h\"\n", a + "expires = 2030-01-01T00:00:00Z\n", "~a !a: for 1h0m0s -> expires 2030-01-01T00:00:00Z"},
 		{"pre-approved", "[[files.allow]]\npath = \"/srv/a\"\n", "[[files.allow]]\npath = \"/srv/a\"\nmode = \"rw\"\n[[files.allow]]\npath = \"/srv/b\"\n",
 			`!files.allow "/srv/a", mode rw !files.allow "/srv/b", mode ro`},
 		{"pre-approved, staged", "[[files.allow]]\npath = \"/srv/a\"\nmode = \"stage\"\n", "[[files.allow]]\npath = \"/srv/a\"\nmode = \"rw\"\n", `!files.allow "/srv/a", mode rw`},
-		{"pre-approved no more", "[[files.allow]]\npath = \"/srv/a\"\n", "", ""},
-		{"asked again", "files.consent = \"deny\"\n", "", "!files.consent deny -> ask"},
+		{"no longer pre-approved", "[[files.allow]]\npath = \"/srv/a\"\n", "", ""},
+		{"consent deny to ask", "files.consent = \"deny\"\n", "", "!files.consent deny -> ask"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			old, next := mustParse(t, tc.old), mustParse(t, tc.new)
@@ -79,7 +79,7 @@ func TestDiffProfiles(t *testing.T) {
 		t.Errorf("b changed under profile one: %s, %v", summary(c), err)
 	}
 	if _, err := next.Select("two"); err == nil {
-		t.Error("the profile is gone, and Select is content")
+		t.Error("Select accepts a profile that the new file does not have")
 	}
 }
 

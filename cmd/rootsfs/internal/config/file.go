@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// File is the configuration as written: it has a field for each key. The reader, the schema,
-// the limits of the command line, the comparison and Save know a key only by the tags of its
-// field:
+// File is the configuration as written: it has a field for each key. The reader, the schema, the
+// flags for limits, the comparison of two configurations, and Save read the properties of a key
+// from the tags of its field:
 //
 //	toml        the name of the key
 //	jsonschema  what the key means, in a line
@@ -25,7 +25,7 @@ import (
 //	need        what to write if the key is missing
 //	each        what an entry means, in a table whose names the owner chooses
 //
-// config turns a File into a Config, and makes the checks that concern several keys.
+// The method config turns a File into a Config, and makes the checks that concern several keys.
 type File struct {
 	Mount    Mount              `toml:"mount" jsonschema:"defaults for the flags of rootsfs mount; they hold from the next mount on"`
 	Run      Run                `toml:"run" jsonschema:"what every rootsfs run keeps to"`
@@ -85,7 +85,7 @@ type Run struct {
 	// Sockets are absolute paths of the host's sockets that runs may connect to, as --socket
 	// takes them.
 	Sockets []string `toml:"socket" kind:"path" jsonschema:"Unix sockets of the host that commands may connect to, by path"`
-	// NetLimits limit all connections of one run to approved hosts together.
+	// NetLimits limit the connections of one run to approved hosts, all together.
 	NetLimits netLimits `toml:"net_limits" jsonschema:"what one run with approved hosts may move and open, together with run --net-limit"`
 	// NetTimeout is how long a connection waits for the owner's answer; 0: the default.
 	NetTimeout time.Duration `toml:"net_timeout" min:"1s" max:"24h" jsonschema:"how long a connection waits for your answer about its host, until it is refused (default \"60s\")"`
@@ -188,8 +188,8 @@ type subjectBlock struct {
 	quota
 }
 
-// quota, abuse, limits, patterns and trash are converted to types of guard. The compiler checks
-// that the fields are the same.
+// quota, abuse, limits, patterns and trash are converted to types of package guard and the packages
+// below it. The compiler checks that the fields are the same.
 type quota struct {
 	MaxFile    int64 `toml:"max_file" kind:"size" jsonschema:"largest file that it may make"`
 	MaxWritten int64 `toml:"max_written" kind:"size" jsonschema:"bytes that it may write while the session lives"`
@@ -237,7 +237,7 @@ type reload struct {
 	Debounce time.Duration `toml:"debounce" min:"1ms" max:"1m" jsonschema:"how long changes are gathered (default \"250ms\")"`
 }
 
-// Root is a root that the owner wrote into the file, which counts as consent.
+// Root is a root that the owner wrote into the file. Writing it there counts as consent.
 type Root struct {
 	Name             guard.RootName `toml:"name" jsonschema:"default: the last element of the path"`
 	Path             string         `toml:"path" kind:"path" jsonschema:"absolute, or beginning with ~/"` // ~ and URIs undone, links not resolved

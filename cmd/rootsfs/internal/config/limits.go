@@ -30,7 +30,7 @@ func NetLimits() []Key[network.Limits] { return keysFor[network.Limits, netLimit
 // AbuseBounds returns the keys of [abuse].
 func AbuseBounds() []Key[ledger.Abuse] { return keysFor[ledger.Abuse, abuse]() }
 
-// TrashBounds returns the keys of [trash] after the key on.
+// TrashBounds returns the keys of [trash] except the first, on.
 func TrashBounds() []Key[rules.Trash] { return keysFor[rules.Trash, trash]()[1:] }
 
 // keysFor returns the keys of a table that has the fields of T.
@@ -59,7 +59,7 @@ func (k Key[T]) Name() string { return k.key.name }
 // Meaning says in a line what the key means.
 func (k Key[T]) Meaning() string { return k.key.meaning }
 
-// field returns the key's field of all.
+// field returns the key's field in the struct all.
 func (k Key[T]) field(all *T) reflect.Value {
 	return reflect.ValueOf(all).Elem().FieldByIndex(k.key.field)
 }
@@ -67,7 +67,7 @@ func (k Key[T]) field(all *T) reflect.Value {
 // Copy sets the key's value in dst to its value in src.
 func (k Key[T]) Copy(dst, src *T) { k.field(dst).Set(k.field(src)) }
 
-// IsNegative reports whether the value is below 0, which no value may be.
+// IsNegative reports whether the key's value in all is below 0. No key allows such a value.
 func (k Key[T]) IsNegative(all *T) bool { return exceeds(k.field(new(T)), k.field(all)) }
 
 // IsSwitch reports whether the value is true or false.

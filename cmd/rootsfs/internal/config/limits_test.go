@@ -40,7 +40,8 @@ func TestLimitSet(t *testing.T) {
 	}
 }
 
-// The smaller of two limits holds exactly; 0 means no limit.
+// Stricter returns the smaller of two limits, without rounding a large one; 0 means no limit.
+// IsNegative recognizes a negative value of each limit.
 func TestStricter(t *testing.T) {
 	const large = math.MaxInt64
 	a := guard.Limits{OpsPerSecond: 2, MaxFile: large, MaxWritten: 5, Timeout: time.Second}

@@ -19,8 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Load reads and checks the file at path. A missing file is an error that wraps
-// fs.ErrNotExist (see LoadIfPresent); every other error is an *Error.
+// Load reads and checks the file at path. Every error is an *Error. For a missing file, the error
+// wraps fs.ErrNotExist (see LoadIfPresent).
 func Load(path string) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -75,7 +75,7 @@ func LoadFlag(file string) (c *Config, path string, err error) {
 }
 
 // read returns the contents of the file at path, and its path without links. It refuses a file
-// that a program, or a user other than root and uid, could have written.
+// that a confined program, or a user other than root and uid, could have written.
 func read(path string, uid int) (doc []byte, resolved string, err error) {
 	resolved, err = trusted(path, uid)
 	if err != nil {
@@ -111,11 +111,12 @@ func read(path string, uid int) (doc []byte, resolved string, err error) {
 // maxWait bounds how long continuing changes put off a reload, in multiples of the debounce.
 const maxWait = 4
 
-// Watch calls fn with each new state of the file: as soon as the file has not changed for the
-// debounce (0: defaultDebounce), at the latest after four times that. Watch looks at the file
-// when changes has a value; see package hostwatch. One goroutine calls fn with the results of
-// Load. A slow fn delays the next call, but the last state is always reported. A file that was
-// touched, or written with the same contents, is reported too; DiffRoots then finds no change.
+// Watch calls fn when the file has changed: as soon as the file has then stayed the same for the
+// debounce (0: defaultDebounce), and after four debounces at the latest. Watch looks at the file
+// when it receives a value from changes; see package hostwatch. One goroutine calls fn with the
+// results of Load. A slow fn delays the next call, but the last state is always reported. A file
+// that was touched, or written with the same contents, is reported too; DiffRoots then finds no
+// change.
 //
 // The file need not exist, nor its directory. Changes before the call of Watch are not
 // reported, so call Watch first and then Load.

@@ -18,10 +18,10 @@ func TestLoad(t *testing.T) {
 	dir := home(t)
 	path := filepath.Join(dir, ".config/rootsfs/config.toml")
 	if _, err := Load(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("missing: %v", err)
+		t.Fatalf("Load of a missing file: %v", err)
 	}
 	if c, err := LoadIfPresent(path); err != nil || len(c.Roots) != 0 || c.Path != path || c.Debounce != defaultDebounce || c.Resolved != "" {
-		t.Fatalf("missing, if present: %+v, %v", c, err)
+		t.Fatalf("LoadIfPresent of a missing file: %+v, %v", c, err)
 	}
 	write(t, path, "[[root]]\npath = \"~/src\"\n")
 	c, err := LoadIfPresent(path)
@@ -40,8 +40,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// If the configuration file is a link, no root may contain the link or its target, and Keep
-// returns both.
+// If the configuration file is a link, no root may contain the target of the link, and Keep returns
+// the paths of both.
 func TestLoadLink(t *testing.T) {
 	dir := home(t)
 	path, target := filepath.Join(dir, "config.toml"), filepath.Join(dir, "dot/files/c.toml")
@@ -72,7 +72,7 @@ func TestLoadLink(t *testing.T) {
 }
 
 // A configuration that somebody else could have written is refused. Each case changes one
-// property of a file that was accepted before, so that this property is the reason.
+// property of a file that was accepted before, so that this property is the reason for a refusal.
 func TestTrust(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Log("not root: cases with other owners are left out")
@@ -87,9 +87,9 @@ func TestTrust(t *testing.T) {
 		{"readable by others", "", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.path, 0o644)) }},
 		{"group may write", "chmod go-w", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.path, 0o620)) }},
 		{"others may write", "chmod go-w", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.path, 0o602)) }},
-		{"directory of others", "others can replace files in the directory", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.dir, 0o777)) }},
-		{"directory of the group", "others can replace files in the directory", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.dir, 0o770)) }},
-		{"directory above", "others can replace files in the directory", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.home, 0o757)) }},
+		{"others may write the directory", "others can replace files in the directory", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.dir, 0o777)) }},
+		{"group may write the directory", "others can replace files in the directory", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.dir, 0o770)) }},
+		{"others may write the directory above", "others can replace files in the directory", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.home, 0o757)) }},
 		{"sticky directory", "", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.dir, 0o777|fs.ModeSticky)) }},
 		{"another's file", "belongs to user 12345", true, func(t *testing.T, p place) { testkit.Must(t, os.Chown(p.path, 12345, 0)) }},
 		{"another's directory", "belongs to user 12345", true, func(t *testing.T, p place) { testkit.Must(t, os.Chown(p.dir, 12345, 0)) }},
@@ -102,7 +102,7 @@ func TestTrust(t *testing.T) {
 			testkit.Must(t, os.Rename(p.path, p.path+"x"))
 			testkit.Must(t, os.Symlink("config.tomlx", p.path))
 		}},
-		{"link through a directory of others", "others can replace files in the directory", false, func(t *testing.T, p place) {
+		{"link through a directory that others may write", "others can replace files in the directory", false, func(t *testing.T, p place) {
 			testkit.Must(t, os.Mkdir(p.home+"/open", 0o700))
 			testkit.Must(t, os.Chmod(p.home+"/open", 0o777))
 			testkit.Must(t, os.Symlink("../rootsfs", p.home+"/open/there"))

@@ -136,7 +136,8 @@ func equalRoots(t *testing.T, what string, got, want []Root) {
 	}
 }
 
-// Every error names the file, the line, the key and what to do.
+// Each mistake is an *Error of one line that begins with the file. The error contains the text
+// want, for example the number of the line, the key and what to do.
 func TestParseErrors(t *testing.T) {
 	const root = "[[root]]\npath = \"/srv/a\"\n"
 	const oneSecret = "[[secret]]\nname = \"A\"\nurl = \"https://a.test\"\n"
@@ -190,9 +191,9 @@ func TestParseErrors(t *testing.T) {
 		{"expires text", root + "expires = \"tomorrow\"\n", ":3: root.expires: must be a time with its zone"},
 		{"contains the file", "[[root]]\npath = \"/etc\"\n", ":2: root.path: \"/etc\" contains this configuration file"},
 		{"is the file", "[[root]]\npath = \"/etc/x/../x/config.toml\"\n", "contains this configuration file"},
-		{"slash", "[[root]]\npath = \"/\"\n", "contains this configuration file"},
+		{"root is /", "[[root]]\npath = \"/\"\n", "contains this configuration file"},
 		{"profile contains the file", "[profile.a]\nroots = [\n\"/etc/x:rw\"]\n", ":3: profile.a.roots: \"/etc/x\" contains"},
-		{"profile of nobody", root + "[profile.p]\nroots = [\"a\", \"b\"]\n", `:4: profile.p.roots: no [[root]] is named "b"`},
+		{"profile with an unknown root", root + "[profile.p]\nroots = [\"a\", \"b\"]\n", `:4: profile.p.roots: no [[root]] is named "b"`},
 		{"profile twice", root + "[profile.p]\nroots = [\"a\",\n\"a\"]\n", ":5: profile.p.roots: the name \"a\" is in this list twice"},
 		{"profile number", "[profile.p]\nroots = [1]\n", "must be text in quotes"},
 		{"profile empty", "[profile.p]\n", ":1: profile.p.roots: is missing"},
@@ -224,16 +225,16 @@ func TestParseErrors(t *testing.T) {
 		{"secret of two users", oneSecret + "user = \"a:b\"\n", ":4: secret.user: is no name of a user"},
 		{"secret of two sources", oneSecret + "file = \"/a\"\ncommand = [\"a\"]\n", "not both"},
 		{"secret in a relative file", oneSecret + "file = \"a\"\n", ":4: secret.file: path \"a\" is relative"},
-		{"hosts of nobody", "[[net]]\nsubject = \"a\"\n", ":1: net.hosts: is missing: write hosts = [\"api.example.org:443\"], or ask = true"},
+		{"net without hosts", "[[net]]\nsubject = \"a\"\n", ":1: net.hosts: is missing: write hosts = [\"api.example.org:443\"], or ask = true"},
 		{"hosts and ask = false", "[[net]]\nask = false\n", ":1: net.hosts: is missing"},
 		{"hosts of an unknown profile", "[profile.a]\nroots = []\n[[net]]\nhosts = [\"a.test\"]\nprofile = \"b\"\n", ":5: net.profile: there is no table [profile.NAME] for \"b\""},
 		{"no hosts", "[[net]]\nhosts = []\nask = true\n", ":2: net.hosts: is empty"},
-		{"ask is a flag", "[[net]]\nask = \"yes\"\nhosts = [\"a.test\"]\n", ":2: net.ask: must be true or false"},
+		{"ask is text", "[[net]]\nask = \"yes\"\nhosts = [\"a.test\"]\n", ":2: net.ask: must be true or false"},
 		{"net timeout", "[run]\nnet_timeout = \"10ms\"\n", ":2: run.net_timeout: 10ms is not between 1s"},
 		{"debounce", "[reload]\ndebounce = \"2h\"\n", "limit of 1m0s"},
 		{"first of several", root + "mode = \"x\"\nfoo = 1\nbar = 2\n", ":3: root.mode: "},
 		{"count of several", root + "mode = \"x\"\nfoo = 1\nbar = 2\n", "(and 2 more)"},
-		{"one line only", root + "mode = \"x\\ny\"\n", `"x\ny"`},
+		{"newline in a value", root + "mode = \"x\\ny\"\n", `"x\ny"`},
 		{"deep", "a = " + strings.Repeat("[", 200_000), ""},
 		{"deep array", "a = " + strings.Repeat("[", 100) + strings.Repeat("]", 100), "nested too deeply"},
 		{"deep inline tables", "a = " + strings.Repeat("{a=", 100) + "1" + strings.Repeat("}", 100), "nested too deeply"},
@@ -278,7 +279,7 @@ func TestNoHome(t *testing.T) {
 	}
 }
 
-// This package accepts the same words as the mount.
+// The table [mount] accepts the words that packages mount and audit accept.
 func TestWordsOfMount(t *testing.T) {
 	for _, w := range []string{"strict", "audit", "max", "fast"} {
 		_, err := mount.ParseLevel(w)
@@ -366,7 +367,7 @@ func FuzzParse(f *testing.F) {
 }
 
 // home returns a new directory that the trust rules accept, and makes it HOME. The system's
-// temporary directory is sticky, and everything below it on the way is the user's own.
+// temporary directory is sticky, and the directories between it and the new one are the user's own.
 func home(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

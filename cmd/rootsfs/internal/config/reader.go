@@ -23,8 +23,8 @@ type reader struct {
 	bad  []*Error
 }
 
-// documentLimits leave room for every sensible document. Its largest table is that of profiles,
-// its deepest key root.[n].limits.KEY.
+// documentLimits leave room for every sensible document. In such a document, [profile] is the table
+// with the most keys, and an item of a list in root.[n].policy is the deepest node.
 var documentLimits = tomltree.Limits{Depth: 8, Keys: 10_000}
 
 // newReader reads the document's syntax.
@@ -52,7 +52,7 @@ func (r *reader) fail(at *tomltree.Node, key, format string, args ...any) {
 	r.bad = append(r.bad, e)
 }
 
-// err returns the first problem in the file's order, which holds the others.
+// err returns the first problem in the file's order, with the others in its Rest; nil: none.
 func (r *reader) err() error {
 	if len(r.bad) == 0 {
 		return nil
@@ -79,10 +79,11 @@ func (p *place) has(key string) bool { return p.at.Get(key) != nil }
 
 func (p *place) line() int { return p.at.Line }
 
-// own is a table of a [[root]] block. Its keys override those of the table for all roots.
+// own is a table of a [[root]] block. Its keys override or extend those of the table for all roots.
 type own[T any] struct{ place }
 
-// overriding returns all, overridden by the keys of the block.
+// overriding returns a copy of all in which the keys of the block replace values. Lists of the
+// block are appended to those of all.
 func (o own[T]) overriding(all T) T {
 	if o.r != nil {
 		o.r.table(o.at, reflect.ValueOf(&all).Elem())
@@ -93,7 +94,7 @@ func (o own[T]) overriding(all T) T {
 // tableType returns the type of the struct that holds the keys of the table.
 func (own[T]) tableType() reflect.Type { return reflect.TypeFor[T]() }
 
-// table reads the keys of a table into the struct to.
+// table fills the struct to with the keys of a table.
 func (r *reader) table(at *tomltree.Node, to reflect.Value) {
 	keys := tableKeys(to.Type())
 	for _, n := range at.Children {
@@ -156,8 +157,9 @@ func (r *reader) named(at *tomltree.Node, to reflect.Value) {
 	}
 }
 
-// list appends to a slice, which may already hold the items of the table for all roots. A text
-// with a mistake is appended as a zero value, so that the other items keep their numbers.
+// list appends to a slice, which may already hold the items of the table for all roots. For an item
+// with a mistake, list appends the zero value, so that the other items keep their indexes. If the
+// items have to be tables, list leaves out an item that is no table.
 func (r *reader) list(n *tomltree.Node, to reflect.Value, k *key) {
 	kind := kindOf(to.Type().Elem(), k)
 	switch {
@@ -208,7 +210,7 @@ func (r *reader) leaf(n *tomltree.Node, to reflect.Value, k *key, kind *kind) {
 
 // key holds the tags of a field; see File.
 type key struct {
-	field                                           []int // of the struct
+	field                                           []int // the field's index in the struct
 	name, meaning, kind, min, max, zero, need, each string
 	words                                           []string
 }

@@ -26,8 +26,8 @@ import (
 
 // Save appends root to the file at path as a [[root]] block. The text of the file stays as it
 // is, comments and order included. Save follows links and replaces the file atomically, with
-// mode 0600. It makes a missing file and its directory. It does not write a limit of the root
-// that equals that of [limits].
+// mode 0600. It creates a missing file and its directory. It does not write a limit of the root
+// that equals the limit in [limits].
 //
 // Load must accept the file, and also the file with the root in it: a name that is taken, or a
 // path that may not be a root, is an error and changes nothing. Two Saves exclude each other.
@@ -79,7 +79,8 @@ func SaveNet(path string, n Net) error {
 	return saveError(path, err, "hosts")
 }
 
-// saveError adds to err the path of the file and a description of what was not added.
+// saveError adds to err the path of the file and a description of what was not added, unless err is
+// an *Error already.
 func saveError(path string, err error, what string) error {
 	if err == nil || errors.As(err, new(*Error)) {
 		return err
@@ -87,8 +88,8 @@ func saveError(path string, err error, what string) error {
 	return &Error{File: path, Err: fmt.Errorf("cannot add %s: %w", what, err)}
 }
 
-// extend appends the block that add returns to the file at path. If add returns "", extend
-// changes nothing.
+// extend calls add with the configuration at path, and appends the block that add returns to the
+// file. If add returns "", the file stays unchanged.
 func extend(path string, add func(*Config) (string, error)) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -148,7 +149,8 @@ func lock(dir string) (func(), error) {
 	return func() { _ = d.Close() }, nil // closing unlocks
 }
 
-// replace replaces the contents of the file by doc, unless they are no longer old.
+// replace replaces the contents of the file by doc. It returns an error if the present contents are
+// not old.
 func replace(path, target string, old []byte, doc string) error {
 	return atomicfile.Replace(target, func(f *os.File) error {
 		_, err := f.WriteString(doc)
@@ -198,8 +200,8 @@ func netText(n Net) (string, error) {
 	return "[[net]]\n" + strings.Join(differing(n, Net{}), "\n") + "\n", nil
 }
 
-// differing returns the lines for the keys of a table whose values differ from those of
-// another.
+// differing returns the lines for the keys of a table whose values differ from the values in
+// other.
 func differing[T any](table, other T) []string {
 	var list []string
 	for _, k := range tableKeys(reflect.TypeFor[T]()) {

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// A saved root is loaded unchanged, for any characters in its name and path. The earlier text
-// of the file stays.
+// A saved root is loaded unchanged, also with special characters in its name and path. The earlier
+// text of the file stays.
 func TestSave(t *testing.T) {
 	const old = "# mine\n[limits] # all\nmax_file = \"10M\"\ntimeout = \"5s\"\n\n[[root]]\npath = \"/srv/a\" # first\n[profile.p]\nroots = [\"a\"]"
 	common := guard.Limits{MaxFile: 10 << 20, Timeout: 5 * time.Second}
@@ -60,7 +60,7 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// onlyFile fails if something is left behind beside path.
+// onlyFile fails the test if the directory of path has another file, too.
 func onlyFile(t *testing.T, path string) {
 	t.Helper()
 	list, err := os.ReadDir(filepath.Dir(path))
@@ -84,7 +84,8 @@ func TestSaveNew(t *testing.T) {
 	}
 }
 
-// Hosts are saved once, after the earlier text, for runs of one name.
+// SaveNet appends hosts to the earlier text. It leaves out hosts that an earlier block without an
+// end allows to the same runs.
 func TestSaveNet(t *testing.T) {
 	path := filepath.Join(home(t), "config.toml")
 	const old = "# mine\n[[net]]\nask = true # all\nhosts = [\"every.test:1\"]\n[[net]]\nhosts = [\"short.test:1\"]\nfor = \"1h\"\n"
@@ -118,7 +119,7 @@ func TestSaveNet(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if err := SaveNet(path, Net{Hosts: c.Net[2].Hosts, Subject: "a\n"}); err == nil || !strings.Contains(err.Error(), "cannot add hosts: with it the file would be wrong") {
-		t.Errorf("a name that is none: %v", err)
+		t.Errorf("an invalid subject: %v", err)
 	}
 }
 

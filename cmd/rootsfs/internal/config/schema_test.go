@@ -11,7 +11,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// schemaKeys returns the keys of a schema, by their paths.
+// schemaKeys adds the keys of a schema to out, by their paths.
 func schemaKeys(s *jsonschema.Schema, path string, out map[string]*jsonschema.Schema) {
 	for key, p := range s.Properties {
 		at := strings.TrimPrefix(path+"."+key, ".")
@@ -34,14 +34,14 @@ func TestSchemaIsExplained(t *testing.T) {
 	keys := slices.Sorted(maps.Keys(byPath))
 	for _, k := range keys {
 		if byPath[k].Description == "" {
-			t.Errorf("%s has no meaning in file.go", k)
+			t.Errorf("%s has no tag jsonschema in file.go", k)
 		}
 	}
 }
 
-// Documents that are accepted are valid by the schema. Documents that are refused for their
-// keys, types and words are not. The test uses the schema as printed text, as other programs
-// get it.
+// Documents that the reader accepts are valid by the schema. Documents that the reader refuses for
+// their keys, types and words are invalid. The test uses the schema as printed text, as other
+// programs get it.
 func TestSchemaAgreesWithTheReader(t *testing.T) {
 	text, err := SchemaJSON()
 	if err != nil {

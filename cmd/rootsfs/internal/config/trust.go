@@ -85,8 +85,8 @@ func trustedFile(info fs.FileInfo, uid int) error {
 	return nil
 }
 
-// owned returns an error unless root or the user uid owns the file. In the error, what names the
-// file: a path, or "it".
+// owned returns an error unless root or the user uid owns the file. The parameter what names the
+// file in the error: a path, or "it".
 func owned(info fs.FileInfo, uid int, what string) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
