@@ -48,7 +48,7 @@ func newLab(t *testing.T) *lab {
 	s, err := New(t.Context(), Config{Log: slog.New(slog.DiscardHandler), Records: &auditview.Store{
 		Dir: dir, Anchor: config.AnchorPath,
 		Sessions: func() ([]string, error) {
-			files, _ := audit.Files(dir, "") // no file yet is no error here
+			files, _ := audit.Files(dir, "") // after an error the list is empty
 			var list []string
 			for _, f := range files {
 				base := filepath.Base(f)
@@ -107,7 +107,7 @@ type browser struct {
 	cookie, key string
 }
 
-// enter lets a browser in by a new link.
+// enter logs a new browser in with a new link.
 func (l *lab) enter() *browser {
 	l.t.Helper()
 	b := &browser{l: l}
@@ -121,7 +121,7 @@ func (l *lab) enter() *browser {
 	return b
 }
 
-// request sends the request that the page would send; change may alter it.
+// request returns the request that the page would send. change, unless nil, alters the request.
 func (b *browser) request(method, path, body string, change func(*http.Request)) *http.Request {
 	b.l.t.Helper()
 	url := "http://" + b.l.s.access.host
@@ -182,7 +182,7 @@ func (b *browser) must(method, path, body string, out any) {
 	}
 }
 
-// dial connects to the console; the connection is closed with the test.
+// dial connects to the console. The connection is closed at the end of the test.
 func (l *lab) dial() net.Conn {
 	l.t.Helper()
 	c, err := net.Dial("tcp", l.s.access.host)

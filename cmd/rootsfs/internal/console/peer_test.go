@@ -40,7 +40,8 @@ func TestPeerUID(t *testing.T) {
 	}
 }
 
-// The kernel shows a socket that its program has closed as root's. That lets nobody in.
+// In the kernel's table of connections, a socket that a program has closed belongs to root.
+// peerUID returns an error for such a socket, and does not take the connection for root's.
 func TestPeerHasGone(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -49,7 +50,7 @@ func TestPeerHasGone(t *testing.T) {
 	defer l.Close()
 	for name, end := range map[string]func(*net.TCPConn) error{
 		"closed": (*net.TCPConn).Close,
-		"shut": func(c *net.TCPConn) error {
+		"shut down, then closed": func(c *net.TCPConn) error {
 			return errors.Join(c.CloseWrite(), c.Close())
 		},
 		"reset": func(c *net.TCPConn) error {
@@ -79,30 +80,31 @@ func TestPeerHasGone(t *testing.T) {
 	}
 }
 
-// This table lists rows of the kernel's table of connections, and the user that each names.
+// ownerIn returns the user that a row of the kernel's table of connections names. It returns an
+// error if no row reliably names the user of the other end.
 func TestTableRows(t *testing.T) {
 	local, remote := netip.MustParseAddrPort("127.0.0.1:8080"), netip.MustParseAddrPort("127.0.0.1:4660")
 	ends := tableAddr(remote) + " " + tableAddr(local)
 	const counters = " 00000000:00000000 00:00000000 00000000 "
 	for name, c := range map[string]struct {
-		row  string
-		uid  uint32
-		gone bool
+		row     string
+		uid     uint32
+		wantErr bool
 	}{
-		"a user's":             {row: ends + " 01" + counters + " 1001        0 4711 1 0", uid: 1001},
-		"root's":               {row: ends + " 01" + counters + "    0        0 4711 1 0"},
-		"a user's, half shut":  {row: ends + " 05" + counters + " 1001        0 4711 1 0", uid: 1001},
-		"root's, half shut":    {row: ends + " 05" + counters + "    0        0 4711 1 0", gone: true},
-		"without a program":    {row: ends + " 01" + counters + "    0        0 0 1 0", gone: true},
-		"of the past":          {row: ends + " 06" + counters + "    0        0 0 3 0", gone: true},
-		"not accepted yet":     {row: ends + " 03" + counters + "    0        0 0 1 0", gone: true},
-		"cut off":              {row: ends + " 01" + counters + "    0        0", gone: true},
-		"the other direction":  {row: tableAddr(local) + " " + tableAddr(remote) + " 01" + counters + "    0        0 4711 1 0", gone: true},
-		"not a number":         {row: ends + " 01" + counters + "    x        0 4711 1 0", gone: true},
-		"a user's, no program": {row: ends + " 04" + counters + " 1001        0 0 1 0", gone: true},
+		"a user's":              {row: ends + " 01" + counters + " 1001        0 4711 1 0", uid: 1001},
+		"root's":                {row: ends + " 01" + counters + "    0        0 4711 1 0"},
+		"a user's, half shut":   {row: ends + " 05" + counters + " 1001        0 4711 1 0", uid: 1001},
+		"root's, half shut":     {row: ends + " 05" + counters + "    0        0 4711 1 0", wantErr: true},
+		"root's, no program":    {row: ends + " 01" + counters + "    0        0 0 1 0", wantErr: true},
+		"in TIME-WAIT":          {row: ends + " 06" + counters + "    0        0 0 3 0", wantErr: true},
+		"not accepted yet":      {row: ends + " 03" + counters + "    0        0 0 1 0", wantErr: true},
+		"a row without its end": {row: ends + " 01" + counters + "    0        0", wantErr: true},
+		"the other direction":   {row: tableAddr(local) + " " + tableAddr(remote) + " 01" + counters + "    0        0 4711 1 0", wantErr: true},
+		"not a number":          {row: ends + " 01" + counters + "    x        0 4711 1 0", wantErr: true},
+		"a user's, no program":  {row: ends + " 04" + counters + " 1001        0 0 1 0", wantErr: true},
 	} {
 		uid, err := ownerIn(strings.NewReader("  sl  local_address rem_address   st\n   7: "+c.row+"\n"), local, remote)
-		if (err != nil) != c.gone || uid != c.uid {
+		if (err != nil) != c.wantErr || uid != c.uid {
 			t.Errorf("%s: user %d, %v", name, uid, err)
 		}
 	}
@@ -132,7 +134,7 @@ func TestAnotherUserWhoHasGone(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	to := tableAddr(netip.MustParseAddrPort(inner.Addr().String()))
-	testkit.Until(t, "the kernel has forgotten whose the connections were", func() bool {
+	testkit.Until(t, "the kernel no longer knows the user of the connections", func() bool {
 		table, err := os.ReadFile(tcpTable)
 		testkit.Must(t, err)
 		return !strings.Contains(string(table), " "+to+" 04 ") // FIN-WAIT-1
@@ -186,14 +188,14 @@ func TestAnotherUserIsTurnedAway(t *testing.T) {
 		return string(out)
 	}
 	if got := ask(0); got != "HTTP/1.1 200" {
-		t.Fatalf("the user: %q", got)
+		t.Fatalf("the user of the console got %q", got)
 	}
 	if got := ask(65533); got != "" {
 		t.Errorf("another user got %q", got)
 	}
 }
 
-// Endless requests from somebody without the secrets do not keep the owner out.
+// Many unfinished requests from somebody without the secrets do not keep the owner out.
 func TestManySlowRequests(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()
@@ -218,7 +220,7 @@ func TestManySlowRequests(t *testing.T) {
 	}
 }
 
-// The owner's stream outlives any number of strangers.
+// The owner's stream goes on while strangers open more connections than the console serves.
 func TestStrangersDoNotEndTheStream(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()

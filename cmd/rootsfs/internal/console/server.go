@@ -4,13 +4,14 @@
 //
 // # Who gets in
 //
-// The page is served on the loopback address, on a port that the kernel chooses. A link that
-// works once, within LinkFor, has 128 random bits behind the #, which no browser sends or logs.
-// The page exchanges them for two secrets, and every request of the API needs both:
+// The page is served on the loopback address, on a port that the kernel chooses. The owner opens a
+// link that works once, within LinkFor. The link has 128 random bits behind the #. A browser does
+// not send the part behind the #. The page exchanges the bits for two secrets, and every other
+// request of the API needs both:
 //
 //   - a cookie, HttpOnly and SameSite=Strict, which no script can read;
-//   - a key, sent in a header by the page's own script, which the browser keeps
-//     for this origin alone. Cookies are not bound to ports. If the owner opens another server
+//   - a key, which the browser keeps for this origin alone. The page's own script sends the key
+//     in a header. Cookies are not bound to ports. If the owner opens another server
 //     on the loopback address, such as one that a confined program runs with --net, that server
 //     sees the cookie. The cookie is useless to it without the key.
 //
@@ -66,15 +67,15 @@ import (
 
 // Bounds of requests.
 const (
-	maxHeader     = 16 << 10
-	maxBody       = 64 << 10
-	headerTimeout = 5 * time.Second
-	bodyTimeout   = 10 * time.Second
-	writeTimeout  = 30 * time.Second // without progress
-	idleTimeout   = 2 * time.Minute
-	graceful      = 2 * time.Second
-	// maxConns is how many connections there are at a time. A browser keeps six connections to
-	// a host, and a stream.
+	maxHeader       = 16 << 10
+	maxBody         = 64 << 10
+	headerTimeout   = 5 * time.Second
+	bodyTimeout     = 10 * time.Second
+	writeTimeout    = 30 * time.Second // to send an answer, or a part of a stream or an export
+	idleTimeout     = 2 * time.Minute
+	shutdownTimeout = 2 * time.Second
+	// maxConns bounds the connections that there are at a time. A browser keeps six connections
+	// to a host, and a stream.
 	maxConns = 128
 )
 
@@ -142,7 +143,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		left--
 	}
 	cancel()
-	last, end := context.WithTimeout(context.WithoutCancel(ctx), graceful)
+	last, end := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer end()
 	if srv.Shutdown(last) != nil {
 		_ = srv.Close()
@@ -153,13 +154,13 @@ func (s *Server) Serve(ctx context.Context) error {
 	return err
 }
 
-// handler returns the handler of all requests. It checks the origin of a request first, and then,
-// for the API, the secrets.
+// handler returns the handler of all requests. It checks the host and the origin of a request
+// first, and then, for the API except POST /api/enter, the secrets.
 func (s *Server) handler() http.Handler {
 	open := http.NewServeMux() // for every request from the page's own origin
 	open.Handle("/", pages())
 	open.HandleFunc("POST /api/enter", s.enter)
-	open.Handle("/api/", s.members())
+	open.Handle("/api/", s.authenticatedAPI())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		protect(w.Header())
 		if why := s.access.foreign(r); why != "" {
@@ -188,8 +189,8 @@ func protect(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// members returns the API, for requests with both secrets.
-func (s *Server) members() http.Handler {
+// authenticatedAPI returns the handler of the API for requests that need both secrets.
+func (s *Server) authenticatedAPI() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /api/stream", s.stream)
 	m.HandleFunc("GET /api/history", s.history)
@@ -197,13 +198,15 @@ func (s *Server) members() http.Handler {
 	m.HandleFunc("GET /api/export", s.export)
 	m.HandleFunc("POST /api/revoke", do(s.revoke))
 	m.HandleFunc("POST /api/add", inSession(s, add))
-	// These are the other verbs of a session that the page may use. It can use no others.
+	// The next handlers pass the request on to a verb of the session. The page can use no other
+	// verbs than the handlers of this function use.
 	m.HandleFunc("POST /api/answer", pass(s, control.AnswerQuestion))
 	m.HandleFunc("POST /api/forget", pass(s, control.ForgetDenial))
 	m.HandleFunc("POST /api/inside", pass(s, control.PreviewQuestion))
 	m.HandleFunc("POST /api/policy", pass(s, control.GetPolicy))
 	m.HandleFunc("POST /api/set", pass(s, control.SetMode))
-	// The staged changes of a root. A request that names no path would be about all of them.
+	// The next handlers are about the staged changes of a root. Apply and discard refuse a request
+	// without paths, because the session would take such a request for all changes.
 	m.HandleFunc("POST /api/stage", inSession(s, sessionhub.StageList))
 	m.HandleFunc("POST /api/stage/diff", inSession(s, sessionhub.StageDiff))
 	m.HandleFunc("POST /api/stage/apply", inSession(s, applyStaged))
@@ -296,7 +299,7 @@ func fail(w http.ResponseWriter, status int, text string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": text})
 }
 
-// failWith answers with a session's error.
+// failWith answers with the text of an error, and with the status for its class.
 func failWith(w http.ResponseWriter, err error) {
 	status := http.StatusUnprocessableEntity
 	if control.Classify(err) == control.NoSuch {
@@ -305,10 +308,10 @@ func failWith(w http.ResponseWriter, err error) {
 	fail(w, status, control.Text(err))
 }
 
-// maxStreams is how many event streams there are at a time: one for each tab.
+// maxStreams bounds the event streams that there are at a time. Each tab has one.
 const maxStreams = 16
 
-// streams ends the oldest of too many event streams.
+// streams has the open event streams. If there are too many, it ends the oldest.
 type streams struct {
 	mu   sync.Mutex // guards the field below
 	list []*events.Subscriber

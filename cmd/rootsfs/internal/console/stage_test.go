@@ -30,15 +30,16 @@ func put(t *testing.T, reg *guard.Registry, root guard.RootName, name, text stri
 	testkit.Must(t, err)
 }
 
-// The page lists staged changes, shows the diff of one, applies and discards it by its path, and
-// undoes. A conflict is left with its reason, and a request without a path changes nothing.
+// The page lists staged changes, shows the diff of one, applies one and discards another by their
+// paths, and undoes the discard. A conflict is listed with its reason and is not applied. An apply
+// or a discard without a path is refused.
 func TestStage(t *testing.T) {
 	l := newLab(t)
 	s := l.session("s")
 	source := filepath.Join(l.work, "code")
 	testkit.Must(t, os.Mkdir(source, 0o700), os.WriteFile(filepath.Join(source, "a"), []byte("one\ntwo\n"), 0o600), os.WriteFile(filepath.Join(source, "c"), []byte("old\n"), 0o600))
 	b := l.enter()
-	testkit.Until(t, "it is seen", func() bool { return slices.Contains(l.s.live.Names(), "s") })
+	testkit.Until(t, "the console knows the session", func() bool { return slices.Contains(l.s.live.Names(), "s") })
 	var added control.AddAnswer
 	b.must("POST", "/api/add?session=s", `{"path":"`+source+`","mode":"stage"}`, &added)
 	put(t, s.Registry(), "code", "a", "one\n2\n")

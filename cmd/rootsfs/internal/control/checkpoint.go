@@ -50,15 +50,15 @@ type CheckpointAnswer struct {
 // UndoRequest asks for an undo.
 type UndoRequest struct {
 	Store  string `json:"store"`        // directory of the stage
-	To     string `json:"to,omitempty"` // number or name of a checkpoint; "": the latest that differs
+	To     string `json:"to,omitempty"` // number or name of a checkpoint; "": the latest that differs from the present stage
 	DryRun bool   `json:"dry_run,omitempty"`
 }
 
 // UndoAnswer has the result of an undo: the changes, as programs see them.
 type UndoAnswer struct {
 	To      Checkpoint    `json:"to"`
-	Before  *Checkpoint   `json:"before,omitempty"`  // made before the undo; absent: the latest was equal
-	Applied int           `json:"applied,omitempty"` // paths that are staged because they were applied since
+	Before  *Checkpoint   `json:"before,omitempty"`  // checkpoint that was made before the undo; absent: none was made
+	Applied int           `json:"applied,omitempty"` // how many paths are staged because their changes were applied since the checkpoint
 	Changes []StageChange `json:"changes"`
 }
 

@@ -19,7 +19,7 @@ const (
 	Failure     Class = "failure"
 	Usage       Class = "usage"        // the command line or the configuration makes no sense
 	NotApproved Class = "not_approved" // the rules or the owner refuse
-	NoSuch      Class = "no_such"      // session, root or question
+	NoSuch      Class = "no_such"      // what the request names does not exist: a session, a root, a question, ...
 	System      Class = "system"       // the machine cannot do it: no FUSE, ...
 )
 

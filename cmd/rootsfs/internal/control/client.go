@@ -22,8 +22,8 @@ import (
 // Client talks to one session. It may be used by many goroutines.
 type Client struct{ info Info }
 
-// dialTimeout bounds only the connecting: a socket of the same machine answers at once, or its
-// daemon is stopped.
+// dialTimeout bounds only the time to connect. A daemon on the same machine accepts a connection at
+// once, unless it is stopped.
 const dialTimeout = 5 * time.Second
 
 // Dial returns a client of a session that Find, FindByMountpoint or List returned.
@@ -50,7 +50,7 @@ func (c *Client) connect() (*rawConn, error) {
 		return nil, c.endingError()
 	}
 	if err != nil {
-		// The address in the error is only a number, and of no use.
+		// Only the number of the error: the name of the system call is of no use to the user.
 		return nil, fmt.Errorf("session %s does not answer on its control socket: %w", names.Quote(c.info.Name), errnoOf(err))
 	}
 	cred, err := unix.GetsockoptUcred(conn.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
@@ -80,8 +80,8 @@ func (c *Client) dial() (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// finalAnswerTimeout is how long a client waits, after its context has ended, for the session to
-// answer with the work that it has done.
+// finalAnswerTimeout is how long a client waits, after its context has ended, for the session's
+// answer, which reports the work that was done before.
 const finalAnswerTimeout = 5 * time.Second
 
 // send sends one request and returns the answer, whose body the caller closes. When ctx ends, the
@@ -197,7 +197,7 @@ func (c *Client) remoteError(resp *http.Response, partial any) error {
 		return fmt.Errorf("session %s answered with status %d; is it of another version? see: rootsfs status", names.Quote(c.info.Name), resp.StatusCode)
 	}
 	if partial != nil && p.Answer != nil {
-		_ = json.Unmarshal(p.Answer, partial) // the refusal counts
+		_ = json.Unmarshal(p.Answer, partial) // if this fails, the error is the refusal all the same
 	}
 	return &Error{Text: p.Error, Class: p.Class, Kind: p.Kind}
 }
@@ -264,5 +264,6 @@ func (c *Client) WaitEnded(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// pause waits some milliseconds without a timer of the runtime, which needs a poller.
+// pause waits 5 ms. It uses no timer of the Go runtime, because the runtime's timers need the
+// runtime's poller.
 func pause() { _, _ = unix.Poll(nil, 5) }

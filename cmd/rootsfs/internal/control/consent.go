@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Question is a question of a server or a command for consent, as data and as text in which
-// foreign characters are escaped.
+// Question is a question with which a server or a command asks for consent. Heading and Lines
+// have the question as text, in which foreign names are escaped.
 type Question struct {
 	OfSession
 	broker.Question
@@ -29,11 +29,12 @@ type AnswerRequest struct {
 	ID      string `json:"id,omitempty"`
 	All     bool   `json:"all,omitempty"`
 	Approve bool   `json:"approve,omitempty"`
-	// Only are the items to allow, counted from 1; an empty list stands for all.
+	// Only are the items to allow, counted from 1. An empty list stands for all items that can
+	// be granted.
 	Only []int `json:"only,omitempty"`
-	// Path and Mode, if set, are narrower than in the question. ForMS is how long the grant
-	// lasts, in milliseconds; 0: as long as the session. IdleMS is how long the root may be
-	// unused before it ends, in milliseconds; 0: any time.
+	// Path and Mode, if set, replace those of the question, and must not be wider. ForMS is how
+	// long the grant lasts, in milliseconds; 0: as long as the session. IdleMS is how long the
+	// root may be unused before it ends, in milliseconds; 0: any time.
 	Path   string `json:"path,omitempty"`
 	Mode   string `json:"mode,omitempty"`
 	ForMS  int64  `json:"for_ms,omitempty"`
@@ -75,7 +76,8 @@ type Preview struct {
 	// escaped paths below the item.
 	Withheld int64        `json:"withheld"`
 	Examples []names.Text `json:"examples"`
-	// Complete is false if the time was too short to look at everything.
+	// Complete is false if something was not counted: it could not be read, there were too many
+	// names, or the time was too short.
 	Complete bool    `json:"complete"`
 	TookMS   float64 `json:"took_ms"`
 }

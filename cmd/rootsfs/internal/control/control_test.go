@@ -25,7 +25,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// fakeSession is a session that keeps its requests.
+// fakeSession serves the requests to a session, and records the latest ones to add and to revoke.
 type fakeSession struct {
 	added   []guard.Grant
 	revoked RevokeRequest
@@ -93,7 +93,7 @@ func (o *fakeSession) Metrics() prometheus.Gatherer {
 }
 
 // TestMain runs the tests. In a child process it does something else: if ROOTSFS_TEST_DIAL is set,
-// it tries that socket, and if starveVar is set, it runs a starved session.
+// it sends a request to that socket, and if starveVar is set, it runs a starved session.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("ROOTSFS_TEST_DIAL"); path != "" {
 		os.Exit(dialChild(path))
@@ -104,7 +104,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// dialChild prints how far a foreign user gets.
+// dialChild prints how far the user of this process gets with a request to the socket at path.
 func dialChild(path string) int {
 	c, err := net.Dial("unix", path)
 	if err != nil {
@@ -168,7 +168,7 @@ func TestForeignUserIsTurnedAway_R127(t *testing.T) {
 	}
 	d, _ := serve(t, &fakeSession{})
 	exe := filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(d.Path()))), "rfs-dial-"+filepath.Base(os.Getenv("XDG_RUNTIME_DIR")))
-	copyFile(t, exe)
+	copyTestBinary(t, exe)
 	try := func(uid uint32) string {
 		cmd := exec.Command(exe)
 		cmd.Env = []string{"ROOTSFS_TEST_DIAL=" + filepath.Join(d.Path(), socketFile)}
@@ -197,8 +197,8 @@ func TestForeignUserIsTurnedAway_R127(t *testing.T) {
 	}
 }
 
-// copyFile copies this test binary to where another user can execute it.
-func copyFile(t *testing.T, to string) {
+// copyTestBinary copies this test binary to a path, and makes the copy executable for every user.
+func copyTestBinary(t *testing.T, to string) {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -227,7 +227,7 @@ func TestCallsAndErrors(t *testing.T) {
 	o.err = &guard.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: errors.New("no root is named x")}
 	_, err := Revoke.Call(ctx, c, RevokeRequest{Names: []string{"x"}})
 	if Classify(err) != NoSuch || !errors.Is(err, names.NotExist) || !strings.Contains(err.Error(), "no root is named x") {
-		t.Errorf("revoke of what is not there: %v (%s)", err, Classify(err))
+		t.Errorf("revoke of a missing root: %v (%s)", err, Classify(err))
 	}
 	o.err, o.ended = errors.New("one page"), []Ended{{Root: "x", Error: "one page"}}
 	if a, err := Revoke.Call(ctx, c, RevokeRequest{All: true}); err == nil || len(a.Ended) != 1 || a.Ended[0].Error != "one page" || !o.revoked.All {
@@ -267,11 +267,11 @@ func TestWatch(t *testing.T) {
 	o.updates = make(chan Update, 1)
 	o.updates <- Update{}
 	if err := c.Stream(t.Context(), StreamRequest{}, func(Update) error { return stop }); err != stop {
-		t.Errorf("the caller's own end: %v", err)
+		t.Errorf("the error of the caller's function: got %v", err)
 	}
 }
 
-// A request with an unknown part is refused, and has no effect.
+// A request that the session does not understand completely is refused, and revokes nothing.
 func TestStrictRequests(t *testing.T) {
 	for _, tt := range []struct {
 		name, method, path, body string
@@ -284,9 +284,9 @@ func TestStrictRequests(t *testing.T) {
 		{"too large", "POST", "/v1/revoke", `{"names":["` + strings.Repeat("a", maxBody) + `"]}`, 400},
 		{"unknown path", "POST", "/v1/nothing", `{}`, 404},
 		{"wrong method", "GET", "/v1/revoke", ``, 405},
-		{"complete", "POST", "/v1/revoke", `{"all":true}`, 200},
-		{"what the registry alone sets", "POST", "/v1/roots.add", `{"roots":[{"name":"a","path":"/a","policy":{"mode":"ro"},"Implicit":true}]}`, 400},
-		{"a mode that is none", "POST", "/v1/roots.add", `{"roots":[{"name":"a","path":"/a","policy":{"mode":"rx"}}]}`, 400},
+		{"valid", "POST", "/v1/revoke", `{"all":true}`, 200},
+		{"a field that only the registry sets", "POST", "/v1/roots.add", `{"roots":[{"name":"a","path":"/a","policy":{"mode":"ro"},"Implicit":true}]}`, 400},
+		{"an invalid mode", "POST", "/v1/roots.add", `{"roots":[{"name":"a","path":"/a","policy":{"mode":"rx"}}]}`, 400},
 		{"a brace too many", "POST", "/v1/revoke", `{"all":true}}`, 400},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -348,8 +348,8 @@ func TestSessionDirectory(t *testing.T) {
 	}
 }
 
-// The runtime directory may have been made by somebody else, if its parent is writable by
-// everybody.
+// A runtime directory is refused if it is open to other users, belongs to another user, or is a
+// link or a file. Somebody else can make such a directory if its parent is writable by everybody.
 func TestRuntimeDirectoryIsVerified(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -385,7 +385,8 @@ func TestRuntimeDirectoryIsVerified(t *testing.T) {
 	}
 }
 
-// XDG_RUNTIME_DIR of another user, as sudo may leave it, is not used.
+// XDG_RUNTIME_DIR is not used if its directory belongs to another user, as sudo may leave it, or if
+// it is relative.
 func TestRuntimeDirOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a directory away")
@@ -427,8 +428,9 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A connection becomes a stream in both directions, and each direction can be ended by itself.
-// A refusal comes back as an error.
+// Tools turns a connection into a stream in both directions. After the client has ended its own
+// direction, it can still read. Tools returns a refusal as an error, and does not begin if the
+// context has ended.
 func TestTools(t *testing.T) {
 	o := &fakeSession{}
 	_, c := serve(t, o)
@@ -453,11 +455,11 @@ func TestTools(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := c.Tools(ctx, ToolsRequest{}); err == nil {
-		t.Error("begun although the context had ended")
+		t.Error("Tools has begun although the context had ended")
 	}
 }
 
-// R080: figures for Prometheus, over the owner's socket alone.
+// R080: the session's socket serves figures for Prometheus.
 func TestMetricsOverTheSocket_R080(t *testing.T) {
 	_, c := serve(t, &fakeSession{})
 	var out bytes.Buffer

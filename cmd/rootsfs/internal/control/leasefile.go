@@ -31,8 +31,8 @@ type Lease struct {
 	TimeNS string `json:"time_ns"`
 	// Until is the end of the lease by CLOCK_BOOTTIME, in nanoseconds.
 	Until int64 `json:"until_boot_ns"`
-	// Heads are the numbers of the newest orders that the agent knows. It may not have carried
-	// them out yet.
+	// Heads has the number of the newest order that the agent knows, by the recipient of the
+	// order. The agent may not have carried out the order yet.
 	Heads map[string]uint64 `json:"heads"`
 	// Locked says why the fleet has locked the machine; "": it has not.
 	Locked string `json:"locked"`
@@ -53,9 +53,9 @@ const (
 // LeaseDir returns the directory of the lease.
 func LeaseDir() string { return filepath.Join(RuntimeDir(), leaseDir) }
 
-// ReadLease reads the machine's lease. It refuses a file that others could have written, a lease
-// by another clock than this process has, and one with a field that it does not know. It does not
-// look at the time.
+// ReadLease reads the machine's lease. It refuses a file that belongs to another user or is open to
+// other users. It also refuses a lease with another format, with an unknown field, or by another
+// clock than that of this process. It does not check whether the lease has run out.
 func ReadLease() (Lease, error) {
 	l, err := readLease()
 	if err != nil {

@@ -19,24 +19,25 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// The control socket must answer whatever resources a program has used up. Its listener waits
-// in accept4(2) on a thread of its own, so it needs no epoll watch. It survives every error. It
-// keeps descriptors in reserve for the time when no other is left. Connections for which no
-// epoll watch is left are served by blocking calls (rawConn), a few at a time.
+// The control socket must answer even if a program has used up epoll watches or descriptors. Its
+// listener waits in accept4(2) on a thread of its own, so the listener needs no epoll watch. The
+// listener survives every error. It keeps descriptors in reserve for the time when no other is
+// left. Connections for which no epoll watch is left are served by blocking calls (rawConn), a few
+// at a time.
 
 const (
-	// maxConns bounds the connections that are served at a time, as does a quarter of the limit
-	// of descriptors. The streams of `serve` and MCP clients count, too.
+	// maxConns bounds the connections that are served at a time. A quarter of the process's limit
+	// of descriptors bounds them, too. The streams of `serve` and MCP clients count, too.
 	maxConns = 16 << 10
 	// maxRawConns bounds the connections that are served by blocking calls. Each takes two
 	// waiting threads.
 	maxRawConns = 16
-	// reserveFDs are kept for the owner's next connections.
+	// reserveFDs is how many descriptors are kept for the owner's next connections.
 	reserveFDs = 8
 	backlog    = 128
 )
 
-// Waits between attempts to accept while that fails.
+// The shortest and the longest wait between attempts to accept, while accepting fails.
 const (
 	leastBackoff = 5 * time.Millisecond
 	mostBackoff  = 250 * time.Millisecond
@@ -81,8 +82,8 @@ func (d *Dir) listen(log *slog.Logger) (*listener, error) {
 	// descriptor is short, and no link can be put in its way.
 	err = unix.Bind(fd, &unix.SockaddrUnix{Name: d.fdPath(socketFile)})
 	if err == nil {
-		// Not by umask, which the whole process shares: the mount may create files meanwhile.
-		// Until here the directory's mode keeps others out.
+		// The mode is not set by the umask: the whole process shares it, and may create files for
+		// the mount meanwhile. Until here the directory's mode keeps others out.
 		err = unix.Fchmodat(d.fd, socketFile, 0o600, 0)
 	}
 	if err == nil {
@@ -101,8 +102,8 @@ func (d *Dir) listen(log *slog.Logger) (*listener, error) {
 	return l, nil
 }
 
-// Accept implements net.Listener. Its error is always net.ErrClosed. One goroutine calls
-// it, and no more after that error.
+// Accept implements net.Listener. Its error is always net.ErrClosed. Only one goroutine may call
+// Accept.
 func (l *listener) Accept() (net.Conn, error) {
 	if !l.begin() {
 		return nil, net.ErrClosed
@@ -146,8 +147,8 @@ func (l *listener) begin() bool {
 	return l.inUse
 }
 
-// finish reports whether the listener was closed. If so, it closes the socket, if that is in use,
-// and fd, the descriptor that was accepted last, or -1.
+// finish reports whether the listener was closed. If so, it closes the socket, if the socket is in
+// use, and fd. fd is the descriptor that was accepted last, or -1 if there is none.
 func (l *listener) finish(fd int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,8 +165,9 @@ func (l *listener) finish(fd int) bool {
 	return true
 }
 
-// accept accepts a connection. If no descriptor is left, it closes one of the reserve. The
-// kernel reserves the free number before it waits, so no other file gets it meanwhile.
+// accept accepts a connection. As long as no descriptor is left, it closes one of the reserve and
+// tries again. accept4 takes the free number before it waits for a connection, so no other file
+// gets that number meanwhile.
 func (l *listener) accept() (int, error) {
 	fd, _, err := unix.Accept4(l.fd, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 	for (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) && l.giveUpOne() {
@@ -260,7 +262,7 @@ func pollConn(fd int) net.Conn {
 	return conn
 }
 
-// add counts a connection. If there are too many, it returns the one to close for it.
+// add counts a connection. If there are too many, it returns the connection to close for c.
 func (l *listener) add(c *ownerConn) *ownerConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -277,10 +279,11 @@ func (l *listener) add(c *ownerConn) *ownerConn {
 	return nil
 }
 
-// victimLocked chooses the connection to close for newest, which is nil if it is not accepted yet:
-// the oldest that has sent no request, or else the oldest. If raw is set, it chooses only among the
-// connections that are served by blocking calls. The chosen connection does not count from then on,
-// since its end may take a moment.
+// victimLocked chooses the connection to close for a new one: the oldest that has sent no request,
+// or else the oldest. newest is the new connection, which it does not choose, or nil if the new
+// connection is not accepted yet. If raw is set, it chooses only among the connections that are
+// served by blocking calls. The chosen connection does not count from then on, because closing it
+// may take a moment.
 func (l *listener) victimLocked(newest *ownerConn, raw bool) *ownerConn {
 	var oldest *ownerConn
 	for e := l.all.Front(); e != nil; e = e.Next() {

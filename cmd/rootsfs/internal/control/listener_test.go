@@ -34,8 +34,8 @@ var starvations = map[string]func() error{
 	},
 }
 
-// refuseWatches makes epoll_ctl refuse every new watch with a system call filter (seccomp(2)),
-// as the kernel does when the user's watches are used up.
+// refuseWatches installs a system call filter (seccomp(2)), by which epoll_ctl refuses every new
+// watch with ENOSPC. The kernel does the same when the user's watches are used up.
 func refuseWatches() error {
 	const setModeFilter, tsync = 1, 1
 	code := []unix.SockFilter{
@@ -144,7 +144,7 @@ func TestAnswersWhileStarved(t *testing.T) {
 	}
 }
 
-// Any number of connections without a request do not keep the owner out.
+// Many connections without a request do not keep the owner out.
 func TestSilentConnectionsGo(t *testing.T) {
 	for of := range starvations {
 		t.Run(of, func(t *testing.T) {

@@ -14,7 +14,7 @@ const BuiltIn = pattern.BuiltIn
 
 // PolicyRule is one rule in force.
 type PolicyRule struct {
-	Effect  string        `json:"effect"` // hide, deny, protect, allow
+	Effect  string        `json:"effect"` // hide, deny, protect, allow or except
 	Pattern names.Foreign `json:"pattern"`
 	// From is BuiltIn, "command line", or the file, and Line its line.
 	From   names.Foreign `json:"from"`
@@ -51,7 +51,7 @@ func Rules(list []*pattern.Rule) []PolicyRule {
 type RootPolicy struct {
 	Root   names.Foreign `json:"root"`
 	Mode   string        `json:"mode"`
-	Lifted names.Text    `json:"lifted,omitempty"` // of the built-in protections
+	Lifted names.Text    `json:"lifted,omitempty"` // which built-in protections are off, in words
 	Rules  []PolicyRule  `json:"rules"`
 	// Repos are directories of repositories that the root's users made: their
 	// hooks and configuration are untrusted.
@@ -63,10 +63,10 @@ type PolicyAnswer struct {
 	Roots []RootPolicy `json:"roots"`
 }
 
-// CheckRequest asks for the verdict of the gate: it is a dry run of the operation.
+// CheckRequest asks whether a program may do an operation. The operation is not done.
 type CheckRequest struct {
-	// Path is ROOT/PATH, absolute, or relative to Dir. A path through the mountpoint means the
-	// rest of it, below the mountpoint. If Root is set, Path is a path below that root.
+	// Path is ROOT/PATH, absolute, or relative to Dir. Of a path through the mountpoint, only the
+	// part below the mountpoint counts. If Root is set, Path is a path below that root.
 	Path    string `json:"path"`
 	Dir     string `json:"dir,omitempty"` // the asker's working directory; "": no path is relative to it
 	Root    string `json:"root,omitempty"`
@@ -75,7 +75,7 @@ type CheckRequest struct {
 	Subject string `json:"subject,omitempty"`
 }
 
-// CheckAnswer is the verdict of the gate.
+// CheckAnswer says whether the operation is allowed, and what decided.
 type CheckAnswer struct {
 	Path    names.Foreign `json:"path"`             // as ROOT/PATH
 	Op      string        `json:"op"`               // operation
@@ -94,7 +94,8 @@ type CheckAnswer struct {
 // WhyAnswer is a CheckAnswer with the further facts that `rootsfs why` needs.
 type WhyAnswer struct {
 	Check CheckAnswer `json:"check"`
-	// Asked is the path that Check is about, as ROOT/PATH or absolute.
+	// Asked is the requested path, as ROOT/PATH or absolute. If links lead out of their root,
+	// Check.Path may be the path that they lead to.
 	Asked string `json:"asked"`
 	// NoRoot: Asked begins with a name, and the session has no root of that name.
 	NoRoot      bool        `json:"no_root,omitempty"`
@@ -108,8 +109,8 @@ type WhyAnswer struct {
 
 // Link is a link that leads out of its root.
 type Link struct {
-	At     names.Foreign `json:"at"`     // on the host
-	Target names.Foreign `json:"target"` // as it is written
+	At     names.Foreign `json:"at"`     // path of the link on the host
+	Target names.Foreign `json:"target"` // target as the link has it
 }
 
 // PatternsRequest replaces the owner's patterns of a root.

@@ -19,7 +19,7 @@ import (
 type rawConn struct {
 	fd int // does not block
 	// slice is how long a call waits before it checks its deadline again. 0: it waits until the
-	// socket is ready or its deadline has passed. A deadline that is set meanwhile then applies
+	// socket is ready or its deadline has passed, and a deadline that is set meanwhile applies
 	// only to later waits.
 	slice time.Duration
 
@@ -32,7 +32,7 @@ type rawConn struct {
 
 var _ net.Conn = (*rawConn)(nil)
 
-// abortSlice is the slice of connections on which a deadline can end a waiting call.
+// abortSlice is the slice of connections on which a new deadline can end a call that waits already.
 const abortSlice = 20 * time.Millisecond
 
 // acquire keeps the descriptor open until release.
@@ -99,7 +99,8 @@ func (c *rawConn) Write(p []byte) (done int, err error) {
 	return done, nil
 }
 
-// transfer waits until the call need not block, and makes it.
+// transfer makes the call. While the call would block, transfer waits for the event and makes the
+// call again.
 func (c *rawConn) transfer(event int16, by *atomic.Int64, call func() (int, error)) (int, error) {
 	if err := c.acquire(); err != nil {
 		return 0, err
@@ -199,7 +200,7 @@ func connectRaw(path string, limit time.Duration) (*rawConn, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	// The kernel waits that long for room in the queue of the listener.
+	// The kernel waits for room in the queue of the listener, but no longer than the limit.
 	within := unix.NsecToTimeval(int64(limit))
 	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &within)
 	for err == nil {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An owner of the machine's fleet can act at a session from afar: the fleet's agent forwards the
-// requests, and the machine's user says which kinds of them.
+// An owner of the machine's fleet can send requests to a session from afar. The fleet's agent
+// forwards them. The machine's user decides which kinds of requests the agent forwards.
 
-// Access is a kind of requests from afar.
+// Access is the kind of a request from afar.
 type Access string
 
 // The kinds of requests. The agent of a user always allows AccessLook and AccessStop.
@@ -25,7 +25,8 @@ const (
 	AccessGrant  Access = "grant"  // gives what no program has asked for
 )
 
-// Paths of requests that are no verbs. The answer at WatchPath ends when the client goes.
+// versionPath is the prefix of the paths of verbs. The other paths are of requests that are no
+// verbs. The answer at WatchPath goes on until the client disconnects or the session ends.
 const (
 	versionPath = "/v1/"
 	WatchPath   = versionPath + "watch"
@@ -57,8 +58,10 @@ func AccessOf(path string, body []byte) (Access, []byte, error) {
 	return accesses[string(name)], body, nil
 }
 
-// accessOfAnswer is AccessOf for an answer. A denial gives nothing. The returned body is encoded
-// from the decoded request, so that the session reads exactly the request that was judged.
+// accessOfAnswer is AccessOf for the answer to a question. An answer with Save has the kind
+// AccessGrant. A denial without Save has the kind AccessStop, because it gives nothing. The
+// returned body is encoded from the decoded request, so that the session reads exactly the request
+// that was judged.
 func accessOfAnswer(body []byte) (Access, []byte, error) {
 	var in AnswerRequest
 	dec := json.NewDecoder(bytes.NewReader(body))
@@ -98,7 +101,7 @@ func (d *Dir) Relay(log *slog.Logger, handler http.Handler) (*Server, error) {
 
 // RefusalBody returns the body of an answer with the status RefusalStatus.
 func RefusalBody(err error) []byte {
-	data, _ := json.Marshal(problemOf(err)) // a problem has only texts
+	data, _ := json.Marshal(problemOf(err)) // no error: the problem has only texts
 	return data
 }
 

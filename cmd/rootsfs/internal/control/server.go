@@ -39,7 +39,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Service is the part of a session's service that is not a verb. Methods are called
+// Service serves the requests to a session that are no verbs. Its methods are called
 // concurrently.
 type Service interface {
 	// Metrics are the session's figures for GET /metrics.
@@ -109,7 +109,7 @@ func (d *Dir) fdPath(name string) string {
 	return filepath.Join("/proc/self/fd", strconv.Itoa(d.fd), name)
 }
 
-// Close waits a while for requests in progress, and then stops answering.
+// Close accepts no more requests, waits a while for those in progress, and breaks off the rest.
 func (s *Server) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownWithin)
 	defer cancel()

@@ -37,7 +37,8 @@ type Info struct {
 	Version string    `json:"version"`
 	Options []string  `json:"options"` // flags of the mount, without those about roots
 	// Detached: the mount is detached, but a program still holds it, and not everything could
-	// be revoked. The session refuses every request and ends with the last holder.
+	// be revoked. The session refuses every request, and ends when no program holds the mount any
+	// more.
 	Detached bool `json:"detached,omitempty"`
 	// Signal says that SIGUSR1 revokes every root; see RevokeBySignal.
 	Signal bool `json:"sigusr1_revokes"`
@@ -126,8 +127,8 @@ func Dirs() (dirs []string, err error) {
 	return dirs, nil
 }
 
-// List returns the live sessions of this user, by name, and removes what dead
-// daemons left.
+// List returns the live sessions of this user, sorted by name. It removes the directories of dead
+// sessions.
 func List() ([]Info, error) {
 	dirs, err := Dirs()
 	if err != nil {
@@ -168,8 +169,8 @@ func readSession(path, name string) (Info, bool) {
 // ErrNoSession means that no live session answers to the description.
 var ErrNoSession = errors.New("no such session")
 
-// severalError lists the live sessions if the command line does not choose one of them. It is
-// an ErrNoSession.
+// severalError lists the live sessions if the command line does not choose one of them. It wraps
+// ErrNoSession.
 type severalError string
 
 func (e severalError) Error() string {
@@ -290,8 +291,8 @@ func statFields(pid int) []string {
 }
 
 // RuntimeDir returns the directory of this user's sessions: $XDG_RUNTIME_DIR/rootsfs, or, if
-// that variable names no directory of this user, rootsfs-UID in the directory for temporary
-// files. It creates nothing.
+// that variable names no suitable directory of this user, rootsfs-UID in the directory for
+// temporary files. It creates nothing.
 func RuntimeDir() string {
 	dir, _ := RuntimePlace()
 	return dir
@@ -353,7 +354,8 @@ func EnsureRuntimeDir() (string, error) {
 	return dir, nil
 }
 
-// noPlace returns the error for a directory of sessions that cannot be used.
+// noPlace returns the error that the directory of the sessions cannot be used, with err as the
+// cause.
 func noPlace(err error) error {
 	text := "no place for sessions: "
 	if _, why := RuntimePlace(); why != "" {
@@ -362,8 +364,8 @@ func noPlace(err error) error {
 	return &Error{Text: text + err.Error() + "; or set XDG_RUNTIME_DIR to a directory of your own", Class: System}
 }
 
-// errnoOf returns the number in an error of package os, because the text of the error would repeat
-// the path. It returns an error without a number as it is.
+// errnoOf returns the number in an error of package os. The text of the error would repeat the path
+// or name the system call. errnoOf returns an error without a number as it is.
 func errnoOf(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// SIGUSR1 to a session's process revokes every root. Sending it takes no socket, no descriptor
+// SIGUSR1 to a session's process revokes every root. Sending it needs no socket, no descriptor
 // and, by a shell's built-in kill, no process. The file pid in the session's directory has the
 // process id. The session writes the result to revoked.json.
 
@@ -50,7 +50,8 @@ func (d *Dir) replace(name string, data []byte) error {
 }
 
 // replaceFile replaces a file in the runtime directory. It does not sync the file, because nothing
-// in that directory is of use after the machine's next boot. Only one process may write a file.
+// in that directory is of use after the machine's next boot. Only one process at a time may
+// replace the same file.
 func replaceFile(path string, data []byte) error {
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 		return err
@@ -107,7 +108,8 @@ func (c *Client) lastReport() *SignalRevoked {
 
 // signal sends a signal to the session's process, and not to a later process with the same id: it
 // opens a descriptor of the process first, and then compares the start time of the process with that
-// of the session. If there can be no such descriptor, the id may change hands after the comparison.
+// of the session. Without such a descriptor, the id may get to another process between the
+// comparison and the signal.
 func (c *Client) signal(sig unix.Signal) error {
 	if !c.info.Signal {
 		return fmt.Errorf("session %s is of an older version, which SIGUSR1 would kill: end it: kill -TERM %d", names.Quote(c.info.Name), c.info.PID)

@@ -5,10 +5,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The owner's commands about the stage of a live session's root. Paths are bytes, because names
-// need not be UTF-8.
+// These are the requests and answers of the owner's commands about the stage of a root in a live
+// session. Paths are bytes, because names need not be UTF-8.
 
-// StageRequest asks for the changes of a stage.
+// StageRequest is about a stage, or about its changes at some paths.
 type StageRequest struct {
 	Store string   `json:"store"`           // directory of the stage
 	Paths [][]byte `json:"paths,omitempty"` // below the root; none: everything
@@ -28,8 +28,9 @@ type StageContentsRequest struct {
 	Store  string `json:"store"`
 	Path   []byte `json:"path"`
 	Staged bool   `json:"staged"`
-	Most   int64  `json:"most"` // bytes
-	// Next has the files that are read next. The answer may have their contents, too.
+	Most   int64  `json:"most"` // most bytes of the contents; if there are more, the request is refused
+	// Next has the files that the client wants to read after this one. The answer may have their
+	// contents, too.
 	Next []StageFile `json:"next,omitempty"`
 }
 
@@ -56,7 +57,7 @@ type StageAnswer struct {
 	Done    []StageChange `json:"done"`
 	Left    []StageChange `json:"left,omitempty"`
 	Dropped []StageChange `json:"dropped,omitempty"`
-	Output  []StageChange `json:"output,omitempty"` // build output that no path named
+	Output  []StageChange `json:"output,omitempty"` // build output that was left in the stage, because no path named it
 }
 
 // StageContentsAnswer is the contents of a file.
@@ -75,7 +76,7 @@ func StagePaths(paths []string) (out [][]byte) {
 	return out
 }
 
-// PathStrings are the paths of the request.
+// PathStrings returns the paths of the request as strings.
 func (r *StageRequest) PathStrings() (out []string) {
 	for _, p := range r.Paths {
 		out = append(out, string(p))
