@@ -266,7 +266,7 @@ func numbered(n int) string {
 
 // R149: a document with ten thousand roots is within documentLimits.
 func TestParseManyRoots(t *testing.T) {
-	c, err := parse("/etc/x/config.toml", "", []byte(many(10_000)))
+	c, err := parse("/etc/x/config.toml", "", []byte(rootBlocks(10_000)))
 	if err != nil || len(c.Roots) != 10_000 || c.Roots[9999].Name != "9999" || c.Roots[9999].Line != 19999 {
 		t.Fatal(len(c.Roots), err)
 	}

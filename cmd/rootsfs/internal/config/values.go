@@ -24,10 +24,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// A value beyond these bounds counts as a mistake of typing.
+// Upper bounds of values. A larger value is taken for a typo.
 const (
 	maxSpeed = 1e9
-	// MaxIdle is the longest time without use that a limit may have.
+	// MaxIdle is the largest value for the idle time after which a grant ends.
 	MaxIdle = 365 * 24 * time.Hour
 	// MaxFor is the longest duration in a request over the control socket.
 	MaxFor = 100 * 365 * 24 * time.Hour
@@ -38,12 +38,13 @@ type kind struct {
 	want string // describes such a value, for messages
 	list string // describes a list of them
 	most int    // how many a list may hold; 0: any number
-	// read turns the value of a cell into a Go value; errType: the cell has another type.
+	// read turns the value of a cell into a Go value. If read returns errType, the message says
+	// that the value must be want.
 	read   func(c *cell) (any, error)
 	schema *jsonschema.Schema // without the words and bounds of the key
 }
 
-// cell is a value of the document that is no table, with the field for it.
+// cell is a value of the document that is neither a table nor a list, with the field for the value.
 type cell struct {
 	r    *reader
 	n    *tomltree.Node
@@ -69,7 +70,7 @@ var (
 	durationSchema = jsonschema.Schema{Type: "string", Pattern: `^[+]?([0-9]*\.?[0-9]+|[0-9]+\.)(ns|us|µs|μs|ms|s|m|h)(([0-9]*\.?[0-9]+|[0-9]+\.)(ns|us|µs|μs|ms|s|m|h))*$`}
 )
 
-// kinds are the kinds of values, by the names in the tag kind.
+// kinds has the kinds of values, by name. The struct tag "kind" of a field is such a name.
 var kinds = map[string]*kind{
 	"own":          {want: aText, list: "a list of texts", read: readOwn, schema: &textSchema},
 	"text":         textKind("", func(string) error { return nil }),
@@ -103,8 +104,8 @@ var kinds = map[string]*kind{
 	"name or spec": {want: aText + ": a root's name or a spec", list: "a list of names and specs", read: textKind("", notEmpty).read, schema: &textSchema},
 }
 
-// kindNames are the kinds of fields by their Go types. A type that unmarshals itself needs no
-// kind.
+// kindNames are the names of the kinds of fields without a tag "kind", by the Go types of the
+// fields. A type that unmarshals itself (encoding.TextUnmarshaler) needs no kind.
 var kindNames = map[reflect.Type]string{
 	reflect.TypeFor[string]():         "text",
 	reflect.TypeFor[bool]():           "flag",
@@ -167,7 +168,7 @@ func notEmpty(s string) error {
 	return nil
 }
 
-// checkAct refuses what the owners of a fleet cannot be allowed.
+// checkAct accepts the words for what the owners of a fleet may be allowed to do.
 func checkAct(s string) error {
 	if s != "answer" && s != "grant" {
 		return fmt.Errorf("%s is neither answer nor grant", names.Quote(s))
@@ -308,8 +309,8 @@ func readPath(c *cell) (any, error) {
 	return absolute(s, c.r.home)
 }
 
-// absolute replaces ~ by the home directory. It refuses a relative path: sessions in any
-// directory read the file.
+// absolute replaces ~ by the home directory. It refuses a relative path, because sessions in
+// different directories read the same configuration file.
 func absolute(path, home string) (string, error) {
 	if strings.IndexByte(path, 0) >= 0 {
 		return "", errors.New("the path has a NUL byte")
@@ -349,7 +350,8 @@ func CheckSubject(s string) error {
 	return nil
 }
 
-// checkSubjects is CheckSubject, but also accepts "*", which stands for all.
+// checkSubjects is CheckSubject, but also accepts "*", which stands for every server without a
+// block of its own.
 func checkSubjects(s string) error {
 	if s == "*" {
 		return nil
@@ -381,8 +383,8 @@ var shifts = map[string]uint{
 }
 
 // ParseSize reads a number of bytes: "1048576", "1024K", "1M", "1MiB", "1MB".
-// The units K, M, G and T are powers of 1024, in either case. Negative numbers, fractions and
-// numbers of more than 63 bits are errors.
+// The units K, M, G and T are powers of 1024, in upper or lower case. Negative numbers, fractions
+// and numbers of more than 63 bits are errors.
 func ParseSize(s string) (int64, error) {
 	digits := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	shift, known := shifts[strings.ToUpper(s[len(digits):])]

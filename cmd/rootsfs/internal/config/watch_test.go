@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// R221: ten quick edits are one reload, with the last state; R118. Time is virtual, so the
-// count does not depend on the machine.
+// R118, R221: ten quick edits cause one reload, which sees the last state. Time is virtual, so the
+// number of reloads does not depend on the machine.
 func TestWatchDebounce(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -47,9 +47,9 @@ func TestWatchDebounce(t *testing.T) {
 					if i > 0 {
 						time.Sleep(tc.every)
 					}
-					write(t, path, many(i+1))
-					// Other files in the same directory are no edits.
-					write(t, path+"~", many(i+1))
+					write(t, path, rootBlocks(i+1))
+					// Writing another file in the same directory does not count as an edit.
+					write(t, path+"~", rootBlocks(i+1))
 					select {
 					case changes <- struct{}{}:
 					default:
@@ -66,7 +66,8 @@ func TestWatchDebounce(t *testing.T) {
 	}
 }
 
-func many(n int) string {
+// rootBlocks returns a document with n [[root]] blocks.
+func rootBlocks(n int) string {
 	var b strings.Builder
 	for i := range n {
 		b.WriteString("[[root]]\npath = \"/srv/" + strconv.Itoa(i) + "\"\n")
@@ -74,8 +75,8 @@ func many(n int) string {
 	return b.String()
 }
 
-// R118, R221: editors and people change the file in their ways, on a real file system. Each
-// step waits for the reload that it must cause.
+// R118, R221: Watch notices the various ways in which editors and people change the file, on a
+// real file system. Each step waits for the reload that it must cause.
 func TestWatch(t *testing.T) {
 	dir := home(t)
 	path := filepath.Join(dir, "a/b/config.toml")
@@ -100,26 +101,26 @@ func TestWatch(t *testing.T) {
 		<-paths.Done()
 	}()
 	// A report may come in the middle of a step, so the test waits for the final state, and not
-	// for the first report. A state that never comes ends with the test's own time limit.
+	// for the first report. If the state never comes, the time limit of go test ends the test.
 	wait := func(what string, want int) {
 		t.Helper()
 		for got := range states {
 			if got == want {
 				return
 			}
-			t.Logf("%s: saw %d on the way to %d", what, got, want)
+			t.Logf("%s: saw %d, still waiting for %d", what, got, want)
 		}
 	}
-	write(t, path, many(1)) // directories included
+	write(t, path, rootBlocks(1)) // write also makes the directories
 	wait("created", 1)
-	write(t, path, many(2))
+	write(t, path, rootBlocks(2))
 	wait("written", 2)
-	write(t, path+".new", many(3))
+	write(t, path+".new", rootBlocks(3))
 	testkit.Must(t, os.Rename(path+".new", path))
 	wait("replaced by rename", 3)
 	write(t, path, "cache = oops")
 	wait("bad", -1)
-	write(t, path, many(4))
+	write(t, path, rootBlocks(4))
 	wait("mended", 4)
 	testkit.Must(t, os.Chmod(path, 0o666))
 	wait("writable by others", -1)
@@ -127,28 +128,28 @@ func TestWatch(t *testing.T) {
 	wait("mode mended", 4)
 	testkit.Must(t, os.Remove(path))
 	wait("removed", -1)
-	write(t, path, many(5))
+	write(t, path, rootBlocks(5))
 	wait("there again", 5)
-	write(t, filepath.Join(dir, "a/new/config.toml"), many(6))
+	write(t, filepath.Join(dir, "a/new/config.toml"), rootBlocks(6))
 	testkit.Must(t, os.Rename(dir+"/a/b", dir+"/a/old"))
 	testkit.Must(t, os.Rename(dir+"/a/new", dir+"/a/b"))
 	wait("directory replaced", 6)
-	write(t, path, many(7))
+	write(t, path, rootBlocks(7))
 	wait("written in the new directory", 7)
 	testkit.Must(t, os.Rename(dir+"/a", dir+"/gone"))
 	wait("directory above gone", -1)
 	testkit.Must(t, os.Rename(dir+"/gone", dir+"/a"))
-	wait("and back", 7)
-	write(t, dir+"/dot/c.toml", many(8))
+	wait("directory above back", 7)
+	write(t, dir+"/dot/c.toml", rootBlocks(8))
 	testkit.Must(t, os.Remove(path))
 	testkit.Must(t, os.Symlink(dir+"/dot/c.toml", path))
 	wait("a link", 8)
-	write(t, dir+"/dot/c.toml", many(9))
-	wait("behind the link", 9)
-	write(t, dir+"/dot2/c.toml", many(10))
+	write(t, dir+"/dot/c.toml", rootBlocks(9))
+	wait("written behind the link", 9)
+	write(t, dir+"/dot2/c.toml", rootBlocks(10))
 	testkit.Must(t, os.Rename(dir+"/dot", dir+"/dot3"))
 	testkit.Must(t, os.Symlink("dot2", dir+"/dot"))
-	wait("behind two links", 10)
-	write(t, dir+"/dot2/c.toml", many(11))
+	wait("a second link in the path", 10)
+	write(t, dir+"/dot2/c.toml", rootBlocks(11))
 	wait("written behind two links", 11)
 }

@@ -1,17 +1,18 @@
-// Package connlimit limits the connections of an HTTP server whose clients must authenticate.
+// Package connlimit limits the connections of an HTTP server whose clients must authenticate with
+// a secret. The server calls Bound.Trust when a client has shown the secret.
 //
 // # Promises
 //
 // There are never more connections than the limit. When one more comes, the oldest
-// connection without the secret is closed, even in the middle of a request. If all have
-// shown the secret, the one that has been idle longest is closed. If none is idle, the new one
-// is closed. So a client that opens many connections without the secret crowds out only others
-// without it, and no slow connection is waited for. The log has a few lines a minute at most
-// about closed connections.
+// connection without the secret is closed, even in the middle of a request. If all others have
+// shown the secret, the connection that has been idle longest is closed. If none is idle, the new
+// connection is closed. Connections without the secret, however many, take the place of at most
+// one connection with the secret, and only of an idle one. The server waits for no slow connection.
+// The log has a few lines a minute at most about closed connections.
 //
 // # Not promised
 //
-// A client with the secret may take all connections: the server has to limit these.
+// A client with the secret may take all connections: the server has to limit such clients.
 package connlimit
 
 import (
@@ -41,19 +42,19 @@ type Bound struct {
 
 	mu        sync.Mutex // guards the fields below
 	strangers *list.List // of net.Conn: without the secret, the oldest first
-	idle      *list.List // of net.Conn: with the secret, between requests, the longest first
+	idle      *list.List // of net.Conn: with the secret, between requests, the longest idle first
 	entries   map[net.Conn]entry
 }
 
-// entry is the list that a connection is in, with its element there. A connection with the
-// secret that is in use is in neither list: its entry is zero.
+// entry is the list that a connection is in, and the element of the connection in this list. A
+// connection with the secret that is in use is in neither list: its entry is zero.
 type entry struct {
 	list *list.List
 	e    *list.Element
 }
 
-// New makes a Bound of most connections, and at least 2: the newest needs time to show
-// the secret.
+// New makes a Bound whose limit is the number most, but at least 2, because the newest connection
+// needs time to show the secret.
 func New(most int, log *slog.Logger) *Bound {
 	return &Bound{
 		most: max(2, most), log: log, pace: rate.NewLimiter(linesASecond, linesAtOnce),
@@ -69,7 +70,7 @@ func (b *Bound) Attach(srv *http.Server) {
 	}
 }
 
-// state is http.Server.ConnState.
+// state serves as http.Server.ConnState. It closes the connection that note returns.
 func (b *Bound) state(conn net.Conn, s http.ConnState) {
 	victim := b.note(conn, s)
 	if victim == nil {
@@ -79,7 +80,7 @@ func (b *Bound) state(conn net.Conn, s http.ConnState) {
 		b.log.Warn("too many connections: closed one that had shown nothing, or was idle", "most", b.most, "from", victim.RemoteAddr().String())
 	}
 	if t, ok := victim.(*tls.Conn); ok {
-		victim = t.NetConn() // without a farewell of TLS, which could block
+		victim = t.NetConn() // without the closing alert of TLS: sending it could block
 	}
 	_ = victim.Close()
 }
@@ -90,7 +91,7 @@ func (b *Bound) note(conn net.Conn, s http.ConnState) (victim net.Conn) {
 	defer b.mu.Unlock()
 	known, counted := b.entries[conn]
 	if !counted && s != http.StateNew {
-		return nil // note has returned it as a victim
+		return nil // note has returned conn as a victim before
 	}
 	switch s {
 	case http.StateNew:
@@ -122,7 +123,7 @@ func (b *Bound) note(conn net.Conn, s http.ConnState) (victim net.Conn) {
 	return victim
 }
 
-// moveLocked moves conn from its list to another; nil: to neither list.
+// moveLocked moves conn from its list to another list. If to is nil, conn is in neither list then.
 func (b *Bound) moveLocked(conn net.Conn, to *list.List) {
 	if was := b.entries[conn]; was.list != nil {
 		was.list.Remove(was.e)

@@ -37,8 +37,8 @@ func (b *buffer) lines() int {
 	return strings.Count(b.b.String(), "too many connections")
 }
 
-// lab is a server that trusts every client that does not ask for /stranger. It answers /stream
-// with a first part, and then waits.
+// lab is a server that trusts every client that does not ask for /stranger. It sends only the head
+// of the answer to /stream, and then waits until the connection ends.
 type lab struct {
 	t    *testing.T
 	b    *Bound
@@ -120,12 +120,13 @@ func waitClosed(t *testing.T, c net.Conn) {
 	t.Helper()
 	_, err := c.Read(make([]byte, 1))
 	if ne, ok := err.(net.Error); err == nil || ok && ne.Timeout() {
-		t.Errorf("it is open: %v", err)
+		t.Errorf("the connection is open: %v", err)
 	}
 }
 
-// Further strangers cause the oldest strangers' connections to be closed, whatever they are
-// doing, but not connections of trusted clients. The log reports this, but not each connection.
+// Strangers are clients that are not trusted. For new connections of strangers, the server closes
+// the oldest connections of strangers, even in the middle of a request, but no connection of a
+// trusted client. The log reports this, but not for each closed connection.
 func TestStrangers(t *testing.T) {
 	l := newLab(t)
 	stream, member := l.dial(), l.dial()
@@ -154,7 +155,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// If all clients are trusted, an idle connection is closed; if all are in use, the newest one.
+// If all clients are trusted, the server closes the connection that has been idle longest to make
+// room for a new one. If all connections are in use, the server closes the new connection.
 func TestMembers(t *testing.T) {
 	l := newLab(t)
 	var all []net.Conn

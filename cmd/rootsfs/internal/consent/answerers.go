@@ -8,10 +8,11 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 )
 
-// Way is a way in by which a client can ask for more than was granted.
+// Way is a way into rootsfs, by which a client may try to get more than was granted. Its text
+// describes the client.
 type Way string
 
-// The ways in. Each is a row of the table "Who may answer what" in .github/SECURITY.md.
+// The ways into rootsfs. Each is a row of the table "Who may answer what" in .github/SECURITY.md.
 const (
 	WayMount   Way = "a program in the mount"
 	WayServer  Way = "an MCP server that `run` starts, also by `wrap`"
@@ -29,18 +30,19 @@ type Answerer string
 
 // The answerers. .github/SECURITY.md names them in the same words.
 const (
-	// Configuration allows by files.allow. By files.consent it denies all questions.
+	// Configuration allows the paths in files.allow. If files.consent is "deny", Configuration
+	// denies all other paths.
 	Configuration Answerer = "`[[files.allow]]`"
-	// StartingHost is the MCP host on the standard streams of rootsfs, which the owner started.
-	// It answers by a form (elicitation). It is the only answerer that is also a connection
-	// that asks.
+	// StartingHost is the MCP host on the standard streams of rootsfs. The owner started this
+	// host. It asks its user by a form (elicitation). It is the only answerer that may answer
+	// questions that came over its own connection.
 	StartingHost Answerer = "the MCP host that started rootsfs"
-	// Owner answers over the control socket: console, consent, top.
+	// Owner answers over the control socket, with rootsfs console, consent or top.
 	Owner Answerer = "the owner"
 )
 
-// mayAnswer lists the answerers for the questions of a way in, in their order. If there is
-// none, nothing is asked, and a request for more is refused.
+// mayAnswer lists, for each Way, the answerers of its questions, in the order in which they are
+// asked. If the list is empty, nobody is asked, and a request for more is refused.
 var mayAnswer = map[Way][]Answerer{
 	WayMount:   {},
 	WayServer:  {Configuration, StartingHost, Owner},
@@ -53,11 +55,10 @@ var mayAnswer = map[Way][]Answerer{
 	WayOther:   {Owner},
 }
 
-// Ways returns the ways in.
+// Ways returns every Way, in no fixed order.
 func Ways() []Way { return slices.Collect(maps.Keys(mayAnswer)) }
 
-// Answerers returns the answerers for a way in, or those for any other connection if the table
-// lacks it.
+// Answerers returns the answerers for w, or those of WayOther if mayAnswer lacks w.
 func Answerers(w Way) []Answerer {
 	if list, known := mayAnswer[w]; known {
 		return list
@@ -65,13 +66,15 @@ func Answerers(w Way) []Answerer {
 	return mayAnswer[WayOther]
 }
 
-// Asker returns an Asker that puts the questions of a way in to its answerers.
+// Asker returns an Asker that puts the questions of w to its answerers, in their order. It applies
+// the configuration first, even if Configuration is not an answerer of w: then the configuration
+// may deny, but not allow (see askConfig).
 func (qs *Questions) Asker(w Way) broker.Asker {
 	list := Answerers(w)
 	chain := []broker.Asker{qs.askConfig(slices.Contains(list, Configuration))}
 	for _, a := range list {
 		switch a {
-		case Configuration: // askConfig is the first of chain
+		case Configuration: // chain begins with askConfig
 		case StartingHost:
 			chain = append(chain, broker.AskerFunc(qs.askStartingHost))
 		case Owner:
@@ -81,8 +84,8 @@ func (qs *Questions) Asker(w Way) broker.Asker {
 	return broker.Chain(chain...)
 }
 
-// askStartingHost asks through the MCP host of the connection that asks, or of the session's
-// command.
+// askStartingHost puts a question about paths to the MCP host of the connection that asks, and a
+// question about a host to the MCP host of the session's command.
 func (qs *Questions) askStartingHost(ctx context.Context, q *broker.Question) (broker.Answer, error) {
 	if q.Host != nil {
 		return qs.askCommandsHost(ctx, q)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The table in .github/SECURITY.md equals the one in the code, row by row.
+// The table in .github/SECURITY.md has the same rows as mayAnswer, each with the same answerers in
+// the same order.
 func TestAnswerersAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../../.github/SECURITY.md")
 	if err != nil {
@@ -39,6 +40,6 @@ func TestAnswerersAreDocumented(t *testing.T) {
 		delete(documented, way)
 	}
 	for way := range documented {
-		t.Errorf("SECURITY.md has a row that the code has not: %s", way)
+		t.Errorf("SECURITY.md has a row that the code lacks: %s", way)
 	}
 }

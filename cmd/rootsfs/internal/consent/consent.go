@@ -39,8 +39,7 @@ func (qs *Questions) Waiting() (_ []control.Question, changed <-chan struct{}) {
 	return out, changed
 }
 
-// Answer serves control.AnswerQuestion. After an answer that makes no sense, the question goes
-// on waiting.
+// Answer serves control.AnswerQuestion. If the answer is invalid, the question goes on waiting.
 func (qs *Questions) Answer(_ context.Context, req control.AnswerRequest) (control.AnswerAnswer, error) {
 	none := control.AnswerAnswer{}
 	if err := checkLasting(&req); err != nil {
@@ -92,8 +91,8 @@ func (qs *Questions) Answer(_ context.Context, req control.AnswerRequest) (contr
 	return control.AnswerAnswer{Answered: []control.Answered{describeAnswer(q, d)}, Saved: saved}, nil
 }
 
-// resolveNarrower resolves the links on the way to a narrower path, as it was done for the
-// requested path. It refuses a link that a program can change.
+// resolveNarrower resolves the links in a narrower path, because the path of the question was
+// resolved, too. It refuses a link that a program can change.
 func resolveNarrower(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -134,7 +133,7 @@ func withPrefix[T any](list []T, id func(*T) string, text string) (found []T) {
 	return found
 }
 
-// decide returns the decisions of an approval, one for each item.
+// decide returns the decisions of an approval: one for each item, or one for the host.
 func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, error) {
 	if q.Host != nil {
 		return decideHost(req)
@@ -173,7 +172,7 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 				return nil, invalid("%s is more than was asked for (%s): a consent may be narrower, not wider", rights, it.Mode)
 			}
 		}
-		if req.Path != "" && !narrower(it, req.Path) {
+		if req.Path != "" && !itemContains(it, req.Path) {
 			return nil, invalid("%s is not below %s, which was asked for", names.Quote(req.Path), names.Quote(it.Resolved))
 		}
 		d[i] = broker.Decision{Allow: true, Path: req.Path, Mode: mode,
@@ -182,16 +181,16 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 	return d, nil
 }
 
-// itemsToAllow returns the indexes of the items to allow: those with the numbers in only, counted
-// from 1, or all that can be granted.
-func itemsToAllow(q *broker.Question, only []int) ([]int, error) {
+// itemsToAllow returns the indexes of the items to allow: the items with the given numbers, counted
+// from 1, or, without numbers, all items that can be granted.
+func itemsToAllow(q *broker.Question, numbers []int) ([]int, error) {
 	var which []int
 	for i := range q.Items {
-		if len(only) == 0 && q.Items[i].Problem == "" {
+		if len(numbers) == 0 && q.Items[i].Problem == "" {
 			which = append(which, i)
 		}
 	}
-	for _, n := range only {
+	for _, n := range numbers {
 		switch {
 		case n < 1 || n > len(q.Items):
 			return nil, invalid("there is no item %d: it has %d", n, len(q.Items))
@@ -204,9 +203,10 @@ func itemsToAllow(q *broker.Question, only []int) ([]int, error) {
 	return which, nil
 }
 
-// narrower reports whether path is the item's resolved path or, unless the item is a file, lies
-// below that, by its elements. The broker opens path and checks it again.
-func narrower(it *broker.Item, path string) bool {
+// itemContains reports whether path is the item's resolved path or lies below the resolved path. It
+// compares the elements of the paths. Nothing lies below a file. The broker opens path and checks
+// it again.
+func itemContains(it *broker.Item, path string) bool {
 	if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
 		return false
 	}
@@ -250,9 +250,10 @@ func invalid(format string, args ...any) error {
 	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// denials has the denials that the owner wants remembered while the session lives: hosts, and
-// paths with everything below them, by subject. The subject is the one without its session, so a
-// server that connects again has the same denials.
+// denials has the denials that are remembered while the session lives: every denied host, and each
+// denied path that the owner wants remembered, with everything below the path. Each denial has a
+// subject without a session number (WithoutSession), so a server that connects again has the same
+// denials.
 type denials struct {
 	mu      sync.Mutex       // guards the field below
 	entries []control.Denial // the oldest first
@@ -299,8 +300,8 @@ func (d *denials) list() []control.Denial {
 	return append([]control.Denial{}, d.entries...)
 }
 
-// find returns the denials that a request names: all, or the one whose id is the text of the
-// request, or the only one whose id begins with it.
+// find returns the denials that a request names: all denials, or the denial whose id is req.ID, or
+// the only denial whose id begins with req.ID.
 func (d *denials) find(req control.ForgetRequest) ([]control.Denial, error) {
 	all := d.list()
 	switch {
@@ -333,8 +334,8 @@ func (d *denials) forget(id string) bool {
 	return true
 }
 
-// resolvedPath returns the path that an item's links lead to, or the requested path if it could
-// not be opened.
+// resolvedPath returns the path that an item's links lead to. If the requested path could not be
+// opened, resolvedPath returns the requested path, cleaned.
 func resolvedPath(it *broker.Item) string {
 	if it.Resolved != "" {
 		return it.Resolved.Raw()
@@ -342,7 +343,7 @@ func resolvedPath(it *broker.Item) string {
 	return filepath.Clean(it.Requested.Raw())
 }
 
-// covers reports whether an item lies in a path that was denied to the subject.
+// covers reports whether an item is a path that was denied to the subject, or lies below one.
 func (d *denials) covers(s guard.Subject, it *broker.Item) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -367,10 +368,11 @@ func (d *denials) holdsLocked(s guard.Subject, what control.Denial) bool {
 // problemDenied is the reason why an item with a remembered denial cannot be granted.
 const problemDenied = "you denied it to this server for as long as the session lasts; to be asked again: rootsfs consent forget"
 
-// withoutDenied returns a question in which the items that were denied before cannot be
-// granted. all reports whether the requested names alone show that every item was denied. An
-// immediate answer must depend only on the names: otherwise it would reveal where they lead.
-func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all bool) {
+// markDenied returns a copy of a question in which each item that was denied before has the Problem
+// problemDenied, so that the item cannot be granted. all reports whether the requested names alone
+// show that the host, or every item, was denied. An immediate answer must depend only on the names:
+// otherwise the answer would reveal where the links in the paths lead.
+func (d *denials) markDenied(q *broker.Question) (marked *broker.Question, all bool) {
 	out := *q
 	out.Items = append([]broker.Item{}, q.Items...)
 	all = q.Host == nil || d.coversHost(q.Subject, q.Host.String())
@@ -383,14 +385,15 @@ func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all 
 	return &out, all
 }
 
-// remember denies the host or the items of a question from now on, and notifies the watchers.
+// remember adds the host or the items of a question to the remembered denials, and notifies the
+// subscribers of the session's events.
 func (qs *Questions) remember(q *broker.Question) error {
 	err := qs.denials.add(q)
 	qs.cfg.Events.Mark(events.Waiting)
 	return err
 }
 
-// checkLasting refuses requests to remember or save that make no sense.
+// checkLasting refuses an answer whose Remember or Save does not fit its other fields.
 func checkLasting(req *control.AnswerRequest) error {
 	if req.Remember && (req.Approve || req.All) {
 		return invalid("what is remembered is the denial of one question")

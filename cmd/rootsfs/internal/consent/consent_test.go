@@ -19,7 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// "Read only" narrows the rights that were asked for to those of reading.
+// An approval with the mode "ro" grants the requested rights that guard.ReadOnly has. The approval
+// is refused if there are no such rights.
 func TestApproveReadOnly(t *testing.T) {
 	for asked, want := range map[guard.Rights]string{
 		guard.ReadWrite: "ro", guard.ReadOnly: "ro", guard.List: "list", guard.Write | guard.Read: "read", guard.Write: "",
@@ -54,12 +55,11 @@ func TestApproveStaged(t *testing.T) {
 	}
 	p := Preapproved{Dir: "/a", Rights: staged}
 	if p.covers(&broker.Item{Resolved: "/a", Rights: guard.ReadWrite}) || !p.covers(&broker.Item{Resolved: "/a", Rights: guard.ReadOnly}) {
-		t.Error("what is pre-approved as staged covers plain writing, or not reading")
+		t.Error("a staged pre-approval covers plain writing, or does not cover reading")
 	}
 }
 
-// newQuestions returns the questions of a session named me, without servers and without an audit
-// log.
+// newQuestions returns the Questions of the session "me", which has no servers and no audit log.
 func newQuestions(t *testing.T) *Questions {
 	t.Helper()
 	return New(Config{
@@ -68,8 +68,8 @@ func newQuestions(t *testing.T) *Questions {
 	})
 }
 
-// queueQuestion makes a question about one directory wait. The channel gets the answer for the
-// server.
+// queueQuestion puts a question about one directory to the owner, and returns when the question
+// waits. The channel gets the answer for the server.
 func queueQuestion(t *testing.T, qs *Questions, subject guard.Subject, dir string) (id string, answered <-chan broker.Answer) {
 	t.Helper()
 	q := &broker.Question{ID: "q-" + string(subject), Subject: subject, Until: time.Now().Add(time.Hour),
@@ -89,9 +89,9 @@ func queueQuestion(t *testing.T, qs *Questions, subject guard.Subject, dir strin
 	}
 }
 
-// Links on the way to a narrower path are resolved here for every answer, because the command,
-// the console and top send the path as it was written. A link that a program can change is
-// refused, and the question stays open.
+// Answer resolves the links in a narrower path, because rootsfs consent, the console and top send
+// the path as the owner wrote it. If the path is invalid, or has a link that a program can change,
+// Answer refuses it, and the question goes on waiting.
 func TestNarrowerPathIsResolved(t *testing.T) {
 	work := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", filepath.Join(work, "state"))
@@ -135,7 +135,7 @@ func TestDenialIsRememberedFirst(t *testing.T) {
 		qs.denials.entries = append(qs.denials.entries, control.Denial{ID: fmt.Sprint(i), Subject: "v", Path: names.Foreign(fmt.Sprint("/", i))})
 	}
 	if _, err := qs.Answer(t.Context(), control.AnswerRequest{ID: id, Remember: true}); err == nil || len(qs.waiting.List()) != 1 {
-		t.Fatalf("told, though it is not remembered: %v", err)
+		t.Fatalf("the question was answered, though the denial is not remembered: %v", err)
 	}
 	qs.denials.entries = nil
 	if _, err := qs.Answer(t.Context(), control.AnswerRequest{ID: id, Remember: true}); err != nil {
@@ -146,7 +146,7 @@ func TestDenialIsRememberedFirst(t *testing.T) {
 	}
 }
 
-// Other users may still ask for a path that the owner has denied one user for good.
+// A remembered denial of a path is in force for all sessions of one user, and for no other user.
 func TestDenialsArePerUser(t *testing.T) {
 	var d denials
 	item := broker.Item{Requested: "/home/me/private", Resolved: "/home/me/private"}

@@ -35,10 +35,10 @@ func TestConsentTellsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, alike := range map[string][][]string{
-		"a file in the home directory":     {{".bashrc"}, {"missing"}, {"missing/f"}, {".bashrc/f"}},
-		"beside a path that is allowed":    {{"src", ".bashrc"}, {"src", "missing"}},
-		"through a link to a missing path": {{"inside"}, {"nothing"}},
-		"below what was denied":            {{"work/denied/in"}, {"work/denied/gone"}, {"work/denied/out"}},
+		"a file in the home directory":           {{".bashrc"}, {"missing"}, {"missing/f"}, {".bashrc/f"}},
+		"beside a path that is allowed":          {{"src", ".bashrc"}, {"src", "missing"}},
+		"through a link into a denied directory": {{"inside"}, {"nothing"}},
+		"below what was denied":                  {{"work/denied/in"}, {"work/denied/gone"}, {"work/denied/out"}},
 	} {
 		for _, answer := range []time.Duration{0, 7 * time.Second} {
 			results := map[string]string{}
@@ -52,9 +52,9 @@ func TestConsentTellsNothing(t *testing.T) {
 	}
 }
 
-// consentIn asks for paths below home, and returns the answer to the server and its delay. Of
-// the paths, src is allowed and work/denied was denied for good. A person denies the others
-// after a while; 0 means that there is no person.
+// consentIn asks for paths below home, and returns the answer to the server and its delay. The
+// path src is pre-approved, and a denial of work/denied is remembered. A person denies the other
+// paths after the duration after; if it is 0, nobody answers.
 func consentIn(t *testing.T, home string, paths []string, after time.Duration) (result string) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
@@ -64,7 +64,7 @@ func consentIn(t *testing.T, home string, paths []string, after time.Duration) (
 			t.Fatal(err)
 		}
 		person := broker.AskerFunc(func(ctx context.Context, q *broker.Question) (broker.Answer, error) {
-			if _, all := qs.denials.withoutDenied(q); all {
+			if _, all := qs.denials.markDenied(q); all {
 				return broker.Answer{}, nil
 			}
 			if after == 0 {

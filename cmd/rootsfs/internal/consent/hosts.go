@@ -20,25 +20,25 @@ var errDeniedBefore = fmt.Errorf("%w, for as long as the session lasts; to be as
 // HostDenied returns an error if the host was denied before, so that the owner is not asked
 // again.
 func (qs *Questions) HostDenied(host string) error {
-	if qs.denials.coversHost(qs.command(), host) {
+	if qs.denials.coversHost(qs.commandSubject(), host) {
 		return errDeniedBefore
 	}
 	return nil
 }
 
-// command returns the subject of questions about hosts. A server that the command runs has the
-// same subject.
-func (qs *Questions) command() guard.Subject { return guard.Subject(qs.cfg.Session) }
+// commandSubject returns the subject of questions about hosts. A server that the command runs has
+// the same subject.
+func (qs *Questions) commandSubject() guard.Subject { return guard.Subject(qs.cfg.Session) }
 
 // AskHost asks whether the session's command may connect to a host. It asks the answerers of
-// WayNetwork: the command's own MCP host first, and the owner if that host cannot ask. When the
-// permission is recorded, it calls permit with a duration, or 0 for the rest of the session. The
-// error says why there is no permission. A denial is remembered. The cause of ctx says why a
+// WayNetwork: the command's own MCP host first, and the owner if that host cannot ask. After
+// recording the permission, AskHost calls permit with a duration, or 0 for the rest of the session.
+// The error says why there is no permission. A denial is remembered. The cause of ctx says why a
 // question ended without an answer. If the cause is network.ErrPermitted, a rule permits the host
 // already, and AskHost returns nil without a call of permit.
 func (qs *Questions) AskHost(ctx context.Context, h broker.Host, permit func(time.Duration) error) error {
 	until, _ := ctx.Deadline()
-	q := &broker.Question{Kind: broker.HostKind, ID: broker.NewID(), Asked: time.Now(), Until: until, Subject: qs.command(), Items: []broker.Item{}, Host: &h}
+	q := &broker.Question{Kind: broker.HostKind, ID: broker.NewID(), Asked: time.Now(), Until: until, Subject: qs.commandSubject(), Items: []broker.Item{}, Host: &h}
 	a, err := qs.Asker(WayNetwork).Ask(ctx, q)
 	what := "network " + h.String()
 	switch cause := context.Cause(ctx); {
@@ -82,13 +82,14 @@ func hostFacts(h *broker.Host) guard.Facts {
 // noteHost records the end of a question about a host, and returns result. The refusal of the
 // connection has a record of its own.
 func (qs *Questions) noteHost(h *broker.Host, verdict guard.Verdict, detail string, result error) error {
-	if err := qs.cfg.Registry.NoteConsent(guard.Caller{Subject: qs.command(), Via: guard.ViaNet, PID: h.PID}, verdict, hostFacts(h), detail); err != nil {
+	if err := qs.cfg.Registry.NoteConsent(guard.Caller{Subject: qs.commandSubject(), Via: guard.ViaNet, PID: h.PID}, verdict, hostFacts(h), detail); err != nil {
 		qs.cfg.Log.Error("the answer to a question cannot be recorded", "host", h.String(), "error", err)
 	}
 	return result
 }
 
-// askCommandsHost asks through the MCP host of the session's command.
+// askCommandsHost asks through the MCP host of the session's command. It tries the connected
+// servers of the command, until one does not return broker.ErrUnanswered.
 func (qs *Questions) askCommandsHost(ctx context.Context, q *broker.Question) (broker.Answer, error) {
 	for _, one := range qs.cfg.Servers() {
 		if one.Subject().WithoutSession() != q.Subject {
@@ -101,7 +102,7 @@ func (qs *Questions) askCommandsHost(ctx context.Context, q *broker.Question) (b
 	return broker.Answer{}, broker.ErrUnanswered
 }
 
-// decideHost returns the decision of an approval of a host.
+// decideHost returns the decision for an approval of a host.
 func decideHost(req control.AnswerRequest) ([]broker.Decision, error) {
 	switch {
 	case req.Path != "", req.Mode != "", req.IdleMS != 0:

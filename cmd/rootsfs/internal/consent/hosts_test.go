@@ -90,7 +90,7 @@ func (a *hostAsker) waitingQuestion() control.Question {
 	}
 }
 
-// within returns a context that ends after d because nobody has answered.
+// within returns a context that ends after d with the cause network.ErrUnanswered.
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), d, network.ErrUnanswered)
 	t.Cleanup(cancel)
@@ -120,7 +120,7 @@ func TestHostIsAllowed(t *testing.T) {
 		}
 	}
 	if _, err := a.Preview(t.Context(), control.PreviewRequest{ID: q.ID, Item: 1}); err == nil {
-		t.Error("a host has an inside")
+		t.Error("a question about a host has a preview")
 	}
 	ans, err := a.Answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true, ForMS: 60_000, Only: []int{1}})
 	if err != nil || ans.Answered[0].Allowed[0] != "a.test:443" || len(ans.Answered[0].Denied) != 0 {
@@ -189,7 +189,7 @@ func TestNoticeNamesTheHostFirst(t *testing.T) {
 	}
 }
 
-// The end of a question is recorded, and no answer is accepted after it.
+// The end of a question is recorded, and no answer is accepted after the end.
 func TestHostQuestionEnds(t *testing.T) {
 	a := newHostAsker(t)
 	never := func(time.Duration) error { t.Error("permitted"); return nil }
@@ -217,7 +217,7 @@ func TestHostQuestionEnds(t *testing.T) {
 	if len(a.denials.entries) != 0 {
 		t.Errorf("remembered: %+v", a.denials.entries)
 	}
-	// The answer was yes, but came when the question was over.
+	// The owner allows the host, but permit fails. So a record says that the permission is revoked.
 	result := a.ask(within(t, time.Minute), "a.test", func(time.Duration) error { return network.ErrRevoked })
 	_, err := a.Answer(t.Context(), control.AnswerRequest{ID: a.waitingQuestion().ID, Approve: true})
 	testkit.Must(t, err)
@@ -234,8 +234,8 @@ func (f elicitor) Elicit(_ context.Context, p *mcp.ElicitParams) (*mcp.ElicitRes
 	return f(p)
 }
 
-// The command's own MCP host is asked first. If it cannot ask, the owner is; other servers'
-// hosts are not.
+// The command's own MCP host is asked first. If that host cannot ask, the owner is asked. The MCP
+// hosts of other servers are not asked.
 func TestHostIsElicited(t *testing.T) {
 	a := newHostAsker(t)
 	other := a.b.Session("other")

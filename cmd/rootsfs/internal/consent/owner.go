@@ -14,13 +14,14 @@ import (
 )
 
 // askOwner sends a notification about a question, and waits for the owner's answer over the control
-// socket. If all that the question asks for was denied before, askOwner denies it at once.
+// socket. If the requested names alone show that everything was denied before, askOwner denies the
+// question at once.
 func (qs *Questions) askOwner(ctx context.Context, q *broker.Question) (broker.Answer, error) {
-	q, all := qs.denials.withoutDenied(q)
+	q, all := qs.denials.markDenied(q)
 	if all {
 		return broker.Answer{By: "control, remembered"}, nil
 	}
-	what := asksFor(q)
+	what := requestedText(q)
 	qs.cfg.Events.Publish(control.Event{Time: q.Asked, Kind: "consent", Detail: names.Foreign(fmt.Sprintf(
 		"asked for %s; answer with: rootsfs consent approve %s", what, q.ID))})
 	if q.Host != nil {
@@ -50,14 +51,14 @@ func (qs *Questions) notice(q *broker.Question) (summary, body string) {
 	if q.Host != nil {
 		summary, who = "A command asks for a connection", q.Host.Program
 	}
-	if body = fmt.Sprintf("%s, in session %s", asksFor(q), qs.cfg.Session); who != "" {
+	if body = fmt.Sprintf("%s, in session %s", requestedText(q), qs.cfg.Session); who != "" {
 		body += ", by " + names.Quote(who)
 	}
 	return summary, body
 }
 
-// asksFor returns the host or the paths of a question, escaped.
-func asksFor(q *broker.Question) string {
+// requestedText returns the host or the requested paths of a question, escaped.
+func requestedText(q *broker.Question) string {
 	if q.Host != nil {
 		return names.Quote(q.Host.String())
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Preapproved is one path that servers get without a question.
+// Preapproved is one path that servers get without a question, with everything below it.
 type Preapproved struct {
 	Dir    string // resolved when the configuration came into force
 	Rights guard.Rights
@@ -23,7 +23,7 @@ func (qs *Questions) SetFiles(allow []Preapproved, denyOthers bool) {
 	qs.allow, qs.denyOthers = allow, denyOthers
 }
 
-// covers reports whether an item asks for no more than is pre-approved.
+// covers reports whether p pre-approves everything that an item asks for.
 func (p *Preapproved) covers(it *broker.Item) bool {
 	rel, err := filepath.Rel(p.Dir, it.Resolved.Raw())
 	return it.Problem == "" && it.Rights != 0 && !it.Rights.WiderThan(p.Rights) &&
@@ -31,9 +31,10 @@ func (p *Preapproved) covers(it *broker.Item) bool {
 }
 
 // askConfig returns an Asker that answers questions about paths by the configuration. If mayAllow
-// is set, it allows a question all of whose paths are pre-approved. If all other paths are to be
-// denied, it answers every question. It does not answer other questions, even if a path cannot be
-// granted: an immediate answer would reveal that the path does not exist.
+// is set, the Asker allows the pre-approved paths. If all others are to be denied (see SetFiles),
+// the Asker answers every question about paths. Otherwise it answers a question only if it allows
+// all its paths. It leaves any other question unanswered, even if a path cannot be granted: an
+// immediate answer would reveal that the path does not exist.
 func (qs *Questions) askConfig(mayAllow bool) broker.Asker {
 	return broker.AskerFunc(func(_ context.Context, q *broker.Question) (broker.Answer, error) {
 		if q.Host != nil { // rules decide about hosts, before there is a question

@@ -67,7 +67,7 @@ func (qs *Questions) Preview(ctx context.Context, req control.PreviewRequest) (c
 	select {
 	case <-done:
 	case <-ctx.Done():
-		l.stop()
+		l.markIncomplete()
 	}
 	return l.answer(), nil
 }
@@ -98,7 +98,7 @@ func (l *look) update(f func(*control.Preview)) {
 	f(&l.out)
 }
 
-func (l *look) stop() { l.update(func(a *control.Preview) { a.Complete = false }) }
+func (l *look) markIncomplete() { l.update(func(a *control.Preview) { a.Complete = false }) }
 
 func (l *look) answer() (a control.Preview) {
 	l.update(func(out *control.Preview) {
@@ -114,13 +114,13 @@ func (l *look) answer() (a control.Preview) {
 func (l *look) run(resolved string) {
 	fd, err := unix.Open(resolved, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		l.stop()
+		l.markIncomplete()
 		return
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil {
-		l.stop()
+		l.markIncomplete()
 		return
 	}
 	l.dev = st.Dev
@@ -128,10 +128,10 @@ func (l *look) run(resolved string) {
 		l.update(func(a *control.Preview) { a.Files, a.Bytes = 1, st.Size })
 		return
 	}
-	// By the descriptor: the name may lead elsewhere by now.
+	// Use the descriptor: the name may lead elsewhere by now.
 	top, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
-		l.stop() // not readable for us either
+		l.markIncomplete() // such as a directory that rootsfs may not read
 		return
 	}
 	defer top.Close()
@@ -140,7 +140,7 @@ func (l *look) run(resolved string) {
 
 // dir is a directory that is still to be read.
 type dir struct {
-	rel   string // below the top
+	rel   string // path below the top; "": the top itself
 	state *pattern.State
 }
 
@@ -149,7 +149,7 @@ type dir struct {
 func (l *look) walk(top *os.Root) {
 	for queue := []dir{{"", l.rules.At("")}}; len(queue) > 0; queue = queue[1:] {
 		if l.ctx.Err() != nil || l.left <= 0 {
-			l.stop()
+			l.markIncomplete()
 			return
 		}
 		queue = append(queue, l.readDir(top, queue[0])...)
@@ -161,7 +161,7 @@ func (l *look) readDir(top *os.Root, d dir) (subs []dir) {
 	// NONBLOCK, because a FIFO may be there by now.
 	f, err := top.OpenFile(cmp.Or(d.rel, "."), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		l.stop() // not readable for us either
+		l.markIncomplete() // such as a directory that rootsfs may not read
 		return nil
 	}
 	defer f.Close()
@@ -179,7 +179,7 @@ func (l *look) readDir(top *os.Root, d dir) (subs []dir) {
 			return subs
 		}
 	}
-	l.stop()
+	l.markIncomplete()
 	return subs
 }
 

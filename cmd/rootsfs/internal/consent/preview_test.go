@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// The preview of a question follows no link, enters no directory that the policy hides, and
-// ends when it has counted enough or its time is up.
+// The preview of a question follows no link, enters no directory that the rules withhold, and ends
+// when it has looked at as many names as it may, or when its context has ended.
 func TestLook(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"a/b", ".ssh/deep", "empty"} {
@@ -53,9 +53,9 @@ func TestLook(t *testing.T) {
 	}{
 		{"all of it", t.Context(), 1000, dir, true, 23, 2, 2},
 		{"a file", t.Context(), 1000, dir + "/a/b/f1", true, 1, 0, 0},
-		{"what is gone", t.Context(), 1000, dir + "/gone", false, 0, 0, 0},
+		{"a missing path", t.Context(), 1000, dir + "/gone", false, 0, 0, 0},
 		{"a link", t.Context(), 1000, dir + "/up", true, 1, 0, 0},
-		{"no time", ended, 1000, dir, false, 0, 0, 0},
+		{"a context that has ended", ended, 1000, dir, false, 0, 0, 0},
 	} {
 		l := &look{ctx: tt.ctx, rules: rules, left: tt.left, start: time.Now()}
 		l.out.Complete = true
@@ -71,12 +71,12 @@ func TestLook(t *testing.T) {
 		t.Errorf("six names: %+v", a)
 	}
 	if _, err := (&guard.Patterns{Hide: guard.Texts("[")}).Preview(); err == nil {
-		t.Error("a pattern that cannot be meant is taken")
+		t.Error("an invalid pattern is accepted")
 	}
 }
 
-// The preview does not hold a descriptor for each level of a deep tree, because the asker may
-// have made it.
+// The preview does not hold a descriptor for each level of a deep tree, because the asker may have
+// made the tree.
 func TestLookHoldsFewDescriptors(t *testing.T) {
 	const deep = 1000
 	dir := t.TempDir()

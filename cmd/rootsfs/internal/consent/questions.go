@@ -4,8 +4,8 @@
 //
 // # Promises
 //
-//   - Only the owner's verbs, the asker and the deadline end a question that waits for the owner.
-//     No asker learns from the time or the text of an answer which paths exist.
+//   - Only the owner's answer, the asker and the deadline end a question that waits for the owner.
+//     An answer that grants nothing reveals neither by its time nor by its text which paths exist.
 //   - If the owner wants a denial remembered, it is remembered before the asker gets the
 //     answer. If the audit log rejects the record, nothing is permitted, and no denial is
 //     lifted.
@@ -14,7 +14,7 @@
 // # Not promised
 //
 // Denials and questions end with the session. Package broker grants the paths, and the caller
-// of AskHost carries the connections.
+// of AskHost makes the connections.
 //
 // The exported functions may be called concurrently.
 package consent
@@ -39,7 +39,8 @@ type Config struct {
 	// Servers returns the connected servers. The command's own MCP host, which is asked about
 	// hosts, is reached through one of them.
 	Servers func() []*broker.Session
-	// Terms narrows the grant of a consent. A preview counts the names that its rules withhold.
+	// Terms narrows the grant of a consent. A preview counts the names that the rules of the
+	// narrowed grant withhold.
 	Terms func(guard.Grant) guard.Grant
 	// SaveHost writes an approved host to the configuration, for a duration or without an end
 	// (0), and returns the file.
@@ -49,7 +50,7 @@ type Config struct {
 // Questions answers the questions of one session. Make it with New.
 type Questions struct {
 	cfg     Config
-	waiting broker.Queue // for the owner
+	waiting broker.Queue // questions that wait for the owner
 	denials denials
 	notices *notify.Notifier
 	looks   chan struct{} // holds a token for each preview in progress

@@ -49,7 +49,7 @@ func (s *secret) is(text string) bool {
 // access decides which requests may use the console.
 type access struct {
 	host   string // 127.0.0.1:PORT: the address that requests must name
-	cookie string // the cookie's name, with the port in it, because ports share cookies
+	cookie string // the cookie's name, with the port in it, because all ports share cookies
 	now    func() time.Time
 
 	mu        sync.Mutex // guards the fields below
@@ -100,7 +100,7 @@ func (a *access) known(r *http.Request) bool {
 	for _, in := range a.logins {
 		// Compare both secrets of every login, so that the time reveals no partial match.
 		both := in.key.is(key)
-		both = a.has(r, in) && both
+		both = a.hasCookie(r, in) && both
 		if both && now.Before(in.until) {
 			in.until, found = now.Add(loginFor), true
 		}
@@ -108,9 +108,9 @@ func (a *access) known(r *http.Request) bool {
 	return found
 }
 
-// has reports whether a request has a login's cookie. Another server on the loopback address
+// hasCookie reports whether a request has a login's cookie. Another server on the loopback address
 // may have set a second cookie of the same name.
-func (a *access) has(r *http.Request, in *login) bool {
+func (a *access) hasCookie(r *http.Request, in *login) bool {
 	found := false
 	for _, c := range r.CookiesNamed(a.cookie) {
 		found = in.cookie.is(c.Value) || found
@@ -123,7 +123,7 @@ func (a *access) forget(r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, in := range a.logins {
-		if a.has(r, in) {
+		if a.hasCookie(r, in) {
 			in.until = time.Time{}
 		}
 	}
@@ -191,7 +191,7 @@ func peerUID(c net.Conn) (uint32, error) {
 		uid, err := lookUp(local, remote)
 		if err == nil && uid == 0 {
 			// A row can be written while the socket is being closed, and then has a wrong uid.
-			// The next look-up shows that.
+			// A second look-up then finds that the socket is closed.
 			uid, err = lookUp(local, remote)
 		}
 		// The kernel writes the table in parts, and can leave out a row that moves meanwhile.
@@ -219,9 +219,9 @@ const (
 	established                            = "01"
 )
 
-// ownerIn finds the user of the socket at remote in tcpTable. The kernel shows a socket that its
-// program has closed with uid 0 and without an inode, whichever user made it. So uid 0 counts as
-// root only if the connection is established.
+// ownerIn finds the user of the socket at remote in tcpTable. After a program has closed a socket,
+// the kernel shows uid 0 and inode 0 for the socket, whichever user made it. So a socket
+// with inode 0 counts as gone, and uid 0 counts as root only if the connection is established.
 func ownerIn(table io.Reader, local, remote netip.AddrPort) (uint32, error) {
 	// In the entry of the other end, our address is the remote one.
 	want, from := tableAddr(remote), tableAddr(local)

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A link lets one browser in, once, within a time limit. Scripts and other sites cannot use the
-// cookie.
+// A link lets one browser in, once, within a time limit. The cookie has the flags that keep scripts
+// and other sites from using it.
 func TestLinkOnce(t *testing.T) {
 	l := newLab(t)
 	nobody := &browser{l: l}
@@ -34,7 +34,7 @@ func TestLinkOnce(t *testing.T) {
 	}
 	r, _ := nobody.do("POST", "/api/enter", `{"link":"`+secret+`"}`, nil)
 	if r.StatusCode != 200 {
-		t.Fatalf("wrong ones before void the link: %d", r.StatusCode)
+		t.Fatalf("wrong secrets have voided the link: %d", r.StatusCode)
 	}
 	c := r.Header.Get("Set-Cookie")
 	for _, want := range []string{"; HttpOnly", "; SameSite=Strict", "; Path=/", l.s.access.cookie + "="} {
@@ -77,8 +77,8 @@ func TestPrefetchUsesNoLink(t *testing.T) {
 	}
 }
 
-// A cookie that somebody else set, such as another server on the loopback address, lets nobody
-// in and does not keep the owner out.
+// A cookie of the console's name that another server on the loopback address has set lets nobody in
+// and does not keep the owner out.
 func TestFixedCookie(t *testing.T) {
 	l := newLab(t)
 	fixed := l.s.access.cookie + "=AAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -91,11 +91,11 @@ func TestFixedCookie(t *testing.T) {
 	b := l.enter()
 	for _, cookies := range []string{fixed + "; " + l.s.access.cookie + "=" + b.cookie, l.s.access.cookie + "=" + b.cookie + "; " + fixed} {
 		if r, _ := b.do("GET", "/api/verify", "", func(r *http.Request) { r.Header.Set("Cookie", cookies) }); r.StatusCode != 200 {
-			t.Errorf("beside another cookie of the name: %d", r.StatusCode)
+			t.Errorf("with a second cookie of the same name: %d", r.StatusCode)
 		}
 	}
 	if r, _ := b.do("POST", "/api/leave", "{}", func(r *http.Request) { r.Header.Set("Cookie", fixed) }); r.StatusCode != 401 {
-		t.Errorf("shown out by a cookie that is none: %d", r.StatusCode)
+		t.Errorf("leave with only the other server's cookie: %d", r.StatusCode)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestAttacks(t *testing.T) {
 	}
 	st, err := control.GetStatus.Call(t.Context(), c, control.None{})
 	if err != nil || len(st.Roots) != 1 {
-		t.Errorf("one of them revoked the root: %+v, %v", st.Roots, err)
+		t.Errorf("an attack revoked the root: %+v, %v", st.Roots, err)
 	}
 }
 
@@ -203,7 +203,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// The size of requests is bounded, and an unknown field is refused by its name.
+// The size of requests is bounded. A body with an unknown field or other mistakes is refused with
+// an error. The error about a wrong value in a query names the field.
 func TestBounds(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()
@@ -221,7 +222,7 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	if r, _ := b.do("GET", "/api/history?path="+strings.Repeat("x", 2*maxHeader), "", nil); r.StatusCode != 431 {
-		t.Errorf("an endless address: %d", r.StatusCode)
+		t.Errorf("an address that is too long: %d", r.StatusCode)
 	}
 	for _, q := range []string{"since=yesterday", "limit=x", "until=1"} {
 		if r, data := b.do("GET", "/api/history?"+q, "", nil); r.StatusCode != 400 || !strings.Contains(string(data), q[:5]) {
@@ -289,17 +290,17 @@ func TestManyStreams(t *testing.T) {
 	if r, data := b.do("GET", "/api/verify", "", nil); r.StatusCode != 200 {
 		t.Errorf("the owner is kept out: %d %s", r.StatusCode, data)
 	}
-	// The newest streams still get updates: the state is sent every second while a session is
+	// The newest stream still gets updates: the state is sent every second while a session is
 	// live.
 	l.session("late", "x")
-	testkit.Until(l.t, "the newest stream hears", func() bool {
+	testkit.Until(l.t, "the newest stream gets an update", func() bool {
 		_ = conns[len(conns)-1].SetReadDeadline(time.Now().Add(20 * time.Second))
 		line, err := bufio.NewReader(conns[len(conns)-1]).ReadString('\n')
 		return err == nil && (strings.Contains(line, `"late"`) || len(line) > 0)
 	})
 }
 
-// Silent connections are closed to make room for those that send requests.
+// Silent connections are closed to make room for connections that send requests.
 func TestManySilentConnections(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()
@@ -312,7 +313,7 @@ func TestManySilentConnections(t *testing.T) {
 	}
 	_ = first.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if n, err := first.Read(make([]byte, 1)); n != 0 || err == nil || isTimeout(err) {
-		t.Errorf("the oldest silent connection lives: %d, %v", n, err)
+		t.Errorf("the oldest silent connection is still open: %d, %v", n, err)
 	}
 }
 
@@ -321,8 +322,8 @@ func isTimeout(err error) bool {
 	return ok && ne.Timeout()
 }
 
-// A browser loses access when it leaves, when there are too many, and when it was away for
-// long.
+// A browser loses access when it leaves, when too many newer browsers are let in, and when it was
+// idle for too long.
 func TestLeaving(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()
@@ -361,6 +362,6 @@ func TestLoopbackOnly(t *testing.T) {
 		t.Errorf("listens on %v", l.s.l.Addr())
 	}
 	if got := fmt.Sprint(addr); got != l.s.access.host {
-		t.Errorf("%s, and expects to be called %s", got, l.s.access.host)
+		t.Errorf("listens on %s, but requests must name %s", got, l.s.access.host)
 	}
 }

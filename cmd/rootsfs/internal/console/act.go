@@ -21,7 +21,8 @@ func pass[In, Out any](s *Server, v control.Verb[In, Out]) http.HandlerFunc {
 	return inSession(s, v.Call)
 }
 
-// inSession returns a handler for a change in the session that the query names.
+// inSession returns a handler that calls f with a request and a client of the session that the
+// query names.
 func inSession[In, Out any](s *Server, f func(context.Context, *control.Client, In) (Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		do(func(ctx context.Context, req In) (out Out, err error) {
@@ -34,8 +35,8 @@ func inSession[In, Out any](s *Server, f func(context.Context, *control.Client, 
 	}
 }
 
-// revokeRequest is a request to revoke roots: some or all of a session, or, with Everything, those
-// of all sessions.
+// revokeRequest is a request to revoke some or all roots of a session, or, with Everything, all
+// roots of all sessions.
 type revokeRequest struct {
 	Session    string   `json:"session"`
 	Names      []string `json:"names"`
@@ -88,7 +89,7 @@ type addRequest struct {
 	Name  string `json:"name"` // "": the last element of the path
 	Path  string `json:"path"` // absolute
 	Mode  string `json:"mode"`
-	ForMS int64  `json:"for_ms"` // 0: with the session
+	ForMS int64  `json:"for_ms"` // 0: the grant ends with the session
 }
 
 func add(ctx context.Context, c *control.Client, in addRequest) (control.AddAnswer, error) {

@@ -14,13 +14,13 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// R008, R094: a root, a session or everything can be revoked, and the answer says what ended
-// and how fast.
+// R008, R094: one root, or all roots of all sessions, can be revoked. The answer says which roots
+// ended and how long the revocation took.
 func TestRevoke_R008_R094(t *testing.T) {
 	l := newLab(t)
 	one, two := l.session("one", "a", "b"), l.session("two", "c")
 	b := l.enter()
-	testkit.Until(l.t, "both are seen", func() bool { return len(l.s.live.Names()) == 2 })
+	testkit.Until(l.t, "both sessions are seen", func() bool { return len(l.s.live.Names()) == 2 })
 	var r revocation
 	b.must("POST", "/api/revoke", `{"session":"one","names":["a"]}`, &r)
 	if len(r.Sessions) != 1 || len(r.Sessions[0].Ended) != 1 || r.Sessions[0].Ended[0].Root != "a" || r.Sessions[0].Ended[0].State != "revoked" || r.TookMS <= 0 {
@@ -55,7 +55,7 @@ func TestAddAndSet_R105_R116(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := l.enter()
-	testkit.Until(l.t, "it is seen", func() bool { return slices.Contains(l.s.live.Names(), "s") })
+	testkit.Until(l.t, "the session is seen", func() bool { return slices.Contains(l.s.live.Names(), "s") })
 	var added control.AddAnswer
 	b.must("POST", "/api/add?session=s", fmt.Sprintf(`{"path":%q,"mode":"ro","for_ms":3600000}`, dir), &added)
 	if len(added.Roots) != 1 || added.Roots[0].Name != "more" || added.Roots[0].Mode != "ro" || added.Roots[0].Expires == nil || added.Roots[0].Origin != "console" {
@@ -99,7 +99,7 @@ func TestAddAndSet_R105_R116(t *testing.T) {
 	}
 }
 
-// R007, R083, R090: events are sent as they happen, with the rule.
+// R007, R083, R090: updates have the sessions with their roots, and the events as they happen.
 func TestStream_R007_R083_R090(t *testing.T) {
 	l := newLab(t)
 	s := l.session("s", "a")
@@ -119,7 +119,7 @@ func TestStream_R007_R083_R090(t *testing.T) {
 				return
 			}
 		}
-		t.Fatal("it was never told")
+		t.Fatal("the expected update never came")
 	}
 	state(func(u sessionhub.Update) bool {
 		return len(u.Sessions) == 1 && len(u.Sessions[0].Roots) == 1 && u.Sessions[0].Roots[0].Mode == "rw"
@@ -127,16 +127,16 @@ func TestStream_R007_R083_R090(t *testing.T) {
 	if _, err := s.Registry().Revoke(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	isTold := false
+	hasRevoked := false
 	state(func(u sessionhub.Update) bool {
 		for _, e := range u.Events {
-			isTold = isTold || e.Session == "s" && e.Kind == "revoked" && e.Root == "a"
+			hasRevoked = hasRevoked || e.Session == "s" && e.Kind == "revoked" && e.Root == "a"
 		}
-		return isTold && len(u.Sessions) == 1 && len(u.Sessions[0].Roots) == 0
+		return hasRevoked && len(u.Sessions) == 1 && len(u.Sessions[0].Roots) == 0
 	})
 }
 
-// A new page shows earlier refusals, too (R146).
+// A new subscriber, such as a page that was just opened, gets earlier refusals, too (R146).
 func TestEarlierRefusals_R146(t *testing.T) {
 	l := newLab(t)
 	l.records(4)
@@ -157,5 +157,5 @@ func TestEarlierRefusals_R146(t *testing.T) {
 			return
 		}
 	}
-	t.Fatalf("%d of 4 refusals are told", seen)
+	t.Fatalf("%d of 4 refusals were sent", seen)
 }

@@ -90,7 +90,7 @@ func (l *lab) waiting() (q control.Question) {
 	return q
 }
 
-// tree makes files in a directory of the lab's.
+// tree makes files in a directory of the lab, and returns the path of the directory.
 func (l *lab) tree(dir string, files ...string) string {
 	l.t.Helper()
 	for _, f := range files {
@@ -105,8 +105,8 @@ func (l *lab) tree(dir string, files ...string) string {
 	return filepath.Join(l.work, dir)
 }
 
-// R068, R087, R088, R089: a question is shown with the contents of its path. The owner approves
-// it unchanged or narrower, or denies it.
+// R068, R087, R088, R089: the owner can see how much is inside the path of a question. The owner
+// approves a narrower path and mode, or denies the question.
 func TestAsk_R068_R087_R088_R089(t *testing.T) {
 	l := newLab(t)
 	v := l.server(l.session("s"), "indexer")
@@ -160,7 +160,7 @@ func TestAsk_R068_R087_R088_R089(t *testing.T) {
 	if !got.Granted || len(got.Approved) != 1 || got.Approved[0].Mode != "ro" || got.Approved[0].Expires == "" || got.ApprovedPaths[0] != dir+"/docs" {
 		t.Errorf("the server was told %+v", got)
 	}
-	// Denied: the server learns nothing else.
+	// After a denial the server learns only that its request was denied.
 	v.ask("again", "ro", dir)
 	q = l.waiting()
 	if a, text := answer(``); len(a.Answered) != 1 || len(a.Answered[0].Denied) != 1 {
@@ -175,7 +175,7 @@ func TestAsk_R068_R087_R088_R089(t *testing.T) {
 }
 
 // If the same server asks again for a path that was denied for good, or for one below it, the
-// owner is not asked. For another server, and for other paths, the owner is.
+// owner is not asked. The owner is asked for another server, and for other paths.
 func TestDenyAndRemember(t *testing.T) {
 	l := newLab(t)
 	s := l.session("s")
@@ -212,7 +212,7 @@ func TestDenyAndRemember(t *testing.T) {
 	}
 }
 
-// Questions about hosts come and are answered like those about files.
+// The page gets and answers questions about hosts like questions about files.
 func TestAskHost(t *testing.T) {
 	l := newLab(t)
 	s := l.session("s")
@@ -233,7 +233,7 @@ func TestAskHost(t *testing.T) {
 		return nil
 	})
 	var q control.Question
-	b.updates("the question is told", func(u sessionhub.Update) bool {
+	b.updates("the stream has the question", func(u sessionhub.Update) bool {
 		if len(u.Questions) == 1 {
 			q = u.Questions[0]
 		}
@@ -255,7 +255,7 @@ func TestAskHost(t *testing.T) {
 	if err := <-result; err == nil {
 		t.Error("permitted")
 	}
-	b.updates("the denial is told", func(u sessionhub.Update) bool {
+	b.updates("the stream has the denial", func(u sessionhub.Update) bool {
 		return len(u.Denials) == 1 && u.Denials[0].Host == "c.test:443" && u.Denials[0].Path == ""
 	})
 }

@@ -49,7 +49,7 @@ func TestForget(t *testing.T) {
 	b.must("POST", "/api/answer?session=s", fmt.Sprintf(`{"id":%q,"remember":true}`, q.ID), &a)
 	<-v.answers
 	var d control.Denial
-	b.updates("the denial is told", func(u sessionhub.Update) bool {
+	b.updates("the stream has the denial", func(u sessionhub.Update) bool {
 		if len(u.Denials) == 1 {
 			d = u.Denials[0]
 		}
@@ -76,7 +76,7 @@ func TestForget(t *testing.T) {
 	if len(f.Forgotten) != 1 || f.Forgotten[0].Path.Raw() != dir {
 		t.Errorf("%+v", f)
 	}
-	b.updates("it is told to be gone", func(u sessionhub.Update) bool { return u.QuestionsIncluded && len(u.Denials) == 0 })
+	b.updates("the stream no longer has the denial", func(u sessionhub.Update) bool { return u.QuestionsIncluded && len(u.Denials) == 0 })
 	v.ask("m", "ro", dir+"/secret")
 	if q := l.waiting(); q.Items[0].Problem != "" {
 		t.Errorf("asked again: %+v", q.Items)

@@ -72,7 +72,7 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request) (q auditview.Quer
 	return q, done, ok
 }
 
-// history answers with the last records that match, and a timeline of all.
+// history answers with the last records that match, and a timeline of all records that match.
 func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	q, done, ok := s.query(w, r)
 	if !ok {
@@ -93,7 +93,8 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	answer(w, out)
 }
 
-// verify answers with the reports about the chains of one session or of all.
+// verify answers with a report on the hash chain of one session's records, or with one report for
+// each session.
 func (s *Server) verify(w http.ResponseWriter, r *http.Request) {
 	done, ok := s.acquireSearch(w)
 	if !ok {

@@ -19,7 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// records leaves n records of refusals of a session in the lab. Every third has a hostile text.
+// records begins the session "s" with the root a, and records n refusals in this session. Every
+// third record has a hostile text.
 func (l *lab) records(n int) {
 	l.t.Helper()
 	s := l.session("s", "a")
@@ -122,7 +123,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// Records are exported as they were written.
+// An export has a line for each matching record, with the record's hash.
 func TestExport(t *testing.T) {
 	l := newLab(t)
 	l.records(9)
@@ -141,8 +142,8 @@ func TestExport(t *testing.T) {
 }
 
 // Other files in the directory of the records do not block a search, and links there are not
-// followed. Lines that are no records are counted as damaged, except a last line that is cut off: it
-// may still be being written.
+// followed. Lines that are no records are counted as damaged, except a last line that is cut off: a
+// session may still be writing this line.
 func TestOddFilesAmongTheRecords(t *testing.T) {
 	l := newLab(t)
 	l.records(9)
@@ -209,7 +210,7 @@ func TestSearchesEnd(t *testing.T) {
 	}
 }
 
-// The number of searches at a time is bounded. A client beyond it is told to try again.
+// The number of searches at a time is bounded. The client of a further search is told to try again.
 func TestSearchesAreBounded(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()
