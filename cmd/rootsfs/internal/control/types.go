@@ -60,8 +60,8 @@ type Stage struct {
 // Ceiling describes the ceiling that is in force in a session.
 type Ceiling struct {
 	Files   []names.Foreign `json:"files"`             // files that it was read from
-	Read    time.Time       `json:"read"`              // when they were read last without a mistake
-	Problem names.Foreign   `json:"problem,omitempty"` // why the present state of one of them is not in force
+	Read    time.Time       `json:"read"`              // when the files were last read without an error
+	Problem names.Foreign   `json:"problem,omitempty"` // why the present contents of a file are not in force
 }
 
 // CeilingAnswer lists the roots that the ceiling has ended.
@@ -176,7 +176,8 @@ type Suspended struct {
 	Why     names.Foreign `json:"why"`
 }
 
-// Paused is a pause of a session. Each pause has to end.
+// Paused is a pause of a session. A session can have several pauses, and goes on when all of them
+// have ended.
 type Paused struct {
 	Cause  string        `json:"cause"` // `owner`: rootsfs pause; `lease`: the lease of the machine has run out
 	Since  time.Time     `json:"since"`
@@ -194,7 +195,7 @@ func (p *Paused) String() string {
 type LeaseStatus struct {
 	Fleet   names.Foreign `json:"fleet"`            // the fleet's name
 	Machine names.Foreign `json:"machine"`          // the machine's name in the fleet
-	LeftMS  int64         `json:"left_ms"`          // rest of the lease
+	LeftMS  int64         `json:"left_ms"`          // remaining time of the lease
 	Locked  names.Foreign `json:"locked,omitempty"` // why the fleet has locked the machine
 	Written time.Time     `json:"written"`          // when the fleet's agent wrote it
 }
@@ -253,7 +254,8 @@ type AddAnswer struct {
 	Roots []Root `json:"roots"`
 }
 
-// RevokeRequest revokes roots: the named ones, those for one server only, or all.
+// RevokeRequest has exactly one field set. It revokes the roots and sockets with the names, or
+// everything, or the roots that only one server may use, or the command's network.
 type RevokeRequest struct {
 	Names   []string `json:"names,omitempty"`
 	All     bool     `json:"all,omitempty"`
@@ -261,8 +263,8 @@ type RevokeRequest struct {
 	Net     bool     `json:"net,omitempty"` // every host of the command's network
 }
 
-// Ended reports the end of one root. Error is empty if all access to the root has ended;
-// otherwise it says what could not be revoked.
+// Ended reports the end of one root, socket or network. Error is empty if all access has ended and
+// the end is on record; otherwise it says what failed.
 type Ended struct {
 	Root   names.Foreign `json:"root"`
 	State  string        `json:"state"`
@@ -297,20 +299,20 @@ type NetState struct {
 	Hosts       []string        `json:"hosts"`          // as `run --net` takes them
 	Secrets     []string        `json:"secrets"`        // as `run --secret` takes them; never their values
 	Asks        bool            `json:"asks,omitempty"` // the owner is asked about other hosts
-	Reach       string          `json:"reach"`          // which connections reach the rules; the kernel refuses others unseen
-	Connections []NetConnection `json:"connections"`    // those that are open, the oldest first; in a session's status the busiest, at most 32
-	Requests    []SecretUse     `json:"requests"`       // with secrets: those under way and the last 16 others, the oldest first
+	Reach       string          `json:"reach"`          // which connections the rules judge; the kernel refuses all others, which Refused does not count
+	Connections []NetConnection `json:"connections"`    // open connections, the oldest first; in a Status only the 32 busiest, the busiest first
+	Requests    []SecretUse     `json:"requests"`       // requests with secrets: those under way and the last 16 others, the oldest first
 	Open        int             `json:"open"`           // how many connections are open
 	Opened      int64           `json:"opened"`         // connections that were made so far
 	Refused     int64           `json:"refused"`        // connections and look-ups of names that were refused
-	Failed      int64           `json:"failed"`         // connections that their host did not take
+	Failed      int64           `json:"failed"`         // connections that the host did not accept
 	Sent        int64           `json:"sent"`           // bytes from the command
 	Received    int64           `json:"received"`       // bytes to the command
-	Unapproved  []NetUnapproved `json:"unapproved"`     // hosts without a rule that the command tried to reach, at most 64, the first one first
+	Unapproved  []NetUnapproved `json:"unapproved"`     // hosts that the command tried to reach and that have no rule; at most 64, in the order of the first attempts
 }
 
-// IsUnused reports whether no host is approved, the owner is not asked about hosts, and the
-// command has tried no host.
+// IsUnused reports whether no host or secret is approved, the owner is not asked about hosts, and
+// the command has tried no host.
 func (n *NetState) IsUnused() bool {
 	return len(n.Hosts)+len(n.Secrets) == 0 && !n.Asks && n.Opened+n.Refused+n.Failed == 0
 }
@@ -321,10 +323,10 @@ type SecretUse struct {
 	Host     names.Text    `json:"host"`   // HOST[:PORT]
 	Method   names.Foreign `json:"method"`
 	Path     names.Foreign `json:"path"`              // without the query
-	Status   int           `json:"status"`            // status of the answer; 0: none yet, or none at all
+	Status   int           `json:"status"`            // status of the answer; 0: no answer
 	Sent     int64         `json:"sent"`              // bytes of the body, when the request is over
 	Received int64         `json:"received"`          // bytes of the answer's body, when the request is over
-	Began    time.Time     `json:"began"`             // when the program has sent it
+	Began    time.Time     `json:"began"`             // when the program sent it
 	Open     bool          `json:"open,omitempty"`    // the request is under way
 	Refused  bool          `json:"refused,omitempty"` // the request was not sent; the audit log says why
 }
@@ -342,7 +344,7 @@ type NetConnection struct {
 	Address  string     `json:"address"`  // address that the connection leads to
 	Sent     int64      `json:"sent"`     // bytes from the command
 	Received int64      `json:"received"` // bytes to the command
-	Rate     int64      `json:"rate"`     // bytes a second, both ways, since it was last looked at
+	Rate     int64      `json:"rate"`     // bytes a second, both ways, between the last two measurements
 	Began    time.Time  `json:"began"`
 
 	ServerNames []names.Text `json:"server_names"` // names that TLS asks for, other than the host; escaped
@@ -386,7 +388,7 @@ type ProfileAnswer struct {
 type UnmountAnswer struct {
 	Ended []Ended `json:"ended"`
 	// Held: a program still had a file or directory of the mount open, and gets errors from now
-	// on.
+	// on. Held is also true if the session ended with an error.
 	Held   bool         `json:"held"`
 	HeldBy []names.Text `json:"held_by,omitempty"` // by whom, as far as the daemon may look: "sleep (pid 12, an open file)"
 }
@@ -399,8 +401,8 @@ type Refusal struct {
 	Reason string     `json:"reason"`
 	UID    uint32     `json:"uid"`
 	PID    int32      `json:"pid"`
-	// Remedy is "set" (give root Root the mode Mode), "grant" (approve the
-	// directory Dir again) or "" (no root or right would help).
+	// Remedy is "set" (give the root Root the mode Mode) or "grant" (approve the directory Dir
+	// again).
 	Remedy string        `json:"remedy,omitempty"`
 	Root   names.Foreign `json:"root,omitempty"`
 	Mode   string        `json:"mode,omitempty"`
@@ -408,7 +410,7 @@ type Refusal struct {
 	// Grant is the root to add, if Remedy is "grant".
 	Grant *guard.Grant `json:"grant,omitempty"`
 	// ForMS is the duration of the earlier grant, in milliseconds; 0: as long as the session.
-	// If Grant has no end of its own, it ends after that time.
+	// If Grant.Expires is zero, the new grant gets this duration.
 	ForMS int64 `json:"for_ms,omitempty"`
 }
 
@@ -422,8 +424,8 @@ const StateEvery = time.Second
 
 // StreamRequest begins a stream of updates.
 type StreamRequest struct {
-	// State asks for the state at each StateEvery, and when roots change. Without it only the
-	// first update has the state.
+	// State asks for the state once in each StateEvery, and when roots change. Without State,
+	// only the first update has the state.
 	State bool `json:"state,omitempty"`
 }
 

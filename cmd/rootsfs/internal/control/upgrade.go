@@ -44,8 +44,7 @@ type HTTPRequest struct {
 	Hosts    []string `json:"hosts,omitempty"`
 	Origins  []string `json:"origins,omitempty"`
 	Sessions int      `json:"sessions"`
-	// UserSessions is how many of these sessions one user of the issuer may have; 0: the
-	// default.
+	// UserSessions is how many of the Sessions one user of the Issuer may have; 0: the default.
 	UserSessions int      `json:"user_sessions,omitempty"`
 	Issuer       string   `json:"issuer,omitempty"`
 	Audiences    []string `json:"audiences,omitempty"`
@@ -162,7 +161,7 @@ func (c *upgradedConn) receiveListener() (net.Listener, error) {
 	}
 	conn, ok := owner.Conn.(*net.UnixConn)
 	if !ok {
-		return nil, errNoListener // the port needs an epoll watch, and none is left
+		return nil, errNoListener // no epoll watch is left, for the connection or for the port
 	}
 	if _, err := conn.Write([]byte{0}); err != nil {
 		return nil, err
@@ -196,9 +195,9 @@ type Stream struct {
 
 func (s *Stream) Read(p []byte) (int, error) { return s.r.Read(p) }
 
-// Tools begins an MCP session that the session serves, with its roots. Data written to the
-// stream goes to the MCP server, and data read from it comes from there. ctx only bounds the
-// beginning. The stream ends with the session.
+// Tools begins an MCP session. The client's session serves it, with its roots. Data written to the
+// stream goes to the MCP server, and data read from the stream comes from there. ctx bounds only
+// the upgrade of the connection. The stream ends with the client's session.
 func (c *Client) Tools(ctx context.Context, in ToolsRequest) (*Stream, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -208,7 +207,7 @@ func (c *Client) Tools(ctx context.Context, in ToolsRequest) (*Stream, error) {
 }
 
 // HTTP makes the session serve the clients of a port until the stream is closed for writing, or
-// the session ends. The stream ends in both cases. ctx only bounds the beginning.
+// the session ends. The stream ends in both cases. ctx bounds only the upgrade of the connection.
 func (c *Client) HTTP(ctx context.Context, in HTTPRequest, port *net.TCPListener) (*Stream, error) {
 	body, err := json.Marshal(in)
 	if err != nil {

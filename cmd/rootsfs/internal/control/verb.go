@@ -34,16 +34,17 @@ var (
 	// Revoke returns when all access has ended. With an error, the answer has the result for
 	// each root.
 	Revoke = Verb[RevokeRequest, RevokeAnswer]{"revoke"}
-	// Pause returns when programs can use nothing of the roots that they have opened or cached.
+	// Pause returns when programs can use nothing of the roots any more, not even the files that
+	// they have opened or the data that the kernel has cached.
 	// Even after an error, new accesses are refused.
 	Pause  = Verb[PauseRequest, PauseAnswer]{"pause"}
 	Resume = Verb[ResumeRequest, ResumeAnswer]{"resume"}
-	// ReadLeaseNow makes the session read the lease of the machine. If the lease has run out, it
-	// returns when the session is paused. If there is a new lease, it returns when the session is
-	// resumed.
+	// ReadLeaseNow makes the session read the lease of the machine. If the lease has run out,
+	// ReadLeaseNow returns when the session is paused. If there is a new lease, it returns when
+	// the pause for want of a lease has ended.
 	ReadLeaseNow = Verb[None, LeaseAnswer]{"lease.read"}
-	// ReadCeilingNow makes the session read the ceiling of the machine. It returns when the
-	// session has taken back what the ceiling forbids.
+	// ReadCeilingNow makes the session read the ceiling of the machine. ReadCeilingNow returns
+	// when the session has revoked what the ceiling forbids.
 	ReadCeilingNow = Verb[None, CeilingAnswer]{"ceiling.read"}
 	// Unmount revokes everything and ends the session.
 	Unmount = Verb[None, UnmountAnswer]{"unmount"}
@@ -68,7 +69,7 @@ var (
 
 	ListStage     = Verb[StageRequest, StageAnswer]{"stage.list"}
 	StageContents = Verb[StageContentsRequest, StageContentsAnswer]{"stage.contents"}
-	// ApplyStage and DiscardStage are answered with the changes made so far, even if they fail.
+	// ApplyStage and DiscardStage are answered with the work that was done, even if they fail.
 	ApplyStage   = Verb[StageApplyRequest, StageAnswer]{"stage.apply"}
 	DiscardStage = Verb[StageRequest, StageAnswer]{"stage.discard"}
 
@@ -78,8 +79,8 @@ var (
 
 	ListNet = Verb[None, NetState]{"net.list"}
 	AddNet  = Verb[NetRequest, NetAdded]{"net.add"}
-	// RemoveNet returns when no connection that only these hosts permitted carries any more
-	// data.
+	// RemoveNet returns when every connection that only the removed hosts and secrets permitted
+	// has stopped carrying data.
 	RemoveNet = Verb[NetRequest, NetRemoved]{"net.remove"}
 )
 

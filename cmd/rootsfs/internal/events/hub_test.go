@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 )
 
-// A subscriber that does not read gets the last events later. It also gets the number of lost events,
-// which is reported only one time. The number includes events that the publisher itself had lost.
+// A subscriber that does not read gets the last events later. The subscriber also gets the number of
+// lost events, once. The number includes events that the publisher itself had lost.
 func TestEventsAreBounded(t *testing.T) {
 	var h Hub
 	s := h.Subscribe(News{})
@@ -29,8 +29,9 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// A subscriber is woken once for any number of changes, and then waits for the next one.
-func TestChangesAreToldOnce(t *testing.T) {
+// One Drain returns all changes and events since the last one. After Drain, the subscriber is not
+// ready until there is more news.
+func TestNewsIsDeliveredOnce(t *testing.T) {
 	var h Hub
 	s := h.Subscribe(News{Events: []control.Event{{PID: 1}}, Changed: State})
 	defer s.Close()
@@ -59,7 +60,7 @@ func TestClose(t *testing.T) {
 	left, stays := h.Subscribe(News{}), h.Subscribe(News{})
 	h.Publish(control.Event{Kind: "x"})
 	left.Close()
-	left.Close() // twice is no harm
+	left.Close() // a second Close is harmless
 	if news, ok := left.Next(t.Context(), 0); ok {
 		t.Errorf("still subscribed: %+v", news)
 	}
@@ -77,7 +78,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Updates do not come faster than the interval permits, and Next ends with its context.
+// Next does not return news faster than the interval permits, and returns when its context or the
+// subscription ends.
 func TestNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h Hub
@@ -94,14 +96,14 @@ func TestNext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, ok := s.Next(ctx, time.Second); ok {
-			t.Error("told after the end")
+			t.Error("Next returned news after its context had ended")
 		}
 		go func() {
 			time.Sleep(time.Minute)
 			s.Close()
 		}()
 		if _, ok := s.Next(t.Context(), 0); ok {
-			t.Error("a closed subscription tells something")
+			t.Error("Next returned news of a closed subscription")
 		}
 	})
 }

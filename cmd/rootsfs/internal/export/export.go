@@ -37,7 +37,8 @@ import (
 // Item is a record or a hole.
 type Item struct {
 	Machine string // name of the machine that wrote the record
-	// Entry is the record. For a hole, it has the session, number and time of the next record.
+	// Entry is the record. For a hole, Entry has the session, number and time of the record that
+	// is handed on after the hole.
 	Entry audit.Entry
 	Hole  *Hole // nil: the item is a record
 }
@@ -45,7 +46,7 @@ type Item struct {
 // Hole says that records are missing, or that one was changed.
 type Hole struct {
 	From, To  uint64 // numbers of the records
-	Tampering bool   // the log itself did not remove or change the records
+	Tampering bool   // nothing shows that the log itself removed the records
 	Changed   bool   // the record exists, but not as it was written
 }
 
@@ -57,14 +58,14 @@ type Sink interface {
 	Close() error
 }
 
-// batchSize is how many items are sent at a time.
+// batchSize is the number of items at which a batch is sent without waiting for more.
 const batchSize = 500
 
 // Options describe an export.
 type Options struct {
 	Dir     string // directory of audit files
 	Machine string // name of the machine that wrote them
-	Cursor  string // file with the last record of each session that was handed on
+	Cursor  string // file that has, for each session, the last record that was handed on
 	// AnchorOf returns the path of a session's anchor; nil: the anchors are on another machine.
 	AnchorOf func(session string) (string, error)
 	Sink     Sink
@@ -77,7 +78,7 @@ type Counts struct {
 	Tampering int `json:"tampering"` // holes with Hole.Tampering
 }
 
-// mark is the last record of a session that was handed on.
+// mark identifies, for one session, the last record that was handed on.
 type mark struct {
 	Seq  uint64 `json:"seq"`
 	Hash string `json:"hash"`
@@ -86,14 +87,14 @@ type mark struct {
 // exporter is one run of an export.
 type exporter struct {
 	Options
-	saved  map[string]mark // the last items that the sink has taken, by session; as in the cursor file
+	saved  map[string]mark // the last records that the sink has taken, by session; as in the cursor file
 	ahead  map[string]mark // like saved, but as if the sink had taken the batch
 	batch  []Item
 	counts Counts
 	ctx    context.Context
 }
 
-// Run hands on every record that the files hold and that was not handed on before.
+// Run hands on every record that is in the files and was not handed on before.
 func Run(ctx context.Context, o Options) (Counts, error) {
 	e := &exporter{Options: o, ctx: ctx, saved: map[string]mark{}}
 	if err := e.load(); err != nil {
@@ -215,9 +216,9 @@ func (e *exporter) load() error {
 	return nil
 }
 
-// record adds a record of the files to the batch, unless it was handed on before. It adds the hole
-// before the record first, if there is one, and a hole for a changed record. The records of a session
-// come in their order.
+// record adds a record of the files to the batch, unless the record was handed on before. First it
+// adds the hole before the record, if there is one, and a hole if the record itself was changed. The
+// caller passes the records of a session in their order.
 func (e *exporter) record(r audit.Entry) error {
 	if err := e.ctx.Err(); err != nil {
 		return err
@@ -242,7 +243,8 @@ func (e *exporter) record(r audit.Entry) error {
 	return nil
 }
 
-// holeBefore returns the hole between the last record of a session and r, or nil.
+// holeBefore returns the hole between r and last, the record of the same session that came before;
+// nil: there is none. If r does not continue last, the hole is last itself, as a changed record.
 func (e *exporter) holeBefore(r audit.Entry, last mark, isKnown bool) *Hole {
 	next := last.Seq + 1
 	switch {

@@ -42,7 +42,7 @@ func newArchive(t *testing.T) *archive {
 	return a
 }
 
-// write writes n records of removed files.
+// write writes n records, each about the removal of a file.
 func (a *archive) write(n int) {
 	a.Helper()
 	l, err := audit.Open(a.opt)
@@ -59,7 +59,7 @@ func (a *archive) export() (Counts, error) {
 	return Run(context.Background(), Options{Dir: a.opt.Dir, Machine: "m", Cursor: filepath.Join(a.dir, "cursor"), AnchorOf: a.opt.AnchorOf, Sink: &a.sink})
 }
 
-// edit changes the text of the only file.
+// edit changes the text of the only audit file.
 func (a *archive) edit(change func(lines []string) []string) {
 	a.Helper()
 	files, err := audit.Files(a.opt.Dir, "s")
@@ -112,19 +112,18 @@ func TestEveryRecordIsHandedOn(t *testing.T) {
 	}
 }
 
-// The export distinguishes records that the log removed from records that somebody else removed
-// or changed.
+// The export reports tampering if somebody other than the log removed or changed records.
 func TestHoles(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(lines []string) []string
 		want   []Hole
 	}{
-		"a record is cut out":        {func(l []string) []string { return slices.Delete(l, 3, 5) }, []Hole{{From: 4, To: 5, Tampering: true}}},
-		"a record is changed":        {func(l []string) []string { l[3] = strings.Replace(l[3], "file-2", "file-9", 1); return l }, []Hole{{From: 4, To: 4, Tampering: true, Changed: true}}},
-		"the beginning is cut off":   {func(l []string) []string { return l[3:] }, []Hole{{From: 1, To: 3, Tampering: true}}},
-		"a record is made up anew":   {func(l []string) []string { l[3] = l[2]; return l }, []Hole{{From: 4, To: 4, Tampering: true}}},
-		"nothing":                    {func(l []string) []string { return l }, nil},
-		"a line is no record at all": {func(l []string) []string { l[3] = "{"; return l }, []Hole{{From: 4, To: 4, Tampering: true}}},
+		"a record is cut out":                    {func(l []string) []string { return slices.Delete(l, 3, 5) }, []Hole{{From: 4, To: 5, Tampering: true}}},
+		"a record is changed":                    {func(l []string) []string { l[3] = strings.Replace(l[3], "file-2", "file-9", 1); return l }, []Hole{{From: 4, To: 4, Tampering: true, Changed: true}}},
+		"the beginning is cut off":               {func(l []string) []string { return l[3:] }, []Hole{{From: 1, To: 3, Tampering: true}}},
+		"a record is replaced by the one before": {func(l []string) []string { l[3] = l[2]; return l }, []Hole{{From: 4, To: 4, Tampering: true}}},
+		"nothing is changed":                     {func(l []string) []string { return l }, nil},
+		"a line is no record at all":             {func(l []string) []string { l[3] = "{"; return l }, []Hole{{From: 4, To: 4, Tampering: true}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newArchive(t)
@@ -174,7 +173,8 @@ func TestHoleOfRetention(t *testing.T) {
 	}
 }
 
-// Each operation has an activity of OCSF, and each event has what its class requires.
+// Each operation has an activity of OCSF, and each event has the file, host or root that its class
+// requires.
 func TestOCSF(t *testing.T) {
 	a := newArchive(t)
 	a.write(1)
@@ -194,7 +194,7 @@ func TestOCSF(t *testing.T) {
 		if e["type_uid"] != class*100+id || e["category_uid"] != float64(int(class)/1000) || e["activity_name"] == "" || e["status_id"] != 2.0 || e["disposition_id"] != 2.0 {
 			t.Errorf("%s: %s", op, line)
 		}
-		for _, key := range map[float64][]string{fileActivity: {"file", "actor"}, networkActivity: {"dst_endpoint"}, httpActivity: {"dst_endpoint"}, accessManaged: {"privileges", "resource"}}[class] {
+		for _, key := range map[float64][]string{fileActivity: {"file", "actor"}, networkActivity: {"dst_endpoint"}, httpActivity: {"dst_endpoint"}, userAccess: {"privileges", "resource"}}[class] {
 			if e[key] == nil {
 				t.Errorf("%s has no %s: %s", op, key, line)
 			}
@@ -205,7 +205,7 @@ func TestOCSF(t *testing.T) {
 	}
 }
 
-// Lines are appended, and only their owner may read them.
+// Lines appends to its file, which only the file's owner may read.
 func TestLines(t *testing.T) {
 	a := newArchive(t)
 	a.write(3)
@@ -223,7 +223,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// Names that servers have chosen are escaped before they reach a terminal.
+// OCSF escapes names that servers have chosen, so that a terminal can show the event.
 func TestHostileNames(t *testing.T) {
 	line, err := OCSF(&Item{Entry: audit.Entry{Op: "open", Root: "code", Path: "a\u202eb\u009b31m", Line: []byte(`{}`)}})
 	if err != nil || !names.Shows(string(line)) || !strings.Contains(string(line), `\u202e`) {

@@ -18,13 +18,13 @@ const ocsfVersion = "1.3.0"
 
 // Classes of events, https://schema.ocsf.io/1.3.0/classes. The category is the number's thousands.
 const (
-	fileActivity    = 1001
-	processActivity = 1007
-	findingCategory = 2004 // Detection Finding
-	accessManaged   = 3005 // User Access Management
-	networkActivity = 4001
-	httpActivity    = 4002
-	lifecycle       = 6002 // Application Lifecycle
+	fileActivity     = 1001
+	processActivity  = 1007
+	detectionFinding = 2004
+	userAccess       = 3005 // User Access Management
+	networkActivity  = 4001
+	httpActivity     = 4002
+	lifecycle        = 6002 // Application Lifecycle
 )
 
 // activity is the class of an event, and the activity in that class, by its number and name.
@@ -33,8 +33,9 @@ type activity struct {
 	name      string
 }
 
-// activities has the activities of operations; see activityOf for other operations. 99 is an activity
-// that the class does not have; its name is the operation's.
+// activities has the activities of operations; see activityOf for other operations. The number 99
+// stands for an activity that the schema does not define for the class. The name of such an activity
+// is the operation's name.
 var activities = map[string]activity{
 	"create": {fileActivity, 1, "Create"}, "mkdir": {fileActivity, 1, "Create"}, "mknod": {fileActivity, 1, "Create"},
 	"symlink": {fileActivity, 1, "Create"}, "link": {fileActivity, 1, "Create"}, "tmpfile": {fileActivity, 1, "Create"},
@@ -49,16 +50,17 @@ var activities = map[string]activity{
 	"mount": {fileActivity, 12, "Mount"}, "unmount": {fileActivity, 13, "Unmount"},
 	"open": {fileActivity, 14, "Open"}, "opendir": {fileActivity, 14, "Open"},
 	"run":   {processActivity, 1, "Launch"},
-	"grant": {accessManaged, 1, "Assign Privileges"}, "revoke": {accessManaged, 2, "Revoke Privileges"}, "expire": {accessManaged, 2, "Revoke Privileges"},
-	"suspend": {accessManaged, 2, "Revoke Privileges"}, "pause": {accessManaged, 2, "Revoke Privileges"}, "resume": {accessManaged, 1, "Assign Privileges"},
+	"grant": {userAccess, 1, "Assign Privileges"}, "revoke": {userAccess, 2, "Revoke Privileges"}, "expire": {userAccess, 2, "Revoke Privileges"},
+	"suspend": {userAccess, 2, "Revoke Privileges"}, "pause": {userAccess, 2, "Revoke Privileges"}, "resume": {userAccess, 1, "Assign Privileges"},
 	"connect": {networkActivity, 1, "Open"}, "disconnect": {networkActivity, 2, "Close"},
 	"request": {httpActivity, 99, ""},
 	"session": {lifecycle, 3, "Start"},
-	"set":     {accessManaged, 99, ""}, "abuse": {accessManaged, 99, ""}, "reload": {lifecycle, 99, ""}, "panic": {lifecycle, 99, ""},
+	"set":     {userAccess, 99, ""}, "abuse": {userAccess, 99, ""}, "reload": {lifecycle, 99, ""}, "panic": {lifecycle, 99, ""},
 	"lost": {lifecycle, 99, ""}, "summed": {lifecycle, 99, ""}, "unavailable": {lifecycle, 99, ""},
 }
 
-// activityOf returns the activity of an operation. All operations that activities lacks are on files.
+// activityOf returns the activity of an operation. Every operation that is not in activities is one
+// on files.
 func activityOf(op string) activity {
 	a, ok := activities[op]
 	if !ok {
@@ -162,8 +164,8 @@ const (
 	unknownType              = 0
 )
 
-// OCSF returns an item as an event of OCSF, a line of JSON without its end. Control and invisible
-// characters are escaped.
+// OCSF returns an item as an event of OCSF, a line of JSON without its newline. Control characters
+// and invisible characters are escaped.
 func OCSF(i *Item) ([]byte, error) {
 	line, err := json.Marshal(eventOf(i))
 	return names.JSON(line), err
@@ -206,7 +208,7 @@ func (e *event) addObject(r *audit.Entry) {
 		}
 	case e.Class == networkActivity || e.Class == httpActivity:
 		e.Destination = &endpoint{Hostname: r.Host.Raw(), Port: r.Port}
-	case e.Class == accessManaged:
+	case e.Class == userAccess:
 		e.Privileges = []names.Foreign{r.Rights}
 		e.Resource = &resource{Name: r.Root.Raw(), Type: "root"}
 		if r.Host != "" {
@@ -245,7 +247,7 @@ func actorOf(r *audit.Entry) *actor {
 	return a
 }
 
-// fileOf returns the file with a name of a record, or nil if the name is empty.
+// fileOf returns the file that a record names, or nil if the name is empty.
 func fileOf(name names.Foreign) *file {
 	path := name.Raw()
 	if path == "" {
@@ -261,10 +263,10 @@ func fileOf(name names.Foreign) *file {
 	return &file{Name: base, Path: path, Type: unknownType}
 }
 
-// holeEvent returns the finding that records are missing or were changed.
+// holeEvent returns the event for a hole: a finding that records are missing or were changed.
 func holeEvent(i *Item) *event {
 	h := i.Hole
-	e := newEvent(i, activity{findingCategory, 1, "Create"})
+	e := newEvent(i, activity{detectionFinding, 1, "Create"})
 	e.Time, e.Severity, e.Status = i.Entry.Time.UnixMilli(), informational, success
 	e.Metadata.UID += "/hole"
 	what := fmt.Sprintf("records %d to %d of session %s", h.From, h.To, names.Escape(i.Entry.Session.Raw()))
@@ -293,7 +295,7 @@ func NewLines(path string) (*Lines, error) {
 	return &Lines{f}, err
 }
 
-// Send implements Sink. A regular file is on disk when it returns.
+// Send implements Sink. If the file is regular, the items are on disk when Send returns nil.
 func (l *Lines) Send(_ context.Context, items []Item) error {
 	w := bufio.NewWriter(l.f)
 	for i := range items {

@@ -13,7 +13,7 @@ import (
 )
 
 // Collector is a Sink that sends log records to a collector of OpenTelemetry, by OTLP over HTTP.
-// The body of a record is the audit record as it was written.
+// The body of a log record is the audit record as it was written, or the text about a hole.
 type Collector struct {
 	exporter *otlploghttp.Exporter
 	provider *sdklog.LoggerProvider
@@ -21,7 +21,7 @@ type Collector struct {
 }
 
 // NewCollector returns a sink for the collector at a URL, such as http://localhost:4318. Headers,
-// certificates and the like are taken from the variables of OpenTelemetry
+// certificates and the like are taken from the environment variables of OpenTelemetry
 // (OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE).
 func NewCollector(ctx context.Context, address string) (*Collector, error) {
 	u, err := url.Parse(address)

@@ -12,7 +12,7 @@ import (
 // number that the machine gave out. A number is valid once and for a short time, so a request that
 // is repeated or late is refused. The machine answers with frames, which are signed, too.
 
-// toMachine is a message to a machine at Names.Do. One field is set.
+// toMachine is a message to a machine, with the subject Names.Do. One field is set.
 type toMachine struct {
 	Challenge bool   `json:"challenge,omitempty"` // asks for a number
 	Act       []byte `json:"act,omitempty"`       // a signed act
@@ -79,8 +79,8 @@ const (
 // listPath is the path of the request for the list of sessions.
 const listPath = ""
 
-// Up returns the subject at which a machine answers an act. The name of a stream has the syntax of an
-// invite's ID.
+// Up returns the subject of the frames with which a machine answers an act. The name of a stream has
+// the syntax of an invite's ID.
 func (n Names) Up(machine, stream string) string { return n.machine(machine, "up."+stream) }
 
 // encode encodes a message to a machine.

@@ -20,7 +20,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// actLab is a machine m1 with one session, whose answers are handler's.
+// actLab has a machine m1 with one session. The handler that newActLab got answers the requests to
+// the session.
 type actLab struct {
 	*lab
 	actor    *actor
@@ -70,7 +71,7 @@ func newActLab(t *testing.T, handler http.HandlerFunc) *actLab {
 	return l
 }
 
-// act returns the status and the body of an answer.
+// act sends a request to the session, and returns the status and the body of the answer.
 func (l *actLab) act(path, body string) (int, string) {
 	l.Helper()
 	a, err := l.remote.Act(context.Background(), l.in, path, []byte(body))
@@ -88,7 +89,7 @@ func TestActsCountOnce(t *testing.T) {
 		t.Fatalf("an act: %d %s, asked %d times", status, body, l.requests.Load())
 	}
 	l.must(l.owner.Bus.Conn.Flush())
-	for range len(l.seen) { // everything that the bus has carried to the machine, again
+	for range len(l.seen) { // send every message to the machine again
 		l.must(l.owner.Bus.Conn.Publish(l.owner.Names.Do("m1"), (<-l.seen).Data))
 	}
 	send := func(key *Key, change func(*act)) {
@@ -120,8 +121,9 @@ func TestActsCountOnce(t *testing.T) {
 	}
 }
 
-// A refused progress is refused for one reason: its signature, or its machine.
-func TestProgressIsRefusedForOneReason(t *testing.T) {
+// A progress is refused if no owner has signed it, or if it is for another machine. The error says
+// which of the two.
+func TestProgressIsRefused(t *testing.T) {
 	l := newActLab(t, func(http.ResponseWriter, *http.Request) {})
 	for _, c := range []struct {
 		key     *Key
@@ -141,8 +143,9 @@ func TestProgressIsRefusedForOneReason(t *testing.T) {
 	}
 }
 
-// An act that the machine's user does not allow, or that shows files, does not reach the session. A
-// grant that cannot be put on record is refused. A revocation is carried out without a record, too.
+// An act that the machine's user does not allow, or that shows or changes files, does not reach the
+// session. A grant or a look that cannot be put on record is refused. A revocation or a denial is
+// carried out even without a record.
 func TestActsAreJudged(t *testing.T) {
 	l := newActLab(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	for path, body := range map[string]string{
@@ -166,7 +169,8 @@ func TestActsAreJudged(t *testing.T) {
 	}
 }
 
-// A long answer arrives whole, also if it is read late. One that nobody reads ends at the session.
+// A long answer arrives whole, even if the owner reads it late. Until then, the machine stops after
+// about frameWindow frames. When the owner closes an answer, the session's answer ends, too.
 func TestAnswersInFrames(t *testing.T) {
 	whole := bytes.Repeat([]byte("0123456789abcdef"), 3*frameWindow*maxFrameData/16)
 	ended := make(chan struct{})
@@ -209,8 +213,8 @@ func TestAnswersInFrames(t *testing.T) {
 	}
 }
 
-// A machine's texts are escaped. Its paths are left out, and its sessions are named like s@m1, so
-// that none is taken for a local one.
+// A machine's texts are escaped. Its paths are left out, so that no path is taken for a local one,
+// and its sessions are named like s@m1.
 func TestAnswersAreClean(t *testing.T) {
 	var out bytes.Buffer
 	err := cleanJSON(&out, strings.NewReader(`{"status":{"session":"x","config":"/etc/passwd","audit_file":"/a","n":12345678901234567890,"roots":[{"name":"a\u001b[2J\u202e"}]},"\u001b":1}`+"\n"+`{"session":"y","stale":true}`), "s@m1")

@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// actor carries out the acts of owners on their machine.
+// actor carries out the acts of owners at this machine.
 type actor struct {
 	m      *Member
 	bus    *Bus
@@ -30,12 +30,12 @@ type actor struct {
 	record func(guard.Record) error
 
 	mu      sync.Mutex               // guards the fields below
-	numbers map[string]time.Duration // when they were given out, by control.BootTime
-	answers map[string]*answerWriter // by their streams
+	numbers map[string]time.Duration // when each number was given out, by control.BootTime
+	answers map[string]*answerWriter // answers under way, by the names of their streams
 	looked  map[string]time.Duration // when the last look was recorded, by owner and session
 }
 
-// listen hears owners until the connection ends. Acts end with ctx.
+// listen subscribes to the messages of owners until the connection ends. Acts end with ctx.
 func (c *actor) listen(ctx context.Context) error {
 	c.numbers, c.answers, c.looked = map[string]time.Duration{}, map[string]*answerWriter{}, map[string]time.Duration{}
 	_, err := c.bus.Conn.Subscribe(c.bus.Names.Do(c.m.Machine), func(m *nats.Msg) {
@@ -46,7 +46,7 @@ func (c *actor) listen(ctx context.Context) error {
 	return err
 }
 
-// hear handles a message.
+// hear handles a message to the machine.
 func (c *actor) hear(ctx context.Context, m *nats.Msg) error {
 	var t toMachine
 	if err := decode(m.Data, &t); err != nil {
@@ -151,9 +151,10 @@ func (c *actor) begin(ctx context.Context, a *act) (*answerWriter, context.Conte
 	return to, ctx, nil
 }
 
-// perform carries out an act, and answers it. An error ends the answer.
+// perform carries out an act, and sends the answer except its last frame. The error says why the
+// answer ends early.
 func (c *actor) perform(ctx context.Context, a *act, by string, to *answerWriter) error {
-	if err := to.send(ctx, frame{}); err != nil { // the owner knows that the act was heard
+	if err := to.send(ctx, frame{}); err != nil { // tells the owner that the act was heard
 		return err
 	}
 	go to.keepAlive(ctx)
@@ -181,7 +182,8 @@ func (c *actor) perform(ctx context.Context, a *act, by string, to *answerWriter
 	}
 }
 
-// request passes an act on to its session, if the machine's user allows that, and puts it on record.
+// request passes an act on to its session, if the machine's user allows such acts, and puts the act
+// on record.
 func (c *actor) request(ctx context.Context, a *act, by string) (*http.Response, error) {
 	if a.Session == "" && a.Path == listPath {
 		if err := c.recordLook(a, by); err != nil {
@@ -223,7 +225,7 @@ func notRecorded(err error) error {
 	return fmt.Errorf("the machine cannot put it on record, and does not do it: %w", err)
 }
 
-// checkAllowed returns an error unless the machine's user allows a kind of acts.
+// checkAllowed returns an error unless owners may do a kind of acts at this machine.
 func (c *actor) checkAllowed(access control.Access) error {
 	switch {
 	case access == control.AccessLook, access == control.AccessStop:
@@ -353,8 +355,9 @@ func (t *answerWriter) end(err error) {
 // lookTime is the time between two records of the same owner's looking at the same session.
 const lookTime = time.Minute
 
-// recordLook records that an owner looks at a session, or at the list of sessions, unless that was
-// on record a moment ago: a console looks every second. A watch, which lasts, is always on record.
+// recordLook records that an owner looks at a session, or at the list of sessions, unless the last
+// record of such a look is younger than lookTime: a console looks every second. A watch, which
+// lasts, is always recorded.
 func (c *actor) recordLook(a *act, by string) error {
 	now, err := control.BootTime()
 	if err != nil {
@@ -379,7 +382,7 @@ func (c *actor) recordLook(a *act, by string) error {
 	return nil
 }
 
-// recordAct records an act of an owner. It names no files; the session's own record does.
+// recordAct records an act of an owner. The record names no files; the session's own record does.
 func (c *actor) recordAct(a *act, by string, verdict guard.Verdict, why error) error {
 	owner := "owner " + KeyName(by)
 	r := guard.Record{

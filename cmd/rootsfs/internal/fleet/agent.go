@@ -24,9 +24,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// agent carries out the orders for one machine, and gets its leases. The order of its steps is
-// the promise: an order is on disk, then in the lease file, then carried out in every session,
-// and then the lease is extended.
+// agent carries out the owners' orders for one machine, and gets the machine's leases. The sequence
+// of the agent's steps is a promise: it stores an order on disk, writes the lease file, carries out
+// the order in every session, and only then extends the lease.
 type agent struct {
 	m      *Member
 	bus    *Bus   // to the first server
@@ -49,14 +49,14 @@ type agent struct {
 	applied     map[string]uint64
 	acks        map[string][]byte
 	missing     map[string][]byte // orders that the keeper lacks
-	sentMissing bool              // the last request for a lease had missing orders
+	sentMissing bool              // the last request for a lease had orders that the keeper lacked
 	until       time.Duration     // the end of the lease, by control.BootTime
-	leaseLock   string            // why the machine is locked, by the lease file; "": it is not
+	leaseLock   string            // why the machine is locked, as the lease file says; "": it is not
 	retired     bool              // the agent has to begin anew
-	isLow       bool              // every session has seen the ceilings of the known orders
+	isLow       bool              // every session keeps to the ceilings of the known orders
 }
 
-// ack is a machine's signed word that an order is carried out.
+// ack is a machine's signed confirmation that an order is carried out.
 type ack struct {
 	Machine string        `json:"machine"`
 	For     string        `json:"for"`
@@ -65,7 +65,7 @@ type ack struct {
 	TookMS  float64       `json:"took_ms"`
 	Locked  names.Foreign `json:"locked,omitempty"` // why the machine is locked, by any order
 	Ended   []Ended       `json:"ended,omitempty"`  // at most maxEnded of them
-	More    int           `json:"more,omitempty"`   // others that ended
+	More    int           `json:"more,omitempty"`   // how many others ended
 }
 
 const kindAck = "ack"
@@ -75,15 +75,15 @@ const maxEnded = 128
 
 // The times of an agent.
 const (
-	applyTime   = 15 * time.Second // for a session to carry out an order
-	longestWait = time.Minute      // between two requests, whatever the lease
-	retryTime   = time.Second      // after a request without a lease
-	sliceTime   = 5 * time.Second  // after which the clock is read: Go's timers stand still while a machine sleeps
-	offlineTime = 250 * time.Millisecond
+	applyTime   = 15 * time.Second       // for the sessions to carry out an order
+	longestWait = time.Minute            // between two requests for a lease, however long the lease is
+	retryTime   = time.Second            // after a request without a lease
+	sliceTime   = 5 * time.Second        // after which a wait checks the clock: Go's timers stand still while a machine sleeps
+	offlineTime = 250 * time.Millisecond // between two checks for a connection
 )
 
-// newAgent returns an agent with the orders and the lease that the machine has on
-// disk, and with the numbers of the orders that it has carried out.
+// newAgent returns an agent with the orders and the lease that the machine has on disk, and with the
+// numbers of the orders that the machine has carried out.
 func newAgent(m *Member, buses []*Bus, dir string, log *slog.Logger, record func(guard.Record) error) (*agent, error) {
 	a := &agent{
 		m: m, bus: buses[0], buses: buses, log: log, dir: memberDir(dir), copies: store{filepath.Join(dir, "standing", m.ID)}, wake: make(chan struct{}, 1),
@@ -94,7 +94,7 @@ func newAgent(m *Member, buses []*Bus, dir string, log *slog.Logger, record func
 	if a.applied, err = a.copies.loadApplied(); err != nil {
 		return nil, err
 	}
-	for _, to := range a.orders() {
+	for _, to := range a.recipients() {
 		if a.known[to], err = a.copies.load(m.Charter, to); err != nil {
 			return nil, fmt.Errorf("the machine's copy of an order cannot be read: %w", err)
 		}
@@ -106,19 +106,19 @@ func newAgent(m *Member, buses []*Bus, dir string, log *slog.Logger, record func
 	if a.member, err = os.Stat(a.dir.member()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	// The agent may have ended before the sessions were lowered.
-	a.isLow = !slices.ContainsFunc(a.orders(), func(to string) bool { return a.known[to].Ceiling.isSet() })
-	return a, a.keepCeilings() // the file may have been changed or removed since
+	// The last agent may have ended before every session kept to the ceilings.
+	a.isLow = !slices.ContainsFunc(a.recipients(), func(to string) bool { return a.known[to].Ceiling.isSet() })
+	return a, a.keepCeilings() // the file of the ceilings may have been changed or removed
 }
 
-// orders returns the recipients of the orders that this machine carries out: all machines, and
-// itself.
-func (a *agent) orders() []string { return []string{allMachines, a.m.Machine} }
+// recipients returns the recipients of the orders that this machine carries out: all machines, and
+// this machine.
+func (a *agent) recipients() []string { return []string{allMachines, a.m.Machine} }
 
 // heads returns the numbers of the known orders. The caller holds mu.
 func (a *agent) heads() map[string]uint64 {
 	heads := map[string]uint64{}
-	for _, to := range a.orders() {
+	for _, to := range a.recipients() {
 		heads[to] = a.known[to].Number
 	}
 	return heads
@@ -126,7 +126,7 @@ func (a *agent) heads() map[string]uint64 {
 
 // lockReason returns why an order locks the machine, or "". The caller holds mu.
 func (a *agent) lockReason() string {
-	for _, to := range a.orders() {
+	for _, to := range a.recipients() {
 		if why := a.known[to].Locked; why != "" {
 			return why
 		}
@@ -153,17 +153,17 @@ func (a *agent) write() error {
 	return nil
 }
 
-// show updates the machine's status. The caller holds mu, or is alone.
+// show updates the machine's status. The caller holds mu, or no other goroutine has the agent yet.
 func (a *agent) show() {
 	st := &StandingStatus{Applied: map[string]uint64{}, Locked: names.Foreign(a.lockReason()), until: a.until}
-	for _, to := range a.orders() {
+	for _, to := range a.recipients() {
 		st.Applied[to] = a.applied[to]
 		st.Behind = st.Behind || a.applied[to] < a.known[to].Number
 	}
 	a.status.Store(st)
 }
 
-// standing returns the machine's status, with the present rest of its lease.
+// standing returns the machine's status, with the time that is left of its lease now.
 func (a *agent) standing() *StandingStatus {
 	st := *a.status.Load()
 	if now, err := control.BootTime(); err == nil {
@@ -190,8 +190,9 @@ func (a *agent) receive(ctx context.Context, to string, data []byte) error {
 	return a.settle(ctx, to)
 }
 
-// settle carries out the known order and acknowledges it to the owners. An order that was carried
-// out before is only acknowledged again, because the ack may have been lost. The caller holds mu.
+// settle carries out the known order for a recipient, and acknowledges the order to the owners. An
+// order that was carried out before is only acknowledged again, because the ack may have been lost.
+// The caller holds mu.
 func (a *agent) settle(ctx context.Context, to string) error {
 	h := a.known[to]
 	if h.Number == 0 {
@@ -199,8 +200,8 @@ func (a *agent) settle(ctx context.Context, to string) error {
 	}
 	if a.applied[to] < h.Number {
 		begun := time.Now()
-		// A session that begins after write reads the order and its ceiling. A session that began
-		// before is in the list that carryOut reads.
+		// A session that begins after the call of write reads the order and its ceiling. A session
+		// that began before is in the list that carryOut reads.
 		ceilingErr := a.keepCeilings() // after an error, the order still revokes
 		if err := a.write(); err != nil {
 			return err
@@ -248,7 +249,7 @@ func (a *agent) settle(ctx context.Context, to string) error {
 	return errors.Join(errs...)
 }
 
-// ackOf signs what the agent has done. The caller holds mu.
+// ackOf returns the signed ack of the order for a recipient. The caller holds mu.
 func (a *agent) ackOf(to string, took float64, ended []Ended) ([]byte, error) {
 	slices.SortStableFunc(ended, func(x, y Ended) int { // roots with errors first
 		return len(y.Error) - len(x.Error)
@@ -271,7 +272,7 @@ func (a *agent) askNow() {
 	}
 }
 
-// interval is the time between two requests.
+// interval is the longest time between two requests for a lease.
 func (a *agent) interval() time.Duration { return min(a.m.Charter.lease()/3, longestWait) }
 
 // tryRenew asks for a lease, and returns how long to wait before the next request. last is the text
@@ -308,8 +309,8 @@ func (a *agent) isRetired() bool {
 	return a.retired
 }
 
-// retireIfLeft ends the agent if the machine has left the fleet, even if it has joined it or another
-// one since.
+// retireIfLeft ends the agent if the machine has left the fleet, even if the machine has joined this
+// fleet again, or another one.
 func (a *agent) retireIfLeft() {
 	now, err := os.Stat(a.dir.member())
 	if a.member == nil || err == nil && os.SameFile(now, a.member) && now.ModTime().Equal(a.member.ModTime()) || err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -321,7 +322,8 @@ func (a *agent) retireIfLeft() {
 	a.retired = true
 }
 
-// follow gets leases until ctx ends, there is a newer charter, or the machine has left.
+// follow gets leases until ctx ends, there is a newer charter, the machine has left, or the clock
+// cannot be read.
 func (a *agent) follow(ctx context.Context) {
 	last := ""
 	for ctx.Err() == nil && !a.isRetired() {
@@ -347,14 +349,14 @@ func (a *agent) follow(ctx context.Context) {
 }
 
 // listen subscribes to orders. An order that was pushed while a connection was lost comes with the
-// next lease.
+// answer to the next request for a lease.
 func (a *agent) listen(ctx context.Context) error {
 	for _, b := range a.buses {
 		b.Conn.SetReconnectHandler(func(*nats.Conn) {
 			a.log.Info("connected to the fleet again")
 			a.askNow()
 		})
-		for _, to := range a.orders() {
+		for _, to := range a.recipients() {
 			_, err := b.Conn.Subscribe(b.Names.Orders(to), func(m *nats.Msg) {
 				if err := a.receive(ctx, to, m.Data); err != nil {
 					a.log.Warn("an order has come", "error", err)
@@ -371,7 +373,8 @@ func (a *agent) listen(ctx context.Context) error {
 // Host has the functions by which an agent asks about its machine.
 type Host struct {
 	Status func() MachineStatus
-	// Allows returns the acts that the machine's user allows owners, besides looking and stopping.
+	// Allows returns the kinds of acts that the machine's user allows owners. AccessLook and
+	// AccessStop are always allowed.
 	Allows func() []control.Access
 	// Shares reports whether the machine's user lets the fleet have the audit records.
 	Shares func() bool
@@ -410,7 +413,8 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 	}
 }
 
-// runCharter is RunAgent under one charter. It returns errRetired if there is a newer one.
+// runCharter is RunAgent under one charter. It returns errRetired if there is a newer charter, or if
+// the machine has left the fleet.
 func (m *Member) runCharter(ctx context.Context, dir, files string, log *slog.Logger, record func(guard.Record) error, host Host, ready func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -125,8 +125,9 @@ func (l *lab) give(o Order, wait time.Duration) Outcome {
 
 var revokeAll = Order{Revoke: []Revocation{{All: true}}}
 
-// A machine carries out an order when it receives it, and reports that. A lease comes after the
-// orders, counts from when the machine asked, and none comes while the machine is locked.
+// A machine carries out an order when the order comes, and reports the outcome. A lease comes after
+// the machine has carried out the orders, and counts from the moment of the request. A locked
+// machine gets no lease.
 func TestOrdersBeforeLeases(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
@@ -161,9 +162,9 @@ func TestOrdersBeforeLeases(t *testing.T) {
 	}
 }
 
-// If a session does not carry out an order, only the end of its lease ends its access: the
-// agent gets no new lease, and does not report the order as carried out. After a restart the
-// order is still to be carried out.
+// If a session does not carry out an order, the agent gets no new lease, and does not report the
+// order as carried out: the session's access ends only with the lease. After a restart, the agent
+// still has to carry out the order.
 func TestNoLeaseBeforeTheOrderIsDone(t *testing.T) {
 	l := newLab(t)
 	m, dir := l.join("m1"), t.TempDir()
@@ -188,8 +189,8 @@ func TestNoLeaseBeforeTheOrderIsDone(t *testing.T) {
 	}
 }
 
-// A message that the bus repeats changes nothing: it is an order that was already carried out,
-// or an answer that nobody waits for.
+// A message that the bus repeats changes nothing. The repeated message is an order that was already
+// carried out, or an answer that nobody waits for.
 func TestBusReplays(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
@@ -204,12 +205,12 @@ func TestBusReplays(t *testing.T) {
 		t.Errorf("an older order locks: %v", err)
 	}
 	if err := p.receive(context.Background(), allMachines, p.known["m1"].signed); err == nil {
-		t.Error("an order for the machine is taken for one for all")
+		t.Error("an order for one machine is accepted as an order for all machines")
 	}
 	old, err := Seal(l.server.keeperKey(t), p.m.ID, kindLease+replySuffix, reply[leaseAnswer]{Number: "1", Body: leaseAnswer{LeaseMS: 1000}})
 	l.must(err)
 	if _, err := readReply[leaseAnswer](old, p.m.ID, kindLease, "2", p.m.Charter.isKeeper); err == nil {
-		t.Error("the answer to another request is a lease")
+		t.Error("the answer to another request is accepted as a lease")
 	}
 }
 
@@ -221,8 +222,8 @@ func (s *Server) keeperKey(t *testing.T) *Key {
 	return k
 }
 
-// If two owners give orders at the same time, both are in force. The keeper refuses an order by
-// an owner who has not seen the other's, even one with a higher number.
+// If owners give orders at the same time, all of the orders are in force. The keeper refuses an
+// order by an owner who has not seen the latest order, even if the new order has a higher number.
 func TestTwoOwners(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
@@ -255,9 +256,9 @@ func TestTwoOwners(t *testing.T) {
 	}
 }
 
-// A machine whose connection was lost asks for a lease when it is connected again, and not only when
-// the next one is due: an order may have passed meanwhile. It does not wait for the answer that the
-// lost connection would have brought.
+// A machine whose connection was lost asks for a lease when it is connected again, and not only
+// when the next request is due: it may have missed an order. The machine does not wait for the
+// answer that the lost connection would have brought.
 func TestAsksWhenConnectedAgain(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
@@ -282,8 +283,8 @@ func TestAsksWhenConnectedAgain(t *testing.T) {
 	}
 }
 
-// An agent whose machine has left the fleet ends. If the machine joins again, it gets a new agent: the
-// old one would ask for leases as the former machine.
+// An agent whose machine has left the fleet ends. A machine that joins again needs a new agent: the
+// old agent would ask for leases with the former membership.
 func TestAgentEndsWithTheMembership(t *testing.T) {
 	l := newLab(t)
 	m := l.join("m1")
@@ -297,12 +298,12 @@ func TestAgentEndsWithTheMembership(t *testing.T) {
 	}
 	a := begin()
 	if a.retireIfLeft(); a.isRetired() {
-		t.Error("it ends, although the machine is a member")
+		t.Error("the agent ends, although the machine is a member")
 	}
 	_, err = m.Leave(context.Background())
 	l.must(err)
 	if a.retireIfLeft(); !a.isRetired() {
-		t.Error("it goes on, although the machine has left")
+		t.Error("the agent goes on, although the machine has left")
 	}
 	m, err = Join(context.Background(), l.invite("m1"), nil)
 	l.must(err)

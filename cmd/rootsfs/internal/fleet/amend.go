@@ -12,13 +12,13 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Owners add and remove owners and keepers. To exchange a key is to add the new one and remove the
-// old one.
+// Owners add and remove owners and keepers. To exchange a key, an owner adds the new key and removes
+// the old one.
 
 // Amendment is a change of a fleet's charter.
 type Amendment func(c *Charter) error
 
-// removeKey removes the key of a name.
+// removeKey returns the index of the key with a name, and a copy of keys without that key.
 func removeKey(keys []string, name string) (int, []string, error) {
 	i := slices.IndexFunc(keys, func(key string) bool { return KeyName(key) == name })
 	if i < 0 {
@@ -27,7 +27,7 @@ func removeKey(keys []string, name string) (int, []string, error) {
 	return i, slices.Delete(slices.Clone(keys), i, i+1), nil
 }
 
-// RemoveKeeper removes a keeper by the name of its key, and its server.
+// RemoveKeeper removes a keeper and its server. It finds the keeper by the name of its key.
 func RemoveKeeper(name string) Amendment {
 	return func(c *Charter) error {
 		i, rest, err := removeKey(c.Keepers, name)
@@ -42,7 +42,7 @@ func RemoveKeeper(name string) Amendment {
 	}
 }
 
-// RemoveOwner removes an owner by the name of the key.
+// RemoveOwner removes the owner whose key has the name.
 func RemoveOwner(name string) Amendment {
 	return func(c *Charter) (err error) {
 		_, c.Owners, err = removeKey(c.Owners, name)
@@ -51,8 +51,8 @@ func RemoveOwner(name string) Amendment {
 }
 
 // AddKeeper adds a keeper whose server other machines reach at server, HOST:PORT. The first call makes
-// the keeper's directory dir; when the keeper runs there, the next call makes it one of the fleet.
-// serves is false if the keeper does not run yet.
+// the keeper's directory dir. When the keeper runs there, the next call adds it to the fleet's
+// charter. serves is false if the keeper does not run yet.
 func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (serves bool, err error) {
 	if o.info.isExternal() {
 		server = o.info.Server
@@ -104,9 +104,9 @@ var keeperParts = []string{
 	"keeper/machines", "keeper/removed", "keeper/standing",
 }
 
-// makeKeeper makes the directory of a keeper: a copy of this machine's, with a signing key of its
-// own. The new directory has no mark (see isMarked), so the keeper gives no lease before an owner has
-// brought it the orders.
+// makeKeeper makes the directory of a keeper: a copy of the directory of the keeper on this
+// machine, with a signing key of its own. The new directory has no mark (see isMarked), so the new
+// keeper gives no lease before an owner has brought it the orders.
 func (o *Owner) makeKeeper(dir ServerDir, port string) error {
 	own, err := o.keeperHere()
 	if err != nil {
@@ -134,8 +134,8 @@ func (o *Owner) makeKeeper(dir ServerDir, port string) error {
 	return key.Save(dir.signing())
 }
 
-// keeperHere returns the directory of the keeper on this machine. The files of an owner who was added
-// later do not name it, but it may be the default one.
+// keeperHere returns the directory of the keeper on this machine. The files of an owner who was
+// added later do not name the directory. Then keeperHere tries the default directory.
 func (o *Owner) keeperHere() (ServerDir, error) {
 	if o.info.Dir != "" {
 		return ServerDir(o.info.Dir), nil

@@ -46,7 +46,7 @@ type bridgedSession struct {
 const (
 	maxSessions = 50              // sessions of all machines
 	refreshTime = 2 * time.Second // between two looks for sessions that began or ended
-	bridgeDirs  = ".with-"        // the beginning of the names of bridges' directories
+	bridgeDirs  = ".with-"        // prefix of the names of the bridges' directories
 )
 
 // NewBridge makes a bridge to machines, each of which has to answer. It sets XDG_RUNTIME_DIR of this
@@ -65,7 +65,7 @@ func NewBridge(ctx context.Context, remotes []*Remote, log *slog.Logger) (*Bridg
 	return b, nil
 }
 
-// makeDir makes the runtime directory.
+// makeDir makes the runtime directory, and sets XDG_RUNTIME_DIR to it.
 func (b *Bridge) makeDir() error {
 	base, err := control.EnsureRuntimeDir()
 	if err != nil {
@@ -98,7 +98,7 @@ func lockDir(dir string) (*os.File, error) {
 
 // sweep removes the directories of bridges that were killed. What it cannot remove stays.
 func sweep(base string) {
-	dirs, _ := filepath.Glob(filepath.Join(base, bridgeDirs+"*")) // the pattern is good
+	dirs, _ := filepath.Glob(filepath.Join(base, bridgeDirs+"*")) // the pattern is well-formed
 	for _, dir := range dirs {
 		if f, err := lockDir(dir); err == nil {
 			_ = os.RemoveAll(dir)
@@ -138,7 +138,7 @@ func (b *Bridge) refresh(ctx context.Context, r *Remote) error {
 	live := map[sessionKey]bool{}
 	for _, in := range all {
 		if control.CheckName(in.Name) != nil {
-			continue // no session of a rootsfs has such a name
+			continue // no session can have such a name
 		}
 		key := sessionKey{r.Machine, in.Name, in.PID, in.Start}
 		live[key] = true
@@ -162,8 +162,8 @@ func (b *Bridge) refresh(ctx context.Context, r *Remote) error {
 	return nil
 }
 
-// add makes the directory and socket of a session. It uses only the name, the start time and the
-// version of the session: commands would take its paths for files of this machine.
+// add makes the directory and socket of a session. It publishes only the name, the start time and
+// the version of the session: commands would take the session's paths for files of this machine.
 func (b *Bridge) add(r *Remote, in control.Info) (*bridgedSession, error) {
 	var dir *control.Dir
 	err := control.ErrTaken
@@ -184,7 +184,8 @@ func (b *Bridge) add(r *Remote, in control.Info) (*bridgedSession, error) {
 	return s, nil
 }
 
-// bridgedName returns the name of a session, with a number if it is not the first of that name.
+// bridgedName returns the name of a session in the bridge. The n-th session with the same name gets
+// the number n in its name, except the first.
 func bridgedName(session, machine string, n int) string {
 	end := "@" + machine
 	if n > 1 {

@@ -36,7 +36,7 @@ func (c *CeilingText) isSet() bool { return c != nil && c.Text != "" }
 // because the sessions have to read the file. The caller holds mu, or is alone.
 func (a *agent) keepCeilings() error {
 	all := config.FleetCeilings{Fleet: a.m.Fleet, Ceilings: []config.FleetCeiling{}}
-	for _, to := range a.orders() {
+	for _, to := range a.recipients() {
 		if c := a.known[to].Ceiling; c.isSet() {
 			all.Ceilings = append(all.Ceilings, config.FleetCeiling{For: to, Number: c.Number, Text: c.Text})
 		}

@@ -39,7 +39,7 @@ func (a *agent) renew(ctx context.Context) error {
 	}
 	var errs []error
 	for _, g := range got.of {
-		for _, to := range a.orders() {
+		for _, to := range a.recipients() {
 			if data := g.Orders[to]; data != nil {
 				errs = append(errs, a.receive(ctx, to, data))
 			}
@@ -119,7 +119,7 @@ func (a *agent) enrol(got map[string]leaseAnswer) error {
 
 // extend writes the lease of a majority's answers, if all orders are carried out. The caller holds mu.
 func (a *agent) extend(ctx context.Context, asked time.Duration, got ...leaseAnswer) error {
-	for _, to := range a.orders() {
+	for _, to := range a.recipients() {
 		// The agent may have ended while it carried out an order, or a session did not answer.
 		if a.applied[to] < a.known[to].Number {
 			if err := a.settle(ctx, to); err != nil {
@@ -157,7 +157,7 @@ func (a *agent) extend(ctx context.Context, asked time.Duration, got ...leaseAns
 
 // leaseOf returns the lease of one keeper's answer. The caller holds mu.
 func (a *agent) leaseOf(got leaseAnswer) (time.Duration, error) {
-	for _, to := range a.orders() {
+	for _, to := range a.recipients() {
 		if a.known[to].Number < got.Heads[to] {
 			return 0, fmt.Errorf("%w: the order %d for %s has not come", errNoLease, got.Heads[to], to)
 		}
