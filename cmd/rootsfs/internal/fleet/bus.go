@@ -19,7 +19,7 @@ import (
 // Address says where a fleet's server is, and how to recognize it.
 type Address struct {
 	Server string `json:"server"` // HOST:PORT; for an external cluster several, with commas
-	Pin    string `json:"pin"`    // the fingerprint of the fleet's authority
+	Pin    string `json:"pin"`    // the fingerprint of the fleet's certificate authority; "": an external server
 }
 
 // credential is the proof of a connection: a claim signed for the fleet's account, and the key
@@ -48,7 +48,7 @@ type Bus struct {
 	Names Names
 	Conn  *nats.Conn
 	party string
-	at    Address // of the server, as others reach it
+	at    Address // of the server, as other machines reach it
 }
 
 // The times of a connection. A handshake takes long when all machines come back at once.
@@ -59,8 +59,8 @@ const (
 	reconnectMost = 5 * time.Second
 )
 
-// reconnectDelay returns how long a connection waits before the next attempt: longer each time,
-// and not the same on all machines.
+// reconnectDelay returns how long a connection waits before the next attempt. The time grows with
+// the attempts, up to a bound. A part of it is random, so that machines do not all connect at once.
 func reconnectDelay(attempts int) time.Duration {
 	most := min(reconnectMost, reconnectWait<<min(attempts, 8))
 	return most/2 + rand.N(most)
@@ -72,8 +72,9 @@ const (
 	partyKeeper = "KEEPER"
 )
 
-// dial connects a party: a machine or an invite by its name, partyOwner or partyKeeper. If reconnects
-// is set, the connection is made again whenever it is lost, and dial does not wait until it is made.
+// dial connects a party: a machine by its name, an invite by its ID, partyOwner or partyKeeper. If
+// reconnects is set, a lost connection is made again, and dial returns a Bus even if its first attempt
+// to connect has failed.
 func dial(n Names, to Address, party string, cred func() (credential, error), reconnects bool, more ...nats.Option) (*Bus, error) {
 	if _, err := to.port(); err != nil {
 		return nil, err
@@ -103,8 +104,8 @@ func dial(n Names, to Address, party string, cred func() (credential, error), re
 	return &Bus{Names: n, Conn: c, party: party, at: to}, nil
 }
 
-// signNonce proves to a server that this party has the credential's key. The server chooses the nonce,
-// so that key must sign nothing else.
+// signNonce signs a server's nonce with the credential's key, to prove that this party has the key. The
+// server chooses the nonce. Therefore the key of a connection must sign nothing else.
 func signNonce(cred func() (credential, error), nonce []byte) ([]byte, error) {
 	c, err := cred()
 	if err != nil {
@@ -118,7 +119,7 @@ func signNonce(cred func() (credential, error), nonce []byte) ([]byte, error) {
 	return kp.Sign(nonce)
 }
 
-// unreachable explains why a server cannot be used.
+// unreachable returns an error that explains why a server cannot be used.
 func unreachable(to Address, err error) error {
 	at := names.Quote(to.Server)
 	switch {
@@ -130,7 +131,7 @@ func unreachable(to Address, err error) error {
 	return fmt.Errorf("the fleet's server at %s cannot be reached: %w; see that it runs there (rootsfs fleet serve), and that its port is open", at, err)
 }
 
-// refused returns an error with the exit code for what an owner or keeper does not allow.
+// refused returns an error of the class control.NotApproved, which decides the exit code.
 func refused(format string, args ...any) error {
 	return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(format, args...)}
 }
@@ -176,9 +177,9 @@ func (b *Bus) whileConnected(ctx context.Context) (context.Context, context.Canc
 	return ctx, cancel
 }
 
-// Answer answers the request of a party. It refuses an address for the answer that is not in
-// the party's own inbox: a server lets anyone name any subject there, and a keeper's rights
-// reach further than those of the party that asks.
+// Answer answers the request of a party. It refuses a request that wants its answer at a subject
+// outside of the party's own inbox: a server lets a request name any subject for the answer, and a
+// keeper's rights reach further than those of the party that asks.
 func (b *Bus) Answer(m *nats.Msg, party string, data []byte) error {
 	if !strings.HasPrefix(m.Reply, inbox(party)+".") {
 		return fmt.Errorf("%s wants its answer at %s, which is not its own", names.Quote(party), names.Quote(m.Reply))
@@ -186,8 +187,8 @@ func (b *Bus) Answer(m *nats.Msg, party string, data []byte) error {
 	return b.Conn.Publish(m.Reply, data)
 }
 
-// machineRights are the rights of a machine's connection. The server puts the machine's name
-// into them: a keeper's key signs only connections with these rights.
+// machineRights returns the rights of a machine's connection. They are a template, into which the
+// server puts the machine's name. The keeper's key machinesKey gives a connection no other rights.
 func machineRights(n Names) jwt.UserPermissionLimits {
 	const name = "{{name()}}"
 	r := publishRights(n.machine(name, ">"))
@@ -196,7 +197,7 @@ func machineRights(n Names) jwt.UserPermissionLimits {
 	return r
 }
 
-// inviteRights are the rights of an invite: to ask to be enrolled.
+// inviteRights returns the rights of an invite's connection: to ask to be enrolled.
 func inviteRights(n Names) jwt.UserPermissionLimits {
 	const id = "{{name()}}"
 	r := publishRights(n.join(id))

@@ -16,11 +16,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A ceiling is part of the standing order, as a lock is. The agent keeps the texts of the ceilings in
-// a file. Each session of the user reads that file and the machine's own ceiling, and keeps to all
-// of them.
+// A ceiling bounds the grants on machines. It is a part of an order, as a lock is: see Standing. The
+// agent keeps the texts of the ceilings in a file. Each session of the user reads that file and the
+// machine's own ceiling, and keeps to all of these ceilings.
 
-// next returns the ceiling that follows c, which may be nil.
+// next returns the ceiling that follows c, with a new text. c may be nil.
 func (c *CeilingText) next(text string) *CeilingText {
 	n := &CeilingText{Number: 1, Text: text}
 	if c != nil {
@@ -32,8 +32,9 @@ func (c *CeilingText) next(text string) *CeilingText {
 // isSet reports whether there is a ceiling.
 func (c *CeilingText) isSet() bool { return c != nil && c.Text != "" }
 
-// keepCeilings writes the ceilings of the known orders, if the file has others. It then clears isLow,
-// because the sessions have to read the file. The caller holds mu, or is alone.
+// keepCeilings writes the ceilings of the known orders to the file, unless the file has them already.
+// Before it writes, it clears isLow, because the sessions have to read the new file. The caller holds
+// mu, or is the only user of the agent.
 func (a *agent) keepCeilings() error {
 	all := config.FleetCeilings{Fleet: a.m.Fleet, Ceilings: []config.FleetCeiling{}}
 	for _, to := range a.recipients() {
@@ -57,8 +58,8 @@ func (a *agent) keepCeilings() error {
 	return writeJSON(file, all)
 }
 
-// lowerAll makes every session keep to the ceilings in the file. It returns ended, extended by the
-// roots that this has ended. The caller holds mu.
+// lowerAll makes every session keep to the ceilings in the file, unless isLow says that all sessions do.
+// It returns ended, followed by the roots that end because of the ceilings. The caller holds mu.
 func (a *agent) lowerAll(ctx context.Context, ended []Ended) ([]Ended, error) {
 	if a.isLow {
 		return ended, nil
@@ -68,8 +69,8 @@ func (a *agent) lowerAll(ctx context.Context, ended []Ended) ([]Ended, error) {
 	return append(ended, more...), err
 }
 
-// lowerSessions makes every live session of this machine read the ceiling. When it returns nil, each
-// session has revoked what the ceiling forbids.
+// lowerSessions makes every live session of this machine read the ceiling. When it returns no error,
+// each session has revoked what the ceiling forbids, or has ended.
 func lowerSessions(ctx context.Context) ([]Ended, error) {
 	all, err := control.List()
 	if err != nil {
@@ -96,18 +97,18 @@ func lowerSessions(ctx context.Context) ([]Ended, error) {
 	return ended, errors.Join(errs...)
 }
 
-// SetCeiling is a ceiling that is set, as its owner sees it.
-type SetCeiling struct {
+// CurrentCeiling is a ceiling that is set, as an owner sees it.
+type CurrentCeiling struct {
 	For    string    `json:"for"` // a machine's name, or all
 	Number uint64    `json:"number"`
 	By     string    `json:"by"` // the key of the owner who gave the newest order for the same machines
-	At     time.Time `json:"at"` // when that was
+	At     time.Time `json:"at"` // when By gave that order
 	Text   string    `json:"text"`
 }
 
-// Ceilings returns the ceilings that are set: the one for all machines, and those for single
-// machines, either the named ones or, without names, each.
-func (o *Owner) Ceilings(ctx context.Context, machines []string) ([]SetCeiling, error) {
+// Ceilings returns the ceiling for all machines and the ceilings of the named machines. Without names,
+// it returns the ceiling of every machine. It leaves out ceilings that are not set.
+func (o *Owner) Ceilings(ctx context.Context, machines []string) ([]CurrentCeiling, error) {
 	recs, err := o.recipients(ctx, machines)
 	if err != nil {
 		return nil, err
@@ -118,18 +119,20 @@ func (o *Owner) Ceilings(ctx context.Context, machines []string) ([]SetCeiling, 
 			to = append(to, rec.Name)
 		}
 	}
-	list := []SetCeiling{}
+	list := []CurrentCeiling{}
 	for _, one := range to {
 		h, err := o.current(ctx, one)
 		if err != nil {
 			return nil, err
 		}
 		if c := h.Ceiling; c.isSet() {
-			list = append(list, SetCeiling{For: one, Number: c.Number, By: KeyName(h.by), At: h.At, Text: c.Text})
+			list = append(list, CurrentCeiling{For: one, Number: c.Number, By: KeyName(h.by), At: h.At, Text: c.Text})
 		}
 	}
 	return list, nil
 }
 
 // Lines returns the lines of the ceiling.
-func (c *SetCeiling) Lines() []string { return strings.Split(strings.TrimSuffix(c.Text, "\n"), "\n") }
+func (c *CurrentCeiling) Lines() []string {
+	return strings.Split(strings.TrimSuffix(c.Text, "\n"), "\n")
+}

@@ -44,7 +44,7 @@ func TestCeilingOfTheNewestOrder(t *testing.T) {
 	}
 	p.takeActions()
 	if err := p.ask(); err == nil || !strings.Contains(err.Error(), "a session does not answer") {
-		t.Errorf("a lease, although a session does not keep to the ceiling: %v", err)
+		t.Errorf("the machine gets a lease, although a session does not keep to the ceiling: %v", err)
 	}
 	stuck = nil
 	l.must(p.ask())
@@ -58,13 +58,13 @@ func TestCeilingOfTheNewestOrder(t *testing.T) {
 		t.Errorf("after a lock: %q, and sessions were asked %d times more", onDisk(), lowered-before)
 	}
 	if give(nil, ""); onDisk() != "I for m1: own; " {
-		t.Errorf("after it was removed: %q", onDisk())
+		t.Errorf("after the ceiling for all was removed: %q", onDisk())
 	}
 	if give(nil, "again"); onDisk() != "IIII for all: again; I for m1: own; " {
 		t.Errorf("after another one: %q", onDisk())
 	}
 	long := strings.Repeat("#", maxCeiling+1)
 	if _, err := l.owner.Give(context.Background(), Order{Ceiling: &long}, time.Second); err == nil || !strings.Contains(err.Error(), "more than 12288 bytes") {
-		t.Errorf("a long one: %v", err)
+		t.Errorf("a ceiling that is too long: %v", err)
 	}
 }

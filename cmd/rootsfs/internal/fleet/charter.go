@@ -32,7 +32,7 @@ func (c *Charter) lease() time.Duration {
 	return time.Duration(c.LeaseMS) * time.Millisecond
 }
 
-// forever is the lease of a fleet that has none.
+// forever stands for a lease that does not end.
 const forever = 10 * 365 * 24 * time.Hour
 
 // OpenCharter opens a charter that this party has on disk, or whose hash it knows. A fleet's first
@@ -46,8 +46,9 @@ func OpenCharter(data []byte, fleet string) (*Charter, error) {
 	return &c, err
 }
 
-// succeed returns the charter that follows c: an owner of c has signed it, with the next number.
-func (c *Charter) succeed(data []byte) (*Charter, error) {
+// openSuccessor opens the charter that follows c. An owner of c must have signed it, and it must have
+// the next number.
+func (c *Charter) openSuccessor(data []byte) (*Charter, error) {
 	var next Charter
 	if _, err := Open(data, c.Fleet, kindCharter, c.isOwner, &next); err != nil {
 		return nil, err
@@ -85,5 +86,5 @@ func countCommon(list, other []string) (n int) {
 	return n
 }
 
-// maxParties bounds the owners and the keepers of a fleet.
+// maxParties bounds the number of a fleet's owners, and that of its keepers.
 const maxParties = 8

@@ -12,8 +12,8 @@ import (
 )
 
 // checkpoint is a machine's signed statement about an audit file that it has sent: up to the record
-// Seq, whose hash is Hash, the file is as the machine read it. The hash covers all records of the file
-// before that one.
+// Seq, whose hash is Hash, the file is as the machine read it. The hash covers the earlier records of
+// the file, too.
 type checkpoint struct {
 	Machine string `json:"machine"`
 	Session string `json:"session"`
@@ -59,7 +59,7 @@ type chain struct {
 }
 
 // add checks a record against the one before it. Even after an error the record counts as the last
-// one, if line is a record at all, so that one change is one problem.
+// one, if line is a record at all, so that one change is reported as one problem.
 func (c *chain) add(line []byte) (audit.Entry, error) {
 	e, err := audit.ParseLine(line)
 	if err != nil {
@@ -102,9 +102,9 @@ func splitLines(data []byte) ([][]byte, error) {
 // The bounds of the records that a machine sends.
 const (
 	maxRecordLine  = 64 << 10 // longer than any record of this version
-	batchBytes     = 48 << 10 // of records of all sessions, after which they are sent
+	batchBytes     = 48 << 10 // when the collected records of all sessions have so many bytes, they are sent
 	maxRecordBatch = batchBytes + maxRecordLine
-	maxRecordFile  = 8 << 20 // a log begins a new file long before
+	maxRecordFile  = 8 << 20 // of an audit file; a log begins a new file long before its file has this size
 )
 
 // recordBatch has consecutive records of one audit file, for the keeper.
@@ -117,8 +117,8 @@ type recordBatch struct {
 	Checkpoint []byte `json:"checkpoint,omitempty"` // up to the last of the records
 }
 
-// recordsAnswer is the keeper's answer: the machine's newest checkpoint of the session that the
-// keeper has on disk, with all its records; nil: it has none.
+// recordsAnswer is the keeper's answer: the newest checkpoint of the session that is on the keeper's
+// disk together with its records; nil: there is none.
 type recordsAnswer struct {
 	Checkpoint []byte `json:"checkpoint,omitempty"`
 	Wait       string `json:"wait,omitempty"` // why the keeper takes no records now
@@ -126,5 +126,5 @@ type recordsAnswer struct {
 
 const kindRecords = "records"
 
-// foreign returns an error's text, which may hold what a machine or the keeper chose.
+// foreign returns an error's text, a part of which a machine or the keeper may have chosen.
 func foreign(err error) names.Foreign { return names.Foreign(err.Error()) }

@@ -14,10 +14,11 @@ import (
 // some of its texts as they are, and take some of its paths for files here. So an answer is read and
 // written anew before a command gets it.
 
-// maxClean bounds one value of an answer, which is as large as a status.
+// maxClean bounds one JSON value of an answer, and an answer that is text. A value can be a whole
+// status.
 const maxClean = 8 << 20
 
-// bounded is a reader that gives left bytes, and then an error.
+// bounded is a reader that returns at most left bytes of r, and then an error.
 type bounded struct {
 	r    io.Reader
 	left int
@@ -32,8 +33,9 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cleanJSON copies the JSON values of an answer, with escaped texts. The session of the answer is
-// called name here. cleanJSON returns the error that ended it: io.EOF at the end of the answer.
+// cleanJSON copies the JSON values of an answer, with escaped texts. It replaces the name of the
+// answer's session with name. It returns the error that ended the copying: io.EOF at the end of the
+// answer.
 func cleanJSON(w io.Writer, r io.Reader, name string) error {
 	from := &bounded{r: r}
 	dec := json.NewDecoder(from)
@@ -61,7 +63,7 @@ func cleanJSON(w io.Writer, r io.Reader, name string) error {
 	}
 }
 
-// makeLocal replaces the name of the session in a part of an answer. It removes the fields that
+// makeLocal replaces the name of the session in a part of an answer with name. It removes the fields that
 // commands would take for files or mounts of this machine.
 func makeLocal(fields map[string]any, name string) {
 	if _, ok := fields["session"]; ok {
@@ -72,7 +74,7 @@ func makeLocal(fields map[string]any, name string) {
 	}
 }
 
-// cleanValue escapes control and invisible characters in the texts of a value.
+// cleanValue escapes the texts of a JSON value, and the names of its fields: see names.EscapeQuoted.
 func cleanValue(v any) any {
 	switch v := v.(type) {
 	case string:

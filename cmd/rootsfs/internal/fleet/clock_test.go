@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 )
 
-// issuedLater returns a machine's claim as a server whose clock is ahead would make it.
+// issuedLater returns a machine's claim, issued anew by a server whose clock is ahead.
 func (l *lab) issuedLater(token string, ahead time.Duration) string {
 	l.Helper()
 	parts := strings.Split(token, ".")
@@ -29,9 +29,10 @@ func (l *lab) issuedLater(token string, ahead time.Duration) string {
 	return signed + "." + base64.RawURLEncoding.EncodeToString(sig)
 }
 
-// If the server's clock was wrong and was set right, no machine loses its access, and no removed
-// machine keeps it. Certificates and claims have no beginning. A machine keeps the credential that is
-// valid longer. A removed machine has no access, even by a claim of a clock that was ahead.
+// If the server's clock was wrong and was set right, a machine still has access, and a removed machine
+// has none. Claims have no beginning, and a machine whose clock is two days behind accepts the server's
+// certificate. A machine refuses a credential that ends before its present one. A removed machine cannot
+// connect, even by a claim that was issued while the server's clock was ahead.
 func TestClockThatWasWrong(t *testing.T) {
 	l := newLab(t)
 	m := l.join("m1")
@@ -58,7 +59,7 @@ func TestClockThatWasWrong(t *testing.T) {
 	behind, err := l.server.sign(machinesKey, claims.Subject, "m1", time.Now().Add(-time.Hour))
 	l.must(err)
 	if err := m.replaceCredential(behind, claims); err == nil || !strings.Contains(err.Error(), "set the clock right") {
-		t.Errorf("a credential by a clock that is behind: %v", err)
+		t.Errorf("a credential that was issued while the clock was behind: %v", err)
 	}
 	connects := func() error {
 		b, err := m.dial(false)
@@ -68,14 +69,14 @@ func TestClockThatWasWrong(t *testing.T) {
 		return err
 	}
 	if err := connects(); err != nil {
-		t.Errorf("after that: %v", err)
+		t.Errorf("after the machine has refused that credential: %v", err)
 	}
 	l.must(m.replaceCredential(l.issuedLater(m.cred.JWT, 24*time.Hour), claims))
 	if err := connects(); err != nil {
-		t.Fatalf("with a credential by a clock that is ahead: %v", err)
+		t.Fatalf("with a credential that was issued while the clock was ahead: %v", err)
 	}
 	l.must(l.owner.Remove(context.Background(), "m1"))
 	if connects() == nil {
-		t.Error("a removed machine connects by a claim of a clock that was ahead")
+		t.Error("a removed machine connects by a claim that was issued while the clock was ahead")
 	}
 }

@@ -32,7 +32,7 @@ type Plan struct {
 	Name   string
 	Server string        // HOST:PORT, where machines reach the server
 	Creds  *Creds        // for an external server; nil: the fleet has a server of its own
-	Lease  time.Duration // how long a machine that does not hear from the fleet goes on; 0: for ever
+	Lease  time.Duration // how long a machine goes on without hearing from the fleet; 0: for ever
 }
 
 // Created is a new fleet.
@@ -45,7 +45,7 @@ type Created struct {
 }
 
 // Create makes a fleet: the keys of its server and keeper in dir, and those of its first owner
-// in the user's state directory. It replaces nothing.
+// in the user's state directory. It fails if one of these directories has files already.
 func Create(dir ServerDir, plan Plan) (Created, error) {
 	if err := CheckName("a fleet", plan.Name); err != nil {
 		return Created{}, err
@@ -86,8 +86,8 @@ type creation struct {
 	pin     string
 }
 
-// makeKeys makes the keys of the server. The account's own key, which can give every right, is
-// the owner's and never on the server.
+// makeKeys makes the keys of the server, and the account's own key. The account's key can give every
+// right: it is in the owner's directory, and never in the server's.
 func (c *creation) makeKeys() error {
 	for of, create := range map[string]func() (nkeys.KeyPair, error){
 		operatorKey: nkeys.CreateOperator, machinesKey: nkeys.CreateAccount, invitesKey: nkeys.CreateAccount,
@@ -116,8 +116,8 @@ func writeKey(file string, kp nkeys.KeyPair) error {
 	return writeSynced(file, seed)
 }
 
-// makeAccounts makes the claims that the server starts with, and the connections of owner and
-// keeper, which have every right in the fleet's account.
+// makeAccounts makes the claims that the server starts with, and the credentials of the owner's and the
+// keeper's connections, which have every right in the fleet's account.
 func (c *creation) makeAccounts() error {
 	operator, err := c.keys[operatorKey].PublicKey()
 	if err != nil {
@@ -161,7 +161,8 @@ func (c *creation) makeAccounts() error {
 	return nil
 }
 
-// newConnection writes the credential of a connection with every right in the account.
+// newConnection makes a credential for a connection with every right in the account, and writes the
+// credential to a file.
 func newConnection(party string, account nkeys.KeyPair, file string) error {
 	public, seed, err := newConnectionKey()
 	if err != nil {
@@ -216,7 +217,8 @@ func (d ownerDir) account() string    { return filepath.Join(string(d), "account
 func (d ownerDir) connection() string { return filepath.Join(string(d), "connection.json") }
 func (d ownerDir) signing() string    { return filepath.Join(string(d), "owner.key") }
 
-// removed has a file for each machine that this owner has removed, by the machine's invite.
+// removed is the directory with a file for each machine that this owner has removed. The name of the
+// file is the machine's invite.
 func (d ownerDir) removed() string { return filepath.Join(string(d), "removed") }
 
 // keys is the file with the keys that the owner knows of a machine.

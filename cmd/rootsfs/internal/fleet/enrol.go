@@ -15,25 +15,28 @@ import (
 
 const kindEnrolment = "enrolment"
 
-// enrolment returns the record of a machine, signed for other keepers. It returns nil if there are no
-// others, or if the machine already has a signed record.
-func (r *registrar) enrolment(rec *machineRecord, has []byte) ([]byte, error) {
+// enrolment returns the record of a machine, signed for other keepers. present is the signed record that
+// the machine has; nil: it has none. enrolment returns nil if there are no other keepers, or if present is
+// valid and of the same invite.
+func (r *registrar) enrolment(rec *machineRecord, present []byte) ([]byte, error) {
 	c, err := r.charter()
 	if err != nil || len(c.Keepers) == 1 {
 		return nil, err
 	}
 	var old machineRecord
-	if _, err := Open(has, r.s.Names.ID, kindEnrolment, c.isKeeper, &old); err == nil && old.Invite == rec.Invite {
+	if _, err := Open(present, r.s.Names.ID, kindEnrolment, c.isKeeper, &old); err == nil && old.Invite == rec.Invite {
 		return nil, nil
 	}
 	return Seal(r.key, r.s.Names.ID, kindEnrolment, rec)
 }
 
 // maxEnrolment bounds the signed record, which a machine sends with each request for a lease. With a
-// longer one, from a hostile keeper, the request would be too long for the server, and reach no keeper.
+// longer record, from a hostile keeper, the request would be too long for the server, and would reach no
+// keeper.
 const maxEnrolment = 4 << 10
 
-// isEnrolled reports whether a keeper of the charter has signed a record of this machine.
+// isEnrolled reports whether enrolment is a record of this machine that a keeper of the charter has
+// signed.
 func (m *Member) isEnrolled(enrolment []byte) bool {
 	if len(enrolment) == 0 || len(enrolment) > maxEnrolment {
 		return false
@@ -43,7 +46,8 @@ func (m *Member) isEnrolled(enrolment []byte) bool {
 	return err == nil && rec.Name == m.Machine && rec.Signing == m.key.Public()
 }
 
-// learn keeps the record of a machine that asks for a lease, if another keeper has enrolled it.
+// learn stores the record that a machine brings with its request for a lease, if this keeper has no
+// record of the machine. A keeper of the charter must have signed the record.
 func (r *registrar) learn(m *nats.Msg) error {
 	name := r.s.Names.MachineOf(m.Subject)
 	if name == "" {
@@ -93,7 +97,7 @@ func (r *registrar) recordRemoval(invite string) error {
 
 // removed returns the invites of the machines that were removed.
 func (r *registrar) removed() (invites []string) {
-	entries, _ := os.ReadDir(r.removedDir()) // there is none before the first
+	entries, _ := os.ReadDir(r.removedDir()) // the directory is missing before the first removal
 	for _, e := range entries {
 		if inviteSyntax.MatchString(e.Name()) {
 			invites = append(invites, e.Name())

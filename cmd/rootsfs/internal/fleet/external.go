@@ -11,17 +11,17 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A fleet can use an external NATS server or cluster. Its administrator gives each party
-// the file of its credentials, and the rights on the party's subjects. Everything that a party
+// A fleet can use an external NATS server or cluster. The server's administrator gives each party a
+// file with the party's credentials, and the rights on the party's subjects. Everything that a party
 // relies on is signed, so that the server decides only who can be heard.
 
 // isExternal reports whether a server is not the fleet's own. The certificate of an external server is
 // by an authority that the system trusts.
 func (a Address) isExternal() bool { return a.Pin == "" }
 
-// tls returns the configuration that verifies a server. Each server of a cluster must be one that the
-// owner has named: an attacker who can change a server's first messages, before the encryption
-// begins, must not be able to name another server.
+// tls returns the configuration that verifies a server. Each server of an external cluster must be one
+// that the owner has named. dial ignores other servers that a server names: an attacker can change an
+// external server's first message, which comes before the encryption begins.
 func (a Address) tls(n Names) *tls.Config {
 	if a.isExternal() {
 		return &tls.Config{MinVersion: tls.VersionTLS13} // the connection adds the server's name

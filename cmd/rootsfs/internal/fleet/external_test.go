@@ -23,8 +23,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// externalServers are NATS servers in one cluster, with accounts of their own, and certificates by an
-// authority that the system trusts.
+// externalServers are NATS servers in one cluster, with an account of their own, and certificates by an
+// authority that the system trusts. A single server is in no cluster.
 type externalServers struct {
 	*testing.T
 	at      string // their addresses
@@ -34,8 +34,8 @@ type externalServers struct {
 	creds   func() string // makes a file of credentials
 }
 
-// systemAuthority returns the one authority of all these servers: a process reads the authorities that
-// the system trusts only once.
+// systemAuthority returns the one authority of all these servers. There is only one, because a process
+// reads only once which authorities the system trusts.
 var systemAuthority = sync.OnceValues(func() (*authority, error) { return newAuthority(Names{"localhost"}) })
 
 // start starts a server, or starts it again at the same address.
@@ -132,7 +132,8 @@ func newExternalServers(t *testing.T, n int) *externalServers {
 	return all
 }
 
-// newLabAt makes a fleet that uses these servers, with a keeper and a machine m1.
+// newLabAt makes a fleet that uses external servers, with a keeper and a machine m1. It fails the test
+// if the machine can join without credentials.
 func newLabAt(t *testing.T, all *externalServers) (*lab, *Member) {
 	t.Helper()
 	l := &lab{T: t, log: &strings.Builder{}, home: t.TempDir()}
@@ -166,9 +167,9 @@ func (l *lab) startKeeper(dir ServerDir) *Server {
 	return s
 }
 
-// A fleet uses an external server: machines join, get leases and carry out orders. Three keepers
+// A fleet uses an external server: a machine joins, gets leases and carries out orders. Three keepers
 // that use the same server count as three.
-func TestServerOfOthers(t *testing.T) {
+func TestExternalServer(t *testing.T) {
 	l, m := newLabAt(t, newExternalServers(t, 1))
 	p := l.restart(m, t.TempDir())
 	l.must(p.ask())
@@ -197,10 +198,10 @@ func TestServerOfOthers(t *testing.T) {
 	}
 }
 
-// A server of an external cluster fails while an order is given and records are sent. No record is
-// lost, and the order is carried out: machine, keeper and owner go on by the other servers.
-// ROOTSFS_SOAK=1 repeats this many times, each time with the server that the machine then uses.
-func TestClusterOfOthers(t *testing.T) {
+// In an external cluster, the server to which the machine is connected fails while an order is given and
+// records are sent. No record is lost, and the order is carried out: the machine, the keeper and the
+// owner use the other servers. With ROOTSFS_SOAK=1 the test does so 20 times.
+func TestExternalCluster(t *testing.T) {
 	rounds := 1
 	if os.Getenv("ROOTSFS_SOAK") != "" {
 		rounds = 20
@@ -241,8 +242,8 @@ func TestClusterOfOthers(t *testing.T) {
 	}
 }
 
-// giveUntilDone gives an order again and again until it is done, for up to a minute. It connects the
-// owner again after the connection was lost.
+// giveUntilDone gives an order again and again until it is done, for about a minute. It connects the
+// owner again when the connection is lost.
 func (l *lab) giveUntilDone(o Order) (err error) {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		var out Outcome

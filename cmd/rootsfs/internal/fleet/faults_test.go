@@ -27,7 +27,7 @@ func (f *realFleet) newNet(name string) string {
 	return net
 }
 
-// hub returns the namespace of the bridge.
+// hub returns the namespace of the bridge. It makes the namespace for the first party of the fleet.
 func (f *realFleet) hub() string {
 	hub := fmt.Sprintf("rfs%d-hub", os.Getpid())
 	if len(f.nets) == 0 {
@@ -57,12 +57,13 @@ func (f *realFleet) cut(home string, off bool) {
 	f.ip("-n", fmt.Sprintf("rfs%d-hub", os.Getpid()), "link", "set", name[strings.LastIndexByte(name, '-')+1:], to)
 }
 
-// uptimes are the machines with clocks of their own. A machine with 0 has just been booted. Any other
-// has been up for so much longer than this machine.
+// uptimes has the machines with clocks of their own. 0: the machine has just been booted; any other
+// value: how much longer than the test's machine it has been up.
 var uptimes = map[string]time.Duration{"m1": 0, "m2": 10 * 365 * 24 * time.Hour}
 
-// newClock makes a time namespace, in which CLOCK_BOOTTIME and CLOCK_MONOTONIC have offsets. It returns
-// the file by which programs enter it; "": the machine has this machine's clock.
+// newClock makes a time namespace for a machine of uptimes. CLOCK_BOOTTIME and CLOCK_MONOTONIC have an
+// offset in the namespace. newClock returns the file by which programs enter the namespace; "": the
+// machine shares the clock of the test's machine.
 func (f *realFleet) newClock(name string) string {
 	f.Helper()
 	want, has := uptimes[name]
@@ -86,11 +87,11 @@ func (f *realFleet) newClock(name string) string {
 	return file
 }
 
-// wallClock sets this machine's clock, which all machines of the test share. It is nil where the test
-// may not set the clock. ROOTSFS_SET_CLOCK=1 says that it may, because nothing else runs on this
-// (virtual) machine.
+// wallClock sets the wall clock of the test's machine, which all machines of the fleet share.
 type wallClock struct{ begun time.Time }
 
+// newWallClock returns nil if the test may not set the clock. ROOTSFS_SET_CLOCK=1 says that the test may
+// set it, because nothing else runs on this (virtual) machine.
 func (f *realFleet) newWallClock() *wallClock {
 	if os.Getenv("ROOTSFS_SET_CLOCK") == "" {
 		return nil
@@ -107,7 +108,7 @@ func (c *wallClock) set(ahead time.Duration) error {
 	return unix.ClockSettime(unix.CLOCK_REALTIME, &ts)
 }
 
-// fault is something that fails, and its repair. Both may be called in any order.
+// fault is something that can fail, and its repair. fail and repair may be called in any order.
 type fault struct {
 	name         string
 	fail, repair func()
@@ -126,7 +127,7 @@ func (s *netServer) start() {
 	s.cmd, _ = s.f.start(string(s.dir), "fleet", "serve", "--dir", string(s.dir), "--listen", s.host+":4222")
 }
 
-// newServer makes the namespace of the server of a directory.
+// newServer makes a network namespace for the server of a directory.
 func (f *realFleet) newServer(dir ServerDir, name string) *netServer {
 	s := &netServer{f: f, dir: dir, host: fmt.Sprintf("10.77.0.%d", len(f.nets)+1)}
 	f.nets[string(dir)] = f.newNet(name)

@@ -16,8 +16,8 @@ import (
 // maxFile bounds a file of the fleet's state.
 const maxFile = 1 << 20
 
-// writeSynced replaces a file, which only the owner can read. When it returns nil, the file is on
-// disk, also after a power cut. It creates the directory if it is missing.
+// writeSynced replaces a file, or makes it. Only this user can read the file. When writeSynced returns
+// nil, the file is on disk, also after a power cut. It creates the file's directory if that is missing.
 func writeSynced(file string, data []byte) error {
 	return writeFile(file, func(*os.File) ([]byte, error) { return data, nil })
 }
@@ -37,8 +37,8 @@ func writeFile(file string, content func(*os.File) ([]byte, error)) error {
 }
 
 // readOwn reads a file of the fleet's state, which may be a key. It refuses a file that is not a
-// regular file of the user, that others can access, or that is larger than maxFile. It follows no
-// link.
+// regular file of the user, that others can access, or that is larger than maxFile. It refuses a
+// symbolic link, too.
 func readOwn(file string) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

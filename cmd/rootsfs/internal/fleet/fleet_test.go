@@ -40,7 +40,7 @@ func newLab(t *testing.T) *lab {
 	l.server, err = Start(dir, "localhost:0", slog.New(slog.NewTextHandler(l.log, nil)))
 	l.must(err)
 	t.Cleanup(l.server.Stop)
-	l.moveOwner()
+	l.setOwnerPort()
 	l.connectOwner()
 	return l
 }
@@ -55,8 +55,8 @@ func (l *lab) connectOwner() {
 	l.Cleanup(l.owner.Close)
 }
 
-// moveOwner tells the owner the port that the server got.
-func (l *lab) moveOwner() {
+// setOwnerPort writes the port that the server got to the owner's files.
+func (l *lab) setOwnerPort() {
 	dir, err := StateDir("owner")
 	l.must(err)
 	var info ownedFleet
@@ -111,7 +111,7 @@ func TestPermissionsOfAMachine(t *testing.T) {
 		"hear another machine's orders":     hear(n.Orders("m2")),
 		"hear everything":                   hear(">"),
 		"hear the owner's inbox":            hear(inbox(partyOwner) + ".>"),
-		"hear another machine's leases":     hear(n.Lease("m2")),
+		"hear another's lease requests":     hear(n.Lease("m2")),
 		"write a bucket":                    publish("$KV.fleet.standing.all"),
 		"ask JetStream about a stream":      publish("$JS.API.STREAM.INFO.KV_fleet"),
 		"purge a stream":                    publish("$JS.API.STREAM.PURGE.KV_fleet"),
@@ -143,8 +143,8 @@ func TestPermissionsOfAMachine(t *testing.T) {
 	}
 }
 
-// A machine names the subject of its answer. The keeper, whose rights reach further, publishes
-// on no subject outside of that machine's inbox.
+// A machine's request names the subject of the answer. The keeper, whose rights reach further than the
+// machine's, publishes the answer on no subject outside of that machine's inbox.
 func TestKeeperAnswersInTheInboxOnly(t *testing.T) {
 	l := newLab(t)
 	m := l.join("m1")
@@ -162,8 +162,8 @@ func TestKeeperAnswersInTheInboxOnly(t *testing.T) {
 		l.must(err)
 		l.must(b.Conn.PublishRequest(b.Names.Renew("m1"), reply, q))
 	}
-	// Requests are answered in their order. The last one is allowed, and no answer came before
-	// its answer.
+	// Requests are answered in their order. Only the last request names an allowed subject: its
+	// answer must be the first message.
 	select {
 	case got := <-heard:
 		if got.Subject != inbox("m1")+".x" {
@@ -174,9 +174,8 @@ func TestKeeperAnswersInTheInboxOnly(t *testing.T) {
 	}
 }
 
-// The key of a connection signs nothing else. Documents are signed with a key in a format that
-// the message server's software cannot read, and a connection's key cannot be loaded as a
-// signing key.
+// The key of a connection signs no documents. The signing key of a document has a format that the
+// message server's software cannot read, and the key of a connection cannot be loaded as a signing key.
 func TestKeysAreSeparate(t *testing.T) {
 	l := newLab(t)
 	m := l.join("m1")
@@ -201,8 +200,9 @@ func TestKeysAreSeparate(t *testing.T) {
 	}
 }
 
-// An invite enrols one machine. A second one is refused, even if it has seen the first one's
-// request. The first may ask again with the same keys.
+// An invite enrols one machine, which may ask again with the same keys. The used invite gives neither a
+// second machine access, nor the first machine another connection key. A machine that has joined cannot
+// be invited again.
 func TestInviteOnce(t *testing.T) {
 	l := newLab(t)
 	text := l.invite("laptop")
@@ -229,13 +229,13 @@ func TestInviteOnce(t *testing.T) {
 		t.Error("the second use is not in the keeper's log")
 	}
 	if _, err := l.owner.Invite(context.Background(), "laptop", time.Hour); err == nil {
-		t.Error("there is a second invite for a machine that is there")
+		t.Error("a machine that has joined is invited again")
 	}
 }
 
-// An invite that has expired lets nobody in: the keeper refuses it, and so does the server. An owner's
-// request for an invite that the bus repeats makes no second invite.
-func TestInviteOver(t *testing.T) {
+// An invite that has expired lets nobody in: the keeper refuses the invite, and so does the server. If
+// the bus repeats an owner's request for an invite, the keeper makes no second invite.
+func TestExpiredInvite(t *testing.T) {
 	l := newLab(t)
 	text := l.invite("laptop")
 	tok, err := decodeToken(text)
@@ -258,7 +258,7 @@ func TestInviteOver(t *testing.T) {
 	if _, err := Join(context.Background(), expired, nil); err == nil || !strings.Contains(err.Error(), "has expired or was taken back") {
 		t.Errorf("an expired claim: %v", err)
 	}
-	// An owner's request, once more: it makes no second invite.
+	// The owner's request comes once more.
 	q, err := Seal(l.owner.key, l.owner.Names.ID, kindInvite, request[inviteRequest]{"1", inviteRequest{tok.Invite, "laptop", inv.Public, time.Now().Add(time.Hour)}})
 	l.must(err)
 	got, err := l.owner.Bus.Request(context.Background(), l.owner.Names.invites(), q)
@@ -293,8 +293,8 @@ func TestJoinWrongServer(t *testing.T) {
 	}
 }
 
-// A removed machine has no access: the server ends its connection and refuses a new one, and
-// the keeper ignores what the machine has signed.
+// A removed machine has no access: the server ends the machine's connection and refuses a new one. The
+// owner's list of machines no longer has the machine.
 func TestRemove(t *testing.T) {
 	l := newLab(t)
 	m := l.join("laptop")
@@ -302,7 +302,7 @@ func TestRemove(t *testing.T) {
 	l.must(err)
 	defer b.Close()
 	if _, err := askAsMachine[inviteAnswer](context.Background(), m, b, b.Names.Renew("laptop"), kindRenew); err != nil {
-		t.Fatalf("before: %v", err)
+		t.Fatalf("before the removal: %v", err)
 	}
 	l.must(l.owner.Remove(context.Background(), "laptop"))
 	testkit.Until(t, "the connection of a removed machine is closed", b.Conn.IsClosed)
@@ -316,7 +316,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// An answer counts as a machine's only if that machine signed it, for this question.
+// An answer to the question for the status counts as a machine's only if that machine has signed it.
 func TestMachinesBelievesSignaturesOnly(t *testing.T) {
 	l := newLab(t)
 	m1 := l.join("m1")
@@ -324,7 +324,7 @@ func TestMachinesBelievesSignaturesOnly(t *testing.T) {
 	b, err := m1.dial(false)
 	l.must(err)
 	defer b.Close()
-	// The machine claims to be m2.
+	// m1 claims to be m2.
 	liar := &Member{ID: m1.ID, Machine: "m2", key: m1.key}
 	l.must(liar.AnswerStatus(b, func() MachineStatus { return MachineStatus{Version: "false"} }))
 	l.must(b.Conn.Flush())
@@ -351,7 +351,8 @@ func TestMachinesBelievesSignaturesOnly(t *testing.T) {
 	}
 }
 
-// An owner whose order a keeper cannot keep is told that the keeper's disk is full, and what to do.
+// If the disk of a keeper is full, the keeper's refusal says so, and what to do. The refusal for another
+// error is the text of that error.
 func TestFullDiskOfAKeeper(t *testing.T) {
 	full := &fs.PathError{Op: "write", Path: "/srv/keeper", Err: unix.ENOSPC}
 	if text := refusalText(fmt.Errorf("kept: %w", full)); !strings.HasPrefix(text, "the keeper's disk is full (") || !strings.HasSuffix(text, "give the command again") {

@@ -48,7 +48,7 @@ func TestNumbersAreNotUsedUp(t *testing.T) {
 	// The owner's key is stolen.
 	for what, doc := range map[string]Standing{
 		"the highest number":       {For: allMachines, Number: math.MaxUint64},
-		"no revocation after that": {For: allMachines, Number: nextNumber(o.number(t)), Since: far},
+		"a Since above its number": {For: allMachines, Number: nextNumber(o.number(t)), Since: far},
 	} {
 		data, err := Seal(owner, c.Fleet, kindStanding, doc)
 		if err != nil {
@@ -62,14 +62,14 @@ func TestNumbersAreNotUsedUp(t *testing.T) {
 		}
 	}
 	if _, err := honest[0].order(orderRequest{Charter: 1, For: allMachines, Promise: far, Attempt: "Y"}); err == nil {
-		t.Error("a keeper promises a number that has none after it")
+		t.Error("a keeper promises a number after which hardly any number is left")
 	}
 	if next := (&CeilingText{Number: math.MaxUint64}).next("x"); next.Number == 0 {
 		t.Error("no ceiling comes after the one with the highest number")
 	}
 }
 
-// number returns the number of the owner's newest order.
+// number returns the number of the owner's newest order for all machines.
 func (o *Owner) number(t *testing.T) uint64 {
 	h, err := o.copies.load(o.Charter, allMachines)
 	if err != nil {
@@ -78,7 +78,8 @@ func (o *Owner) number(t *testing.T) uint64 {
 	return h.Number
 }
 
-// One of several keepers cannot lock a machine out of the other keepers by a false record of it.
+// One of several keepers cannot lock a machine out of the other keepers by sending the machine a false
+// record.
 func TestEnrolmentOfAHostileKeeper(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
@@ -126,10 +127,10 @@ func TestMachinesOfAHostileKeeper(t *testing.T) {
 		state map[string]keeperState
 		key   string
 	}{
-		"with two honest ones":          {map[string]keeperState{"a": evil, "b": right, "c": right}, "right"},
-		"with one that answers":         {map[string]keeperState{"a": evil, "b": right}, ""},
-		"that alone knows it":           {map[string]keeperState{"a": right, "b": {}}, "right"},
-		"where two know it was removed": {map[string]keeperState{"a": evil, "b": {Removed: []string{"A"}}, "c": right}, "gone"},
+		"two honest keepers answer":       {map[string]keeperState{"a": evil, "b": right, "c": right}, "right"},
+		"one honest keeper answers":       {map[string]keeperState{"a": evil, "b": right}, ""},
+		"one keeper alone knows it":       {map[string]keeperState{"a": right, "b": {}}, "right"},
+		"two keepers know of its removal": {map[string]keeperState{"a": evil, "b": {Removed: []string{"A"}}, "c": right}, "gone"},
 	} {
 		list := merge(x.state, o.removed(x.state))
 		key := "gone"
@@ -162,9 +163,9 @@ func TestCharterOfAHostileKeeper(t *testing.T) {
 		brought map[string][]byte
 		want    string
 	}{
-		"with two others":          {map[string][]byte{"a": fork, "b": right, "c": right}, string(right)},
-		"with one other":           {map[string][]byte{"a": fork, "b": right}, ""},
-		"where no other brings it": {map[string][]byte{"a": nil, "b": right}, string(right)},
+		"two others bring the right one": {map[string][]byte{"a": fork, "b": right, "c": right}, string(right)},
+		"one other brings the right one": {map[string][]byte{"a": fork, "b": right}, ""},
+		"no keeper brings the false one": {map[string][]byte{"a": nil, "b": right}, string(right)},
 	} {
 		of := map[string]leaseAnswer{}
 		for by, data := range x.brought {

@@ -30,7 +30,7 @@ const maxToken = 16 << 10
 // token has everything that the bearer of an invite needs, on one line.
 type token struct {
 	Server  string `json:"s"` // HOST:PORT
-	Pin     string `json:"p"` // of the fleet's authority
+	Pin     string `json:"p"` // the fingerprint of the fleet's certificate authority
 	Fleet   string `json:"f"` // ID
 	Invite  string `json:"i"`
 	Machine string `json:"m,omitempty"` // the name, where the server is not the fleet's own
@@ -61,9 +61,10 @@ func decodeToken(text string) (*token, error) {
 	return &t, nil
 }
 
-// hashOf returns the hash by which a token names a charter.
-func hashOf(charter []byte) string {
-	sum := sha256.Sum256(charter)
+// hashOf returns the hash of a signed document. A token names a charter by this hash, and an ack names an
+// order by it.
+func hashOf(document []byte) string {
+	sum := sha256.Sum256(document)
 	return hex.EncodeToString(sum[:])
 }
 
@@ -238,7 +239,8 @@ func (o *Owner) askRemoval(ctx context.Context, q removeRequest) (answers[struct
 	return askKeepers[removeRequest, struct{}](ctx, o, o.Names.removals(), kindRemove, q)
 }
 
-// Join makes this user's machine one of a fleet, by the token of an invite.
+// Join makes this user's machine a member of a fleet. text is the token of an invite. creds are the
+// machine's credentials for an external server; nil: the fleet has a server of its own.
 func Join(ctx context.Context, text string, creds *Creds) (*Member, error) {
 	t, err := decodeToken(text)
 	if err != nil {
@@ -302,8 +304,8 @@ func (t *token) ask(ctx context.Context, key *Key, public string) (joinAnswer, *
 
 // check verifies the answer to a request to join, and returns its contents and the charter.
 func (t *token) check(answered []byte, key *Key, public, number string) (joinAnswer, *Charter, error) {
-	// The charter in the answer says which keepers may have signed it. The token has the charter's
-	// hash.
+	// The charter in the answer says which keepers may have signed the answer. The token has the
+	// charter's hash.
 	var unread reply[json.RawMessage]
 	if _, err := Open(answered, t.Fleet, kindJoin+replySuffix, anyKey, &unread); err != nil {
 		return joinAnswer{}, nil, err

@@ -119,7 +119,7 @@ type orderRequest struct {
 	For     string `json:"for"`
 	Promise uint64 `json:"promise,omitempty"` // asks the keeper to promise this number to Attempt
 	Attempt string `json:"attempt,omitempty"`
-	Order   []byte `json:"order,omitempty"` // to keep
+	Order   []byte `json:"order,omitempty"` // the order that the keeper has to keep
 	Kept    bool   `json:"kept,omitempty"`  // Order was kept by a keeper before
 	// Lost says that the keeper has lost an order which it had confirmed.
 	Lost bool `json:"lost,omitempty"`
@@ -129,11 +129,12 @@ type orderRequest struct {
 	Promised map[string]uint64 `json:"promised,omitempty"`
 }
 
-// orderAnswer is the order that the keeper has.
+// orderAnswer is a keeper's answer to an orderRequest: the order that the keeper has, and its promise if
+// the request asks for one.
 type orderAnswer struct {
 	Order    []byte  `json:"order,omitempty"`
 	Promised promise `json:"promised"`
-	Taken    bool    `json:"taken,omitempty"` // Order is the order of the request, whose attempt had the keeper's promise
+	Taken    bool    `json:"taken,omitempty"` // Order is the order of the request: the keeper had promised its number
 	Restored string  `json:"restored,omitempty"`
 }
 

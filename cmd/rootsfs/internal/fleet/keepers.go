@@ -14,15 +14,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A fleet can have several keepers, each with a server of its own. They do not talk to each other.
-// A majority of them decides: an order holds when a majority has confirmed it, and
-// a machine needs the leases of a majority. Any two majorities have a keeper in common, and that
-// keeper gives no lease to a machine without the order.
+// A fleet can have several keepers. Each has a server of its own, or all use one external server. The
+// keepers do not talk to each other. A majority of them decides: an order holds when a majority has
+// confirmed it, and a machine needs the leases of a majority. Any two majorities have a keeper in common,
+// and that keeper gives no lease to a machine without the order.
 
 // majority returns how many keepers make a majority.
 func (c *Charter) majority() int { return len(c.Keepers)/2 + 1 }
 
-// servers returns where the fleet's servers are, for a party that joined by an address.
+// servers returns the addresses of the fleet's servers. joined is the address by which the party joined.
 func (c *Charter) servers(joined Address) []Address {
 	if len(c.Servers) == 0 {
 		return []Address{joined}
@@ -34,9 +34,9 @@ func (c *Charter) servers(joined Address) []Address {
 	return list
 }
 
-// dialAll connects to all servers at the same time. It returns the connections to those that answer,
-// in the order of the servers. If reconnects is false, dialAll does not wait long for the other servers
-// when one has answered.
+// dialAll connects to all servers at the same time. It returns the connections in the order of the
+// servers, without those that dial could not make. If reconnects is false, dialAll does not wait long
+// for the other servers when one has answered.
 func dialAll(list []Address, reconnects bool, dial func(Address) (*Bus, error)) ([]*Bus, error) {
 	type outcome struct {
 		i   int
@@ -93,9 +93,10 @@ type answers[T any] struct {
 	errNone error // why nobody answered
 }
 
-// gather sends a request over each connection, and returns the keepers' answers. It returns when all
-// keepers that the request reaches have answered, restTime after a majority has, mostTime after the
-// first one has, or when ctx ends. An answer that no keeper of the charter has signed does not count.
+// gather sends a request over each connection, and returns the keepers' answers. It returns at the first
+// of these times: when all keepers that the request reaches have answered, when no connection is left
+// that can bring an answer, restTime after a majority has answered, mostTime after the first keeper has
+// answered, or when ctx ends. An answer that no keeper of the charter has signed does not count.
 func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind, number string, data []byte) answers[Out] {
 	a := answers[Out]{of: map[string]Out{}, errNone: errors.New("the fleet's keeper does not answer; see that rootsfs fleet serve runs")}
 	heard, lost := make(chan *nats.Msg, 4*maxParties*len(all)), make(chan struct{}, len(all))
@@ -119,7 +120,7 @@ func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind,
 		}
 	}
 	most := len(c.Keepers)
-	if len(c.Servers) == len(c.Keepers) { // each has a server of its own
+	if len(c.Servers) == len(c.Keepers) { // each keeper has a server of its own
 		most = min(most, len(all)-silent)
 	}
 	var rest, last <-chan time.Time
@@ -156,7 +157,7 @@ func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind,
 	return a
 }
 
-// requireOne returns an error unless a keeper has answered.
+// requireOne returns an error unless a keeper has answered without a refusal.
 func (a answers[T]) requireOne() error {
 	switch {
 	case len(a.of) > 0:
@@ -167,7 +168,7 @@ func (a answers[T]) requireOne() error {
 	return a.errNone
 }
 
-// requireMajority returns an error unless a majority has answered.
+// requireMajority returns an error unless a majority has answered without a refusal.
 func (a answers[T]) requireMajority(c *Charter) error {
 	switch {
 	case len(a.of) >= c.majority():
@@ -196,7 +197,7 @@ func openReply[Out any](data []byte, fleet, kind, number string, isKeeper func(s
 	return by, out, json.Unmarshal(a.Body, &out)
 }
 
-// askKeepers sends a request that the owner signs to every keeper.
+// askKeepers sends every keeper a request that the owner signs, and returns their answers.
 func askKeepers[In, Out any](ctx context.Context, o *Owner, subject, kind string, in In) (answers[Out], error) {
 	q := request[In]{rand.Text(), in}
 	data, err := Seal(o.key, o.Names.ID, kind, q)

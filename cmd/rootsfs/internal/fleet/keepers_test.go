@@ -75,7 +75,7 @@ func (l *lab) startServer(s *Server) *Server {
 	return again
 }
 
-// waitConnected waits until an agent is connected to so many servers.
+// waitConnected waits until an agent is connected to exactly the given number of servers.
 func (l *lab) waitConnected(p *puppet, servers int) {
 	l.Helper()
 	testkit.Until(l, fmt.Sprintf("the agent is connected to %d servers", servers), func() bool {
@@ -90,8 +90,9 @@ func (l *lab) waitConnected(p *puppet, servers int) {
 }
 
 // Of three keepers, one may fail. A machine that joined when there was one keeper learns of the other
-// two. One keeper alone gives no lease and takes no order. A keeper that has not heard of an order
-// cannot renew the leases that the order ended.
+// two. One keeper alone gives no lease and takes no order. A machine that reaches a keeper with a lock
+// and a keeper without it gets no lease. A removed machine gets no lease, even if one keeper did not run
+// at the removal.
 func TestThreeKeepers(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
@@ -156,8 +157,9 @@ func TestThreeKeepers(t *testing.T) {
 	}
 }
 
-// A charter's successor exchanges an owner's key, with the orders that the owner has given, and a
-// keeper's key. Documents that the former keys sign count no more.
+// Owners exchange an owner's key and a keeper's key: they add the new key and remove the former one. The
+// orders of the former owner still hold. Charters and new orders of the former owner are not accepted. A
+// machine needs the former keeper no more.
 func TestExchangeOfKeys(t *testing.T) {
 	l := newLab(t)
 	ctx := context.Background()
@@ -216,7 +218,7 @@ func TestExchangeOfKeys(t *testing.T) {
 
 // An owner who is several charters behind may follow an intermediate charter without giving it to the
 // keepers. The owner does so only if a majority of the keepers has answered and none has another charter
-// with its number: a keeper can bring a charter that a former owner has signed.
+// with the same number: a keeper can bring a charter that a former owner has signed.
 func TestChartersAreAgreed(t *testing.T) {
 	o := &Owner{Charter: &Charter{Keepers: []string{"a", "b", "c"}}}
 	second, third, fork := []byte("second"), []byte("third"), []byte("fork")
@@ -227,7 +229,7 @@ func TestChartersAreAgreed(t *testing.T) {
 	}{
 		"two have it":               {map[string]keeperState{"a": knows(second, third), "b": knows(second)}, true},
 		"one is behind":             {map[string]keeperState{"a": knows(second, third), "b": knows()}, true},
-		"one has another there":     {map[string]keeperState{"a": knows(second, third), "b": knows(fork, third)}, false},
+		"one has another second":    {map[string]keeperState{"a": knows(second, third), "b": knows(fork, third)}, false},
 		"one of three has answered": {map[string]keeperState{"a": knows(second, third)}, false},
 	} {
 		if got := o.isAgreed(c.state, 0, second); got != c.want {
@@ -236,8 +238,8 @@ func TestChartersAreAgreed(t *testing.T) {
 	}
 }
 
-// An owner who has missed several charters follows them, and cannot remove himself: his orders, such
-// as a lock, would hold no more.
+// An owner who has missed several charters follows them. No owner can remove himself: his orders, such
+// as a lock, would hold no more. If another owner removes him, his newest order is still found.
 func TestOwnerFollowsCharters(t *testing.T) {
 	l := newLab(t)
 	ctx := context.Background()
@@ -264,8 +266,8 @@ func TestOwnerFollowsCharters(t *testing.T) {
 	}
 }
 
-// forge answers machines that ask for a lease. The answer has a second charter that a former owner has
-// signed, and is signed by evil, the keeper of that charter.
+// forge answers machines that ask for a lease. The answer has a charter with the number 2 that a former
+// owner has signed. The answer is signed by evil, the keeper of that charter.
 func (l *lab) forge(former *Owner, evil *Key) {
 	l.Helper()
 	fork, err := Seal(former.key, former.Names.ID, kindCharter, Charter{
@@ -286,8 +288,9 @@ func (l *lab) forge(former *Owner, evil *Key) {
 	l.must(l.owner.Bus.Conn.Flush())
 }
 
-// A charter is refused if an order, or a lease that an owner has counted on, could be lost by it.
-func TestCharterOfKeepers(t *testing.T) {
+// A charter is refused if it removes two keepers at once, changes the lease, has a key twice or lacks
+// the server of a keeper.
+func TestRefusedCharters(t *testing.T) {
 	owner := newTestKey(t)
 	c := &Charter{Fleet: "acme-a", Number: 3, Owners: []string{owner.Public()}, Keepers: []string{"a", "b", "c"}, Servers: []string{"a:1", "b:1", "c:1"}, LeaseMS: 1000}
 	for what, change := range map[string]func(*Charter){
@@ -295,7 +298,7 @@ func TestCharterOfKeepers(t *testing.T) {
 		"removes two keepers":    func(n *Charter) { n.Keepers, n.Servers = n.Keepers[:1], n.Servers[:1] },
 		"another lease":          func(n *Charter) { n.LeaseMS = 2000 },
 		"a key twice":            func(n *Charter) { n.Keepers = []string{"a", "b", "b"} },
-		"a key without a server": func(n *Charter) { n.Servers = n.Servers[:2] },
+		"a keeper has no server": func(n *Charter) { n.Servers = n.Servers[:2] },
 	} {
 		next := *c
 		next.Number++
@@ -304,7 +307,7 @@ func TestCharterOfKeepers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.succeed(data); (err == nil) != (what == "") {
+		if _, err := c.openSuccessor(data); (err == nil) != (what == "") {
 			t.Errorf("%q: %v", what, err)
 		}
 	}
@@ -330,8 +333,8 @@ func newTestKeeper(t *testing.T, c *Charter, owner *Key) *keeper {
 	return &keeper{r: r, copies: store{dir.file("keeper", "standing")}, orders: map[string]signedOrder{}, push: func(string, []byte) error { return nil }}
 }
 
-// Owners give orders to keepers at the same time, and some of the requests and answers are lost. Every
-// order with a higher number than a confirmed order contains the confirmed one.
+// Owners give orders to keepers at the same time, and some of the requests and answers are lost. In the
+// end, the order of each keeper contains every confirmed order with the same or a lower number.
 func TestPromises(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -379,7 +382,7 @@ func TestPromises(t *testing.T) {
 					all = append(all, confirmed{h.Number, root})
 					mu.Unlock()
 				}
-				if r.IntN(3) == 0 { // an owner heals keepers at any time
+				if r.IntN(3) == 0 { // an owner may bring the keepers the newest order at any time
 					_, _ = o.current(context.Background(), allMachines)
 				}
 			}
@@ -387,7 +390,7 @@ func TestPromises(t *testing.T) {
 	}
 	wait.Wait()
 	if len(all) < 6 {
-		t.Fatalf("%d orders were confirmed", len(all))
+		t.Fatalf("only %d orders were confirmed", len(all))
 	}
 	for i, k := range keepers {
 		h := k.orders[allMachines]

@@ -10,12 +10,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// knownKeys are the signing keys of a machine that an owner has seen. The keeper says which key a
-// machine has. An owner believes that once, and again after the owner has invited the machine: a
-// keeper that names another key later cannot pass off records of its own as the machine's.
+// knownKeys has the signing keys of a machine that an owner knows. The keeper says which keys a machine
+// has. The owner believes the keeper the first time, and for one more key after the owner has invited
+// the machine again. A keeper that names another key cannot pass off its own records as the machine's.
 type knownKeys struct {
 	Keys []knownKey `json:"keys"`
-	// Expected says that the machine was invited, so that it will have another key.
+	// Expected says that this owner has invited the machine again, so that it may have one more key.
 	Expected bool `json:"expected,omitempty"`
 }
 
@@ -33,11 +33,11 @@ func (o *Owner) loadKeys(machine string) (k knownKeys, err error) {
 	return k, err
 }
 
-// expectKey lets the machine have one more key.
+// expectKey lets the machine have one more key than this owner knows.
 func (o *Owner) expectKey(machine string) error {
 	k, err := o.loadKeys(machine)
 	if err != nil || len(k.Keys) == 0 {
-		return err // the first keys are believed
+		return err // checkKeys believes the first keys anyway
 	}
 	k.Expected = true
 	return writeJSON(o.dir.keys(machine), k)

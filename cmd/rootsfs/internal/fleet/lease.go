@@ -67,16 +67,16 @@ func (a *agent) askKeepers(ctx context.Context, q leaseRequest) (got answers[lea
 	return got, got.requireOne()
 }
 
-// successor returns the charter that follows c by the answers of keepers; nil: none does. A keeper of c has
-// to bring it, because a former owner could sign another one. If the keepers bring different charters,
-// the one that a majority brings counts: a keeper can help a former owner.
+// successor returns the charter that follows c by the answers of keepers of c; nil: none does. The
+// charter must come from a keeper of c, because a former owner could sign another one. If the keepers
+// bring different charters, the one that a majority brings counts: a keeper can help a former owner.
 func (c *Charter) successor(of map[string]leaseAnswer) ([]byte, error) {
 	by := map[string]int{}
 	for _, g := range of {
 		if len(g.Charters) == 0 {
 			continue
 		}
-		if _, err := c.succeed(g.Charters[0]); err == nil {
+		if _, err := c.openSuccessor(g.Charters[0]); err == nil {
 			by[string(g.Charters[0])]++
 		}
 	}
@@ -91,7 +91,8 @@ func (c *Charter) successor(of map[string]leaseAnswer) ([]byte, error) {
 	return nil, nil
 }
 
-// retire keeps the next charter, and ends the agent. The keepers of that charter bring the one after it.
+// retire stores the next charter and marks the agent as retired. It then returns errRetired. The keepers
+// of that charter bring the charter after it.
 func (a *agent) retire(next []byte) error {
 	c, err := a.m.dir.charters().adopt(a.m.Charter, [][]byte{next})
 	if c.Number == a.m.Charter.Number {
@@ -117,7 +118,9 @@ func (a *agent) enrol(got map[string]leaseAnswer) error {
 	return nil
 }
 
-// extend writes the lease of a majority's answers, if all orders are carried out. The caller holds mu.
+// extend first carries out the orders that are not carried out yet. If the answers have the leases of a
+// majority and no order locks the machine, extend then writes the shortest of these leases. The lease
+// counts from asked. The caller holds mu.
 func (a *agent) extend(ctx context.Context, asked time.Duration, got ...leaseAnswer) error {
 	for _, to := range a.recipients() {
 		// The agent may have ended while it carried out an order, or a session did not answer.
@@ -155,7 +158,7 @@ func (a *agent) extend(ctx context.Context, asked time.Duration, got ...leaseAns
 	return nil
 }
 
-// leaseOf returns the lease of one keeper's answer. The caller holds mu.
+// leaseOf returns the length of the lease in one keeper's answer. The caller holds mu.
 func (a *agent) leaseOf(got leaseAnswer) (time.Duration, error) {
 	for _, to := range a.recipients() {
 		if a.known[to].Number < got.Heads[to] {

@@ -9,7 +9,7 @@ import (
 )
 
 // limits bounds what each of many parties may send. A message above the bound is not read: one
-// machine must not keep the keeper from the others.
+// machine must not keep the keeper so busy that others wait.
 type limits struct {
 	rate  rate.Limit
 	burst int
@@ -18,7 +18,7 @@ type limits struct {
 	limiters map[string]*rate.Limiter // by party
 }
 
-// maxLimited bounds the parties that are remembered: an external server may let one use many subjects.
+// maxLimited bounds the number of limiters: an external server may let one party use many subjects.
 const maxLimited = 1 << 14
 
 func newLimits(perSecond rate.Limit, burst int) *limits {
@@ -47,8 +47,8 @@ const (
 	requestBurst = 100
 )
 
-// bounded returns a handler that calls handle within the bounds of each subject. The server lets a
-// machine publish on its own subjects only.
+// bounded returns a handler that calls handle for a bounded number of messages on each subject. The
+// fleet's own server lets a machine send requests on the machine's own subjects only.
 func (r *registrar) bounded(handle nats.MsgHandler) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		if r.requests.admits(m.Subject, 1) {

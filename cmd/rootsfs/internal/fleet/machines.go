@@ -30,7 +30,7 @@ type MachineStatus struct {
 // SentSession is how far a keeper has confirmed the records of a session to its machine.
 type SentSession struct {
 	Session names.Foreign `json:"session"`
-	Record  uint64        `json:"record"` // the last
+	Record  uint64        `json:"record"` // the number of the last confirmed record
 }
 
 // StandingStatus is how far a machine has carried out its fleet's orders, and its lease.
@@ -76,7 +76,7 @@ type Machine struct {
 	State  MachineState `json:"state"`
 	Key    string       `json:"key"` // the fingerprint of its signing key
 	Joined time.Time    `json:"joined"`
-	Heard  time.Time    `json:"last_heard,omitzero"` // its answer, or its last request that the keeper knows of
+	Heard  time.Time    `json:"last_heard,omitzero"` // when it answered, or else last asked the keeper for a lease
 	TookMS float64      `json:"took_ms,omitempty"`   // until its answer
 	Behind *Lag         `json:"behind,omitempty"`
 	*MachineStatus
@@ -100,7 +100,7 @@ func (m *Machine) StateText() string {
 
 // judge sets the state of a machine that has answered. newest has the numbers of the orders for it.
 func (m *Machine) judge(newest map[string]uint64) {
-	st := StandingStatus{LeftMS: 1} // a machine that does not report it has carried out nothing
+	st := StandingStatus{LeftMS: 1} // without a report: no order is carried out, and the lease is not over
 	if m.Standing != nil {
 		st = *m.Standing
 	}
@@ -122,8 +122,8 @@ func (m *Machine) judge(newest map[string]uint64) {
 	}
 }
 
-// newest returns for each machine the numbers of the newest orders that the keeper or this owner
-// has.
+// newest returns for each record's machine the numbers of the newest orders that the keepers or this
+// owner have.
 func (o *Owner) newest(recs []machineRecord) ([]map[string]uint64, error) {
 	all, err := o.copies.load(o.Charter, allMachines)
 	if err != nil {
@@ -140,13 +140,13 @@ func (o *Owner) newest(recs []machineRecord) ([]map[string]uint64, error) {
 	return list, nil
 }
 
-// KeyName is the fingerprint of a signing key, which people compare.
+// KeyName returns the fingerprint of a signing key. People compare fingerprints.
 func KeyName(public string) string {
 	sum := sha256.Sum256([]byte(public))
 	return "SHA256:" + base64.RawStdEncoding.EncodeToString(sum[:])[:16]
 }
 
-// list asks the keepers which machines there are.
+// list returns the machines of the fleet, by the answers of the keepers.
 func (o *Owner) list(ctx context.Context) ([]machineRecord, error) {
 	state, err := o.syncKeepers(ctx)
 	return merge(state, o.removed(state)), err
@@ -257,5 +257,5 @@ func logOptions(log *slog.Logger) []nats.Option {
 // renewTime is how often the age of the credential is checked.
 const renewTime = time.Hour
 
-// KeyName is the fingerprint of the machine's signing key.
+// KeyName returns the fingerprint of the machine's signing key.
 func (m *Member) KeyName() string { return KeyName(m.key.Public()) }

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// TestMain lets this binary run as rootsfs and rootsfs-fleet, too. All tests with the fleet's server are
-// in one package, because linking the server takes long.
+// TestMain lets this binary run as rootsfs, rootsfs-fleet and the tests' helper programs, too. All tests
+// with the fleet's server are in one package, because linking the server takes long.
 func TestMain(m *testing.M) {
 	sandbox.Main()
 	own := cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
@@ -62,7 +62,7 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// as USER lets a user run the commands that follow.
+// as USER makes the commands that follow run with the directories of a user.
 func as(ts *testscript.TestScript, _ bool, args []string) {
 	home := ts.MkAbs(args[0])
 	for name, value := range map[string]string{"HOME": home, "XDG_RUNTIME_DIR": home + "/run", "XDG_STATE_HOME": home + "/state", "XDG_CONFIG_HOME": home + "/config"} {
@@ -70,7 +70,7 @@ func as(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// await FILE waits until a file has something in it.
+// await FILE waits until a file is not empty.
 func await(ts *testscript.TestScript, _ bool, args []string) {
 	if !testkit.Eventually(func() bool {
 		st, err := os.Stat(ts.MkAbs(args[0]))

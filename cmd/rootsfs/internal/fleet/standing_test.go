@@ -210,7 +210,7 @@ func TestCharterSuccession(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.succeed(data); (err == nil) != x.ok {
+		if _, err := c.openSuccessor(data); (err == nil) != x.ok {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

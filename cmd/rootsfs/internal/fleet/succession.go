@@ -58,7 +58,7 @@ func (s charters) since(n uint64) (chain [][]byte, err error) {
 // adopt keeps the charters of a chain that follow c, and returns the newest.
 func (s charters) adopt(c *Charter, chain [][]byte) (*Charter, error) {
 	for _, data := range chain {
-		next, err := c.succeed(data)
+		next, err := c.openSuccessor(data)
 		if err != nil {
 			return c, err
 		}
@@ -205,7 +205,7 @@ func (o *Owner) sendCharters(ctx context.Context, to *Charter, buses []*Bus, mor
 // keepers and a majority of its own have it: from then on no majority gives a lease, or takes an order, by
 // the old charter.
 func (o *Owner) distribute(ctx context.Context, data []byte) error {
-	next, err := o.Charter.succeed(data)
+	next, err := o.Charter.openSuccessor(data)
 	if err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func (o *Owner) spread(ctx context.Context, state map[string]keeperState) (map[s
 	var failed error
 	for _, s := range state {
 		for i, data := range s.Charters {
-			if _, err := o.Charter.succeed(data); err != nil {
+			if _, err := o.Charter.openSuccessor(data); err != nil {
 				continue // it is not the next charter: another keeper has brought that one already
 			}
 			var err error

@@ -25,8 +25,8 @@ func removeCeiling(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []s
 
 // ceilingReport is the output of ceiling show.
 type ceilingReport struct {
-	Fleet    string             `json:"fleet"`
-	Ceilings []fleet.SetCeiling `json:"ceilings"`
+	Fleet    string                 `json:"fleet"`
+	Ceilings []fleet.CurrentCeiling `json:"ceilings"`
 }
 
 func showCeiling(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) error {
