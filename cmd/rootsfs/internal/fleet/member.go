@@ -21,7 +21,7 @@ import (
 // Member is this user's machine as a member of a fleet. Its directory has the file member.json, by
 // which sessions know that they need a lease, and other files.
 type Member struct {
-	Fleet   string `json:"fleet"` // the owners' name for it
+	Fleet   string `json:"fleet"` // the owners' name for the fleet
 	ID      string `json:"id"`
 	Machine string `json:"machine"`
 	Address
@@ -108,7 +108,7 @@ func (m *Member) dial(reconnects bool, more ...nats.Option) (*Bus, error) {
 	return dial(Names{m.ID}, m.Address, m.Machine, m.credential, reconnects, more...)
 }
 
-// dialAll connects the machine to every server of the fleet.
+// dialAll connects the machine to the servers of the fleet, as the function dialAll does.
 func (m *Member) dialAll(reconnects bool, more ...nats.Option) ([]*Bus, error) {
 	return dialAll(m.Charter.servers(m.Address), reconnects, func(to Address) (*Bus, error) {
 		return dial(Names{m.ID}, to, m.Machine, m.credential, reconnects, more...)
@@ -163,9 +163,10 @@ func (m *Member) renewCredential(ctx context.Context, b *Bus) error {
 	return m.replaceCredential(got.JWT, claims)
 }
 
-// replaceCredential keeps a new credential in place of the one with the claims old, which are nil if
-// it cannot be read. It refuses a credential for another key, and one that ends earlier: the keeper's
-// clock was behind, and the server would soon accept this machine no more.
+// replaceCredential replaces the machine's credential with a new one. old has the claims of the
+// present credential; nil: they cannot be read. If old is not nil, replaceCredential refuses a
+// credential for another key, and one that ends earlier: the keeper's clock was behind, and the
+// server would soon accept this machine no more.
 func (m *Member) replaceCredential(text string, old *jwt.UserClaims) error {
 	fresh, err := jwt.DecodeUserClaims(text)
 	switch {

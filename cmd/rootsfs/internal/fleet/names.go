@@ -14,8 +14,8 @@ type Names struct {
 	ID string // NAME-RANDOM; the owners' name for the fleet is in front
 }
 
-// nameSyntax is the syntax of the names of fleets and machines. Such a name is one token of a
-// subject.
+// nameSyntax is the syntax of the names of fleets and machines. A name has no dot, because dots
+// separate the tokens of a subject.
 var (
 	nameSyntax   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 	idSyntax     = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?-[a-z2-7]{12}$`)
@@ -59,7 +59,8 @@ func (n Names) Ack(machine string) string { return n.machine(machine, "ack") }
 // Renew is where a machine asks for a new connection credential.
 func (n Names) Renew(machine string) string { return n.machine(machine, "renew") }
 
-// Records is where a machine sends its audit records to the keeper with a key.
+// Records is where a machine sends its audit records to one keeper. The argument keeper is
+// the key of that keeper.
 func (n Names) Records(machine, keeper string) string { return n.machine(machine, recordsTo(keeper)) }
 
 func recordsTo(keeper string) string { return "audit." + keyID(keeper) }

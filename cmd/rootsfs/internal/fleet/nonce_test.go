@@ -11,16 +11,16 @@ import (
 	"testing"
 )
 
-// A server has its clients sign any text that it calls a nonce, such as an order. Such a
-// signature of a machine is invalid under the keys for orders and answers, and the text cannot
-// be opened as a document.
-func TestHostileNonceSignsNothing(t *testing.T) {
+// A client signs any text that a server sends as a nonce, such as the text of a status answer. The
+// machine's signature of this nonce makes no valid answer, neither by the machine's signing key nor
+// by the key of its connection.
+func TestNonceSignatureIsNoAnswer(t *testing.T) {
 	n := newNames("acme")
 	ca, err := newAuthority(n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf, err := ca.serverTLS(n) // the bus is hostile, and has all of its own keys
+	conf, err := ca.serverTLS(n) // the server is hostile, and has the keys of the fleet's own server
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestHostileNonceSignsNothing(t *testing.T) {
 	go func() { signed <- signatureOf(l, text) }()
 	if b, err := m.dial(false); err == nil {
 		b.Close()
-		t.Error("the hostile server was taken for one that works")
+		t.Error("the machine connected to the hostile server")
 	}
 	sig := <-signed
 	if len(sig) == 0 {
@@ -58,19 +58,20 @@ func TestHostileNonceSignsNothing(t *testing.T) {
 		}
 		var a statusAnswer
 		if _, err := Open(data, n.ID, kindStatus, anyKey, &a); err == nil {
-			t.Errorf("the nonce that a machine signed is an answer signed by %s", by)
+			t.Errorf("the nonce that a machine signed is opened as an answer by %s", by)
 		}
 	}
 }
 
-// signatureOf takes one connection as a server does, and returns what the client signs.
+// signatureOf accepts one connection as a server does, and sends the nonce. It returns the client's
+// signature of the nonce; empty: there is none.
 func signatureOf(l net.Listener, nonce string) []byte {
 	c, err := l.Accept()
 	if err != nil {
 		return nil
 	}
 	defer c.Close()
-	quoted, _ := json.Marshal(nonce) // a string
+	quoted, _ := json.Marshal(nonce) // no error: nonce is a string
 	fmt.Fprintf(c, "INFO {\"server_id\":\"x\",\"version\":\"2.15.3\",\"max_payload\":1048576,\"auth_required\":true,\"tls_required\":true,\"nonce\":%s}\r\n", quoted)
 	line, _ := bufio.NewReader(c).ReadString('\n')
 	var connect struct {

@@ -16,9 +16,10 @@ type Ended struct {
 	control.Ended
 }
 
-// carryOut revokes in every live session of this machine, and has the sessions read the
-// lease. When it returns nil, each session has answered or has ended. If an Ended has an error, new
-// accesses to its root are already refused, but calls under way may still take effect.
+// carryOut carries out the revocations that due lists, in every live session of this machine. Each
+// session then reads the lease. If the returned error is nil, each session has answered or has
+// ended. If an Ended has an error, new accesses to its root are already refused, but calls under
+// way may still take effect.
 func carryOut(ctx context.Context, due []Revocation) ([]Ended, error) {
 	all, err := control.List()
 	if err != nil {
@@ -94,7 +95,7 @@ func revokeIn(ctx context.Context, c *control.Client, r Revocation) ([]control.E
 	case err == nil, len(got.Ended) > 0: // each Ended has its error
 		return got.Ended, nil
 	case errors.As(err, &refusal) && (refusal.Class == control.NoSuch || r.Net && refusal.Class == control.Usage):
-		return nil, nil // it has no such root, or no network
+		return nil, nil // the session has no such root, or no network
 	}
 	return nil, err
 }

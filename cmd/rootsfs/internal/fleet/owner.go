@@ -42,9 +42,9 @@ type MachineOutcome struct {
 	More   int           `json:"more,omitempty"` // further roots that ended
 }
 
-// Outcome is the outcome of an order. DeadBy is the time from which it holds on the machines that
-// have not answered; nil: the time is unknown, because the fleet has no leases or the order gives
-// something back.
+// Outcome is the outcome of an order. From DeadBy on, the order holds also on the machines that
+// have not answered. DeadBy is nil if that time is unknown, because the fleet has no leases or the
+// order gives something back.
 type Outcome struct {
 	Fleet    string           `json:"fleet"`
 	DeadBy   *time.Time       `json:"dead_by,omitempty"`
@@ -58,7 +58,7 @@ func (o *Outcome) Done() bool {
 
 // The bounds of giving an order.
 const (
-	pushTime   = time.Second // between two pushes to machines that have not answered
+	pushTime   = time.Second // between two pushes, while some machines have not answered
 	leaseSlack = time.Second // for the machine to notice the end of its lease
 )
 
@@ -88,8 +88,8 @@ func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outc
 		}
 	}
 	out := Outcome{Fleet: o.Names.Name(), Machines: []MachineOutcome{}}
-	// A majority of the keepers confirmed before now, and none of these has given a lease since to a
-	// machine without the order.
+	// A majority of the keepers has confirmed the order before now. None of these keepers has given
+	// a lease to a machine without the order since then.
 	if lease := o.Charter.lease(); lease != forever && !order.lifts() {
 		// While clocks are corrected slowly, they run too fast or too slow by a thousandth at most,
 		// CLOCK_BOOTTIME included.
@@ -118,7 +118,7 @@ func (order *Order) change(s *Standing) {
 }
 
 // lifts reports whether the order gives something back: it unlocks the machines or removes their ceiling.
-// A machine that does not hear such an order keeps to the order before.
+// A machine that does not hear such an order still follows the previous order.
 func (order *Order) lifts() bool {
 	return order.Unlock || order.Ceiling != nil && *order.Ceiling == ""
 }
@@ -131,7 +131,7 @@ func orderOf(placed map[string]signedOrder, machine string) signedOrder {
 	return placed[allMachines]
 }
 
-// recipients returns the named machines, or all.
+// recipients returns the named machines, or all machines if none is named.
 func (o *Owner) recipients(ctx context.Context, which []string) ([]machineRecord, error) {
 	recs, err := o.list(ctx)
 	if err != nil || len(which) == 0 {
@@ -149,7 +149,8 @@ func ownCopyError(err error) error {
 	return fmt.Errorf("the owner's copy of an order cannot be read: %w", err)
 }
 
-// collect pushes orders to the machines until all have answered or wait is over.
+// collect notes the answers of the machines in out. It pushes the orders again until all machines
+// have answered, wait is over or ctx ends.
 func (o *Owner) collect(ctx context.Context, placed map[string]signedOrder, recs []machineRecord, acks <-chan *nats.Msg, wait time.Duration, out *Outcome) {
 	timeout, again := time.NewTimer(wait), time.NewTicker(pushTime)
 	defer timeout.Stop()
@@ -171,7 +172,7 @@ func (o *Owner) collect(ctx context.Context, placed map[string]signedOrder, recs
 			// The keeper has pushed each order once. A machine that connected later has missed it.
 			for to, h := range placed {
 				for _, b := range o.buses {
-					_ = b.Conn.Publish(o.Names.Orders(to), h.signed) // after an error, the machine is reported without an answer
+					_ = b.Conn.Publish(o.Names.Orders(to), h.signed) // after an error, a machine may miss the order: out then shows no answer
 				}
 			}
 		case <-timeout.C:
@@ -182,7 +183,8 @@ func (o *Owner) collect(ctx context.Context, placed map[string]signedOrder, recs
 	}
 }
 
-// ackOf returns which machine has signed an ack, and the ack; -1: none of them.
+// ackOf returns the index in recs of the machine that has signed an ack, and the ack; -1: none of
+// these machines has signed it.
 func (o *Owner) ackOf(recs []machineRecord, m *nats.Msg) (int, ack) {
 	var k ack
 	by, err := Open(m.Data, o.Names.ID, kindAck, anyKey, &k)

@@ -10,9 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probe FILE accesses a file in each way, every few milliseconds, until it is killed. It does so less
-// often if ROOTSFS_LEASE is long, on a slow machine. For each access that succeeds it prints which it
-// was, and when it began by CLOCK_MONOTONIC.
+// probe is the program "fleet-probe FILE". Until the process is killed, probe accesses the file in
+// four ways: open, read, write and page, which reads a mapped page. Each way has a goroutine, which
+// waits 5 ms between two accesses, or a hundredth of ROOTSFS_LEASE if that variable is set. For
+// each access that succeeds, probe prints the way and the time by CLOCK_MONOTONIC at which the
+// access began.
 func probe() {
 	var out, files sync.Mutex
 	file, mapped, wait := (*os.File)(nil), []byte(nil), 5*time.Millisecond
@@ -33,7 +35,7 @@ func probe() {
 		}
 		page, err := unix.Mmap(int(f.Fd()), 0, 4, unix.PROT_READ, unix.MAP_SHARED)
 		if err == nil {
-			file, mapped = f, page // the old ones stay: they are dead, and something may use them
+			file, mapped = f, page // the old file and page stay: another goroutine may still use them
 		}
 		return err
 	}

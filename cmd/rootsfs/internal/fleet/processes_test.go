@@ -38,8 +38,8 @@ type realMachine struct {
 	file  string // in the session's root
 }
 
-// start executes a program with the environment of a HOME, and returns it with the first line
-// that it prints.
+// start starts a program with the environment of a HOME. It returns the process and the first line
+// that the process prints.
 func (f *realFleet) start(home string, args ...string) (*exec.Cmd, string) {
 	f.Helper()
 	cmd := f.command(home, args...)
@@ -209,8 +209,9 @@ func (f *realFleet) until(what string, limit time.Duration, is func() bool) time
 // patience bounds waits that have no time limit of their own.
 const patience = 30 * time.Second
 
-// A revocation ends roots on every machine before the command ends. The command names a machine that
-// cannot answer, with the time by which its access ends. Its access has ended by that time.
+// Before the command ends, a revocation ends the roots on every machine that answers. The command
+// names a machine that cannot answer, with the time by which its access ends. The access ends with
+// the lease of that machine.
 func TestRevokeThreeMachines(t *testing.T) {
 	f, m := newRealFleet(t, "m1", "m2", "m3")
 	f.must(m[2].agent.Process.Signal(syscall.SIGSTOP))
@@ -243,8 +244,8 @@ func TestRevokeThreeMachines(t *testing.T) {
 	}
 }
 
-// A lock pauses running sessions and lets none begin, also on a machine whose agent was dead
-// meanwhile. After unlock, open files work again.
+// A lock pauses running sessions and lets none begin, also on a machine whose agent was dead when
+// the lock was given. After unlock, open files work again.
 func TestAgentKilled(t *testing.T) {
 	f, all := newRealFleet(t, "m1")
 	m := all[0]
@@ -270,7 +271,7 @@ func TestAgentKilled(t *testing.T) {
 	}
 	f.until("the session goes on", patience, m.reads)
 	if n, err := open.ReadAt(make([]byte, 4), 0); err != nil || n != 4 {
-		t.Errorf("what was open: %d bytes, %v", n, err)
+		t.Errorf("a file that was open before the lock: %d bytes, %v", n, err)
 	}
 	out, code = f.run(f.home, "fleet", "lock", "again", "--wait", "20s")
 	if n, err := open.ReadAt(make([]byte, 4), 0); code != 0 || !strings.Contains(out, "m1: locked in") || err == nil {
@@ -306,7 +307,7 @@ func TestKeeperKilledAndBack(t *testing.T) {
 		return strings.Contains(out, `"locked": "fire"`) && !strings.Contains(out, `"name": "code"`)
 	})
 	if m.reads() {
-		t.Error("it serves")
+		t.Error("a locked machine serves")
 	}
 	if out, code := f.run(f.home, "fleet", "unlock", "--wait", "20s"); code != 0 {
 		t.Error(fmt.Sprint(code), out)

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// Owners give orders at the same time, and some keepers do not answer. An order is given in two
-// steps, so that an order with a higher number contains every confirmed order with a lower one. First
-// a majority of the keepers promises a number, and reports its newest orders: from then on these
-// keepers take no order with a lower number. Then the owner makes the order from the newest of
-// the reported ones, and a majority takes it.
+// Owners may give orders at the same time, and some keepers may not answer. An order is given in
+// two steps, so that an order with a higher number contains every confirmed order with a lower one.
+// First a majority of the keepers promises a number, and reports its newest orders: from then on
+// these keepers take no order with a lower number. Then the owner makes the order from the newest
+// of the reported ones, and a majority takes it.
 
 // promise is the number that a keeper has promised to an attempt at an order.
 type promise struct {
@@ -25,7 +25,7 @@ type promise struct {
 
 func (d ServerDir) promised(to string) string { return d.file("keeper", "promised", to) }
 
-// promisedTo returns the last promise.
+// promisedTo returns the keeper's last promise about orders for a machine or all machines.
 func (k *keeper) promisedTo(to string) (p promise, err error) {
 	err = readJSON(k.r.s.dir.promised(to), &p)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +34,7 @@ func (k *keeper) promisedTo(to string) (p promise, err error) {
 	return p, err
 }
 
-// promises returns the numbers that the keeper has promised.
+// promises returns the numbers that the keeper has promised, by the recipients of the orders.
 func (k *keeper) promises() (map[string]uint64, error) {
 	list, err := store{k.r.s.dir.promised("")}.all()
 	if err != nil {
@@ -51,9 +51,10 @@ func (k *keeper) promises() (map[string]uint64, error) {
 	return numbers, nil
 }
 
-// renounce promises the numbers to no attempt. A restored keeper has lost its promises, and could give
-// its vote to an attempt with a lower number than it had promised to another one. The other keepers of
-// a majority know that number. The caller holds mu.
+// renounce promises each of the numbers to no attempt, unless the keeper has already promised a
+// number that is at least as high. A restored keeper has lost promises. Without renounce, it could
+// vote for an attempt although it had promised a higher number to another attempt. The other
+// keepers of a majority know that higher number. The caller holds mu.
 func (k *keeper) renounce(numbers map[string]uint64) error {
 	for to, n := range numbers {
 		if err := CheckName("a machine", to); err != nil && to != allMachines {
@@ -73,8 +74,9 @@ func (k *keeper) renounce(numbers map[string]uint64) error {
 	return nil
 }
 
-// promise promises a number to an attempt if it is higher than that of the last promise and that of
-// the keeper's order h. It returns the promise that is then in force. The caller holds mu.
+// promise makes want the keeper's promise if the number of want is higher than the number of the
+// last promise and the number of the keeper's order h. It returns the promise that is then in
+// force. An error is returned if the number is not usable. The caller holds mu.
 func (k *keeper) promise(to string, want promise, h signedOrder) (promise, error) {
 	p, err := k.promisedTo(to)
 	if err == nil && !isUsable(want.Number) {
@@ -86,11 +88,12 @@ func (k *keeper) promise(to string, want promise, h signedOrder) (promise, error
 	if err := writeJSON(k.r.s.dir.promised(to), want); err != nil {
 		return p, err
 	}
-	return want, k.r.s.dir.writeMark(k.heads()) // a copy without the promise is an older one
+	return want, k.r.s.dir.writeMark(k.heads()) // shows that a copy of the directory without the promise is an older one
 }
 
 // accept keeps the order of a request if the request's attempt has the keeper's promise. It returns
-// the keeper's order after that, and reports whether it is the request's. The caller holds mu.
+// the order that the keeper then has, and reports whether this is the order of the request. The
+// caller holds mu.
 func (k *keeper) accept(c *Charter, q orderRequest, h signedOrder) (signedOrder, bool, error) {
 	p, err := k.promisedTo(q.For)
 	if err != nil {
@@ -107,8 +110,8 @@ func (k *keeper) accept(c *Charter, q orderRequest, h signedOrder) (signedOrder,
 // orderTries bounds the attempts: other owners may give orders at the same time.
 const orderTries = 16
 
-// place has the keepers keep the newest order, changed by change, as the next order. An error means
-// that the next order may not hold.
+// place applies change to the newest order, and has the keepers keep the result as the next order.
+// An error means that the next order may not hold.
 func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (signedOrder, error) {
 	seen := uint64(0)
 	for try := range orderTries {
@@ -145,7 +148,8 @@ func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (s
 }
 
 // propose makes an order with the number of a promise, and has the keepers take it. It returns the
-// zero signedOrder if a majority has promised a higher number meanwhile.
+// zero signedOrder if no majority takes the order: keepers may have promised a higher number
+// meanwhile.
 func (o *Owner) propose(ctx context.Context, to string, p promise, newest signedOrder, change func(*Standing)) (signedOrder, error) {
 	doc, err := newest.next(to, p.Number, change)
 	if err != nil {
@@ -182,7 +186,7 @@ func (a orderAnswer) newer(c *Charter, to string, old signedOrder) (signedOrder,
 	}
 	h, err := openStanding(a.Order, c, to)
 	switch {
-	case errors.Is(err, errSigner): // a former owner's, and newer ones replaced it when the owner was removed
+	case errors.Is(err, errSigner): // a former owner's order, which was replaced when that owner was removed
 		return old, nil
 	case err == nil && !isUsable(h.Number): // no party takes it
 		return old, nil

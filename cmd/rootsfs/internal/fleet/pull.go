@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Archive is an owner's own copy of the records of machines, a directory for each machine. Records are
-// checked against the machine's key before they are written.
+// Archive is an owner's own copy of the records of machines. It has a directory for each signing
+// key of a machine. Records are checked against that key before they are written.
 type Archive struct {
 	Owner *Owner
 	Dir   string
@@ -47,7 +47,7 @@ func (o *Owner) ArchiveDir() (string, error) { return StateDir("records", o.Name
 // Pulled is the outcome of a pull for one machine.
 type Pulled struct {
 	Machine string        `json:"machine"`
-	Key     string        `json:"key"` // the fingerprint of the key that has signed
+	Key     string        `json:"key"` // the fingerprint of the key that has signed the records
 	Dir     string        `json:"dir"`
 	Records int           `json:"records"`
 	Issues  []RecordIssue `json:"issues"`
@@ -64,15 +64,17 @@ type RecordIssue struct {
 	Problem names.Foreign `json:"problem"`
 }
 
-// maxIssues bounds the issues of one machine in a pull: a keeper can name any number of files, and a
-// machine can sign any number of files that are no audit files.
+// maxIssues bounds the issues that a pull from one keeper notes about one machine: a keeper can
+// name any number of files, and a machine can sign any number of files that are no audit files. One
+// further issue then says that the rest was not read.
 const maxIssues = 200
 
-// Pull copies the records that keepers have and the archive lacks. It calls each, unless that is nil,
-// for every copied record. The records of a session come in their order, unless the first keeper lacks
-// some that another keeper has. A keeper that cannot be read is an error only if no other can be read. An
-// error of the archive's disk, of each or of ctx ends the pull. Issues are about files of a keeper that
-// are not as the machine has signed them.
+// Pull copies the records that keepers have and the archive lacks. Unless each is nil, Pull calls
+// it for every copied record. The records of a session come in their order, unless the first keeper
+// lacks some records that another keeper has. A keeper that cannot be read is an error only if no
+// keeper can be read. An error of the archive's disk, of each or of ctx ends the pull. If a keeper
+// names a key of a machine that the owner does not believe, or has a file that is not as the
+// machine has signed it, Pull notes an issue and goes on.
 func (a *Archive) Pull(ctx context.Context, each func(machine string, e *audit.Entry) error) ([]Pulled, error) {
 	o := a.Owner
 	got, err := askKeepers[struct{}, []sentMachine](ctx, o, o.Names.recordMachines(), kindRecordMachines, struct{}{})
@@ -146,8 +148,8 @@ type keeperPull struct {
 	each   func(string, *audit.Entry) error
 }
 
-// isOnly reports whether the fleet has one keeper. Of several keepers, each may lack records that another
-// one has.
+// isOnly reports whether the fleet has one keeper. If it has several, each keeper may lack records
+// that another keeper has.
 func (p *keeperPull) isOnly() bool { return len(p.Owner.Charter.Keepers) == 1 }
 
 // askRecords sends a request about records to the keeper of a pull.
@@ -203,7 +205,7 @@ func (p *keeperPull) pull(ctx context.Context, m sentBy) error {
 			if err := p.pullFile(ctx, d, f); err != nil {
 				return err
 			}
-			if len(p.Issues)-had >= maxIssues { // other machines must not wait for that
+			if len(p.Issues)-had >= maxIssues { // other machines must not wait for more issues
 				p.issue("", RecordsTampered, errors.New("there is more that is not as the machine has signed it, and was not read"))
 				return nil
 			}
@@ -211,8 +213,8 @@ func (p *keeperPull) pull(ctx context.Context, m sentBy) error {
 	}
 }
 
-// lock creates the directory if it is missing, and locks it: until unlock, nobody else who calls lock
-// reads or writes it.
+// lock creates the directory if it is missing, and locks it. Until unlock is called, every other
+// call of lock for this directory waits, in other processes, too.
 func (d recordDir) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return nil, err
@@ -227,7 +229,7 @@ func (d recordDir) lock() (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// pullFile copies the records of one file that the archive lacks.
+// pullFile copies from one file the records that the archive lacks.
 func (p *keeperPull) pullFile(ctx context.Context, d recordDir, f sentFile) error {
 	theirs, err := openCheckpoint(f.Checkpoint, d.names, d.machine, d.key)
 	if err == nil && theirs.File != f.File {
@@ -287,8 +289,9 @@ func (p *keeperPull) pullFile(ctx context.Context, d recordDir, f sentFile) erro
 	return nil
 }
 
-// fetch returns the bytes of a file that the archive lacks, and the file's checkpoint. The checkpoint is
-// nil if the machine has not signed it. A keeper can name any size: more than maxRecordFile is refused.
+// fetch returns the part of a keeper's file that begins where the archive's copy ends, and the
+// file's checkpoint. The checkpoint is nil if the machine has not signed it, or not for this file.
+// A keeper can name any size: more than maxRecordFile bytes are refused.
 func (p *keeperPull) fetch(ctx context.Context, d recordDir, name string) (data []byte, c *checkpoint, err error) {
 	from := int64(0)
 	if st, err := os.Lstat(d.file(name)); err == nil {
@@ -316,9 +319,9 @@ func (p *keeperPull) fetch(ctx context.Context, d recordDir, name string) (data 
 	}
 }
 
-// checkNew checks the records from the checkpoint own to theirs, the checkpoint of the keeper. It
-// returns the records up to theirs, decoded and as bytes. For wrong records it returns their state and
-// an error.
+// checkNew checks the records in data up to the keeper's checkpoint theirs. They follow the
+// archive's checkpoint own. If own is nil, they begin the file. checkNew returns the records up to
+// theirs, decoded and as bytes. For wrong records it returns their state and an error.
 func checkNew(own, theirs *checkpoint, data []byte) ([]audit.Entry, []byte, RecordState, error) {
 	if theirs == nil {
 		return nil, nil, RecordsTampered, errors.New("the keeper's checkpoint is not the machine's")
@@ -343,8 +346,9 @@ func checkNew(own, theirs *checkpoint, data []byte) ([]audit.Entry, []byte, Reco
 	return entries, part, RecordsWhole, nil
 }
 
-// addAll checks the records of a file; isWhole says that data has the file's beginning.
-func (c *chain) addAll(data []byte, file, session string, isWhole bool) ([]audit.Entry, error) {
+// addAll checks consecutive records of a file of a session. isStart says that data begins with the
+// file's first record.
+func (c *chain) addAll(data []byte, file, session string, isStart bool) ([]audit.Entry, error) {
 	lines, err := splitLines(data)
 	if err != nil {
 		return nil, err
@@ -355,7 +359,7 @@ func (c *chain) addAll(data []byte, file, session string, isWhole bool) ([]audit
 		switch {
 		case err != nil:
 			return nil, err
-		case isWhole && i == 0 && !isHeader(&e, file):
+		case isStart && i == 0 && !isHeader(&e, file):
 			return nil, fmt.Errorf("record %d is not the first of the file", e.Seq)
 		case e.Session.Raw() != session:
 			return nil, fmt.Errorf("record %d is of another session", e.Seq)

@@ -20,7 +20,8 @@ func freePort(f *realFleet) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// stubSystemctl starts what the unit of a package starts, in the background.
+// stubSystemctl replaces systemctl. It starts the program of the unit that its fourth argument
+// names, in the background.
 const stubSystemctl = `#!/bin/sh
 case "$4" in
 rootsfs-fleet-serve) rootsfs fleet serve >serve.out 2>serve.err & ;;
@@ -30,8 +31,9 @@ esac
 echo $! >>"$PIDS"
 `
 
-// The README's commands for three machines work literally, except for two texts: the token is the one
-// that a command before has printed, and the port is a free one. Each machine is a HOME.
+// The README's commands for three machines work literally, with two changes: the token is the one
+// that an earlier command has printed, and fleet init gets the option --server with a free port.
+// Each machine is a HOME.
 func TestRecipe(t *testing.T) {
 	data, err := os.ReadFile("../../../../README.md")
 	if err != nil {
@@ -42,7 +44,7 @@ func TestRecipe(t *testing.T) {
 		t.Fatal("the README has no commands for a fleet")
 	}
 	f := &realFleet{T: t, home: t.TempDir()}
-	bin, pids := t.TempDir(), filepath.Join(t.TempDir(), "pids") // PATH has the two programs, beside each other
+	bin, pids := t.TempDir(), filepath.Join(t.TempDir(), "pids") // PATH also has rootsfs and rootsfs-fleet, in one directory: see TestMain
 	f.must(os.WriteFile(bin+"/systemctl", []byte(stubSystemctl), 0o700))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	t.Setenv("PIDS", pids)

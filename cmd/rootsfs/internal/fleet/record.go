@@ -38,7 +38,7 @@ func (a *agent) recordOrder(h signedOrder, took time.Duration, ended []Ended) er
 		r.Duration = time.Duration(e.TookMS * float64(time.Millisecond))
 		r.Detail = fmt.Sprintf("session %s: %s; %s", e.Session, e.State, r.Detail)
 		if e.Error != "" {
-			// The text of the error may name files. The record in the session has it.
+			// The text of the error may name files. The record in the session has the text.
 			r.Verdict, r.Kind = guard.Failed, names.Timeout
 			r.Detail += "; not everything could be taken back"
 		}
@@ -58,7 +58,7 @@ func (a *agent) recordOrder(h signedOrder, took time.Duration, ended []Ended) er
 	return nil
 }
 
-// recordUnlock records that the machine is no longer locked, before it happens. The caller holds mu.
+// recordUnlock records the end of the machine's lock, before the lock ends. The caller holds mu.
 func (a *agent) recordUnlock() error {
 	var newest signedOrder
 	for _, h := range a.known {

@@ -64,7 +64,7 @@ func TestNoLeaseWithoutRecords(t *testing.T) {
 	until := p.lease.Until
 	p.failRecords(errors.New("the disk is full"))
 	if out := l.give(revokeAll, 200*time.Millisecond); out.Done() {
-		t.Errorf("told as done: %+v", out)
+		t.Errorf("reported as done: %+v", out)
 	}
 	if did := p.takeActions(); !strings.Contains(did, "revoke true") {
 		t.Errorf("not carried out: %s", did)
@@ -87,7 +87,7 @@ func TestNoLeaseWithoutRecords(t *testing.T) {
 }
 
 // An owner sees whether a machine has carried out the newest order, by comparing the numbers of the
-// keeper and of the machine. If it has, the owner sees the state that the machine reports.
+// keeper and of the machine. If the machine has, the owner sees the state that the machine reports.
 func TestStatesOfMachines(t *testing.T) {
 	session := func(paused ...bool) (all []SessionStatus) {
 		for _, is := range paused {
@@ -124,15 +124,15 @@ func TestStatesOfMachines(t *testing.T) {
 	}
 }
 
-// A machine that has not carried out an order counts as behind, by the keeper's number, even if
-// it knows nothing of the order. The time left of its lease is shown as of now, and not as of its
-// last request.
+// A machine that has not carried out an order counts as behind, by the keeper's number, even if the
+// machine knows nothing of the order. The time left of its lease is shown as of now, and not as of
+// its last request.
 func TestMachinesBehind(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
 	l.must(p.ask())
-	says := p.standing
-	l.must(p.m.AnswerStatus(p.bus, func() MachineStatus { return MachineStatus{Standing: says()} }))
+	standing := p.standing
+	l.must(p.m.AnswerStatus(p.bus, func() MachineStatus { return MachineStatus{Standing: standing()} }))
 	l.must(p.bus.Conn.Flush())
 	look := func() Machine {
 		all, err := l.owner.Machines(context.Background(), 10*time.Second)
@@ -148,22 +148,22 @@ func TestMachinesBehind(t *testing.T) {
 		t.Errorf("the lease has %d ms left, and later %d", first.Standing.LeftMS, again.Standing.LeftMS)
 	}
 	before := p.standing()
-	says = func() *StandingStatus { return before }
+	standing = func() *StandingStatus { return before }
 	number := l.give(revokeAll, 10*time.Second).Machines[0].Number
 	for _, what := range []string{"the owner's and the keeper's", "the keeper's"} {
 		if m := look(); m.State != MachineBehind || m.Behind == nil || m.Behind.Newest != number || m.Behind.Applied != 0 {
 			t.Errorf("by %s number: %+v, %+v", what, m, m.Behind)
 		}
-		l.must(os.RemoveAll(l.owner.copies.dir)) // the keeper's number alone tells
+		l.must(os.RemoveAll(l.owner.copies.dir)) // from now on only the keeper has the number
 	}
-	says = p.standing
+	standing = p.standing
 	if m := look(); m.State != MachineLive {
 		t.Errorf("with the order: %+v", m)
 	}
 }
 
-// A removal applies to one membership. If the bus repeats it after the machine has joined again
-// with the same key, the machine stays.
+// A removal applies to one membership. If the bus repeats the removal after the machine has joined
+// again with the same key, the machine stays.
 func TestReplayedRemoval(t *testing.T) {
 	l := newLab(t)
 	m := l.join("laptop")

@@ -19,10 +19,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// recordDir is a directory with the records that one machine has sent under one key: unchanged copies
-// of its audit files, and beside each file the machine's newest checkpoint of it. A record counts once
-// its checkpoint is on disk. Whatever a file has after its checkpoint is cut off before the file grows.
-// Keepers have such directories, and so has an owner's archive.
+// recordDir is a directory with the records that one machine has sent under one key: unchanged
+// copies of its audit files, and beside each file the machine's newest checkpoint of that file. A
+// record counts once a checkpoint that covers it is on disk. Whatever a file has after its
+// checkpoint is cut off before the file grows. Keepers have such directories, and so has an owner's
+// archive.
 type recordDir struct {
 	names   Names
 	dir     string
@@ -96,7 +97,7 @@ func (d recordDir) checkpoint(name string) (*checkpoint, error) {
 	return c, nil
 }
 
-// read returns the bytes of a file, of at most maxRecordFile.
+// read returns the bytes of a file. A file with more than maxRecordFile bytes is an error.
 func (d recordDir) read(name string) ([]byte, error) {
 	f, err := d.open(name, os.O_RDONLY)
 	if err != nil {
@@ -114,8 +115,8 @@ func (d recordDir) open(name string, flags int) (*os.File, error) {
 	return os.OpenFile(d.file(name), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 }
 
-// signedPart returns the bytes of a file up to the record of its checkpoint; false: the record is
-// not there.
+// signedPart returns the bytes of data up to the end of the checkpoint's record; false: data does
+// not have that record.
 func (c *checkpoint) signedPart(data []byte) ([]byte, bool) {
 	end := []byte(`,"hash":"` + c.Hash + "\"}\n")
 	i := bytes.Index(data, end)
@@ -127,7 +128,7 @@ func (c *checkpoint) signedPart(data []byte) ([]byte, bool) {
 
 // newest returns the checkpoint of the newest intact file of a session; nil: there is none.
 // It removes what a crash has left after the checkpoint. A file that is not as its checkpoint says
-// is set aside: the machine sends it again if it can.
+// is set aside: the machine sends such a file again if it can.
 func (d recordDir) newest(session string) (*checkpoint, error) {
 	list, err := d.files(session)
 	if err != nil {
@@ -193,8 +194,8 @@ func (d recordDir) setAside(name string) error {
 var errLongFile = fmt.Errorf("an audit file has more than %d bytes", maxRecordFile)
 
 // add appends records to the file of a checkpoint, and then replaces the file's checkpoint. When it
-// returns nil, both are on disk. After an error the file is as it was, or its checkpoint says where
-// it ends.
+// returns nil, both are on disk. After an error, the file may end with bytes that no checkpoint
+// covers, which mend removes.
 func (d recordDir) add(c *checkpoint, lines []byte, isNew bool) error {
 	flags := os.O_WRONLY | os.O_APPEND
 	if isNew {
@@ -227,6 +228,6 @@ func (d recordDir) add(c *checkpoint, lines []byte, isNew bool) error {
 
 // remove removes a file and its checkpoint.
 func (d recordDir) remove(name string) error {
-	// Without its checkpoint a file does not count.
+	// The checkpoint goes first: without its checkpoint a file does not count.
 	return cmp.Or(os.Remove(d.file(name+checkpointSuffix)), os.Remove(d.file(name)))
 }

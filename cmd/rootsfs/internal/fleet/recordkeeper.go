@@ -27,26 +27,26 @@ type recordKeeper struct {
 	share int64  // bytes of each machine
 
 	busy   chan struct{} // has an element for each machine whose records are being written
-	limits *limits       // bytes of each machine
+	limits *limits       // bytes that each machine may send in a second
 
 	mu       sync.Mutex // guards the fields below
 	machines map[string]*recordStore
-	writing  map[string]bool // the machines in busy
+	writing  map[string]bool // the machines whose messages are being handled
 }
 
 // recordStore has the records of one machine.
 type recordStore struct {
 	recordDir
-	changes atomic.Uint64 // since the keeper began
+	changes atomic.Uint64 // counts the batches that were added since the keeper began
 
 	mu     sync.Mutex             // guards the directory and the fields below
 	newest map[string]*checkpoint // by session
-	size   int64                  // -1: not known yet
+	size   int64                  // bytes of the files, and recordCharge for each; -1: not known yet
 }
 
 // The bounds of a record keeper.
 const (
-	recordShare  = 1 << 30   // of one machine
+	recordShare  = 1 << 30   // bytes that the records of one machine may take on disk
 	recordCharge = 64 << 10  // for each file, besides its bytes: a machine must not use up the inodes
 	recordRate   = 2 << 20   // bytes of one machine in a second; messages above that are dropped unread
 	recordBurst  = 8 << 20   // bytes at once
@@ -167,14 +167,14 @@ func (d *recordStore) head(session string) (*checkpoint, error) {
 		return c, nil
 	}
 	c, err := d.recordDir.newest(session)
-	if c != nil && err == nil { // a machine can ask about any number of sessions that there are not
+	if c != nil && err == nil { // nil is not cached: a machine can ask about any number of sessions
 		d.newest[session] = c
 	}
 	return c, err
 }
 
-// receive keeps the records of a machine, if they follow those that the keeper has. Records that come
-// twice, or too early, change nothing: the answer says where the machine has to go on.
+// receive keeps the records of a machine, if they follow the records that the keeper has. Records
+// that come twice, or too early, change nothing: the answer says where the machine has to go on.
 func (k *recordKeeper) receive(rec *machineRecord, b recordBatch) (recordsAnswer, error) {
 	if !audit.WellNamed(b.Session, maxSessionName) {
 		return recordsAnswer{}, errors.New("the session cannot have this name")
@@ -265,8 +265,8 @@ func (k *recordKeeper) full() string {
 	return ""
 }
 
-// add writes records, and removes the machine's oldest if they are more than its share. The caller
-// holds mu of d.
+// add writes records. If the machine then has more than its share, add removes the machine's oldest
+// records. The caller holds mu of d.
 func (k *recordKeeper) add(d *recordStore, c *checkpoint, lines []byte, isNew bool) error {
 	if _, err := os.Stat(d.recordDir.file(machineFile)); err != nil {
 		if err := writeJSON(d.recordDir.file(machineFile), sentBy{d.machine, d.key}); err != nil {
@@ -290,8 +290,8 @@ func (k *recordKeeper) add(d *recordStore, c *checkpoint, lines []byte, isNew bo
 }
 
 // shrink removes the oldest file of the session with the most bytes, again and again, until at most size
-// bytes are left. It removes the only file of a session only if no session has more files, and never
-// the file keep. The caller holds mu.
+// bytes are left. If no session has several files, shrink removes the oldest file of all sessions
+// instead. It never removes the file keep. The caller holds mu.
 func (d *recordStore) shrink(size int64, keep string) error {
 	list, err := d.recordDir.files("")
 	if err != nil {
@@ -350,7 +350,7 @@ const (
 // sentMachine is a present or removed machine of which the keeper has records.
 type sentMachine struct {
 	sentBy
-	Changes string `json:"changes"` // another text when there are more records
+	Changes string `json:"changes"` // another text after the keeper got records, or restarted
 }
 
 // list returns the machines of which there are records.
@@ -376,13 +376,13 @@ func (k *recordKeeper) list(struct{}) ([]sentMachine, error) {
 	return all, nil
 }
 
-// filesRequest asks for the audit files of a machine, from the one after a name on.
+// filesRequest asks for the audit files of a machine whose names come after the name After.
 type filesRequest struct {
 	sentBy
 	After string `json:"after,omitempty"`
 }
 
-// sentFile is an audit file of a machine, by its checkpoint.
+// sentFile is the name of an audit file of a machine, and the file's checkpoint.
 type sentFile struct {
 	File       string `json:"file"`
 	Checkpoint []byte `json:"checkpoint"`
@@ -429,7 +429,7 @@ type fileRequest struct {
 	Offset int64  `json:"offset"`
 }
 
-// fileAnswer is the part from the offset on, the size of the file and its checkpoint.
+// fileAnswer has at most chunkBytes from the offset on, the size of the file and its checkpoint.
 type fileAnswer struct {
 	Data       []byte `json:"data"`
 	Size       int64  `json:"size"`

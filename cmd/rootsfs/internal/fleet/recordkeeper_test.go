@@ -18,25 +18,26 @@ import (
 )
 
 // Records that the machine's log deleted before they were sent are a hole, and no tampering: the machine
-// has signed that. Records that the keeper had and deleted are another kind of hole.
+// has signed that its log deleted them. Records that the keeper had and deleted are a hole that the
+// machine has not signed.
 func TestHoles(t *testing.T) {
 	l := newRecordLab(t)
 	l.write("young", 60)
 	l.write("old", 60)
 	s := l.shippers()
-	delete1 := func(session string, which int) {
+	deleteFile := func(session string, which int) {
 		files, err := audit.Files(l.files, session)
 		l.must(err)
 		l.must(os.Remove(files[which]))
 	}
-	delete1("old", 0)
+	deleteFile("old", 0)
 	last := l.write("old", 1)
 	l.send(s, "old", last)
-	delete1("old", 0) // sent: nothing is missing
+	deleteFile("old", 0) // sent: nothing is missing
 	l.write("old", 60)
 	files, err := audit.Files(l.files, "old")
 	l.must(err)
-	delete1("old", len(files)-2)
+	deleteFile("old", len(files)-2)
 	last = l.write("old", 1)
 	l.send(s, "old", last)
 	l.send(s, "young", 60)
@@ -155,14 +156,14 @@ func TestMachineSendsOnlyItsOwn(t *testing.T) {
 		return err
 	}
 	for what, change := range map[string]func(*checkpoint){
-		"about another machine":   func(c *checkpoint) { c.Machine = "m2" },
-		"in another directory":    func(c *checkpoint) { c.File = "../" + c.File },
-		"in a compressed file":    func(c *checkpoint) { c.File += ".zst" },
-		"of another session":      func(c *checkpoint) { c.Session = "fleet" },
-		"in another file":         func(c *checkpoint) { c.File = strings.Replace(c.File, "-20", "-19", 1) },
-		"up to another record":    func(c *checkpoint) { c.Seq++ },
-		"up to another's hash":    func(c *checkpoint) { c.Hash = strings.Repeat("0", 64) },
-		"in a file with no order": func(c *checkpoint) { c.File = "work.jsonl" },
+		"about another machine":                func(c *checkpoint) { c.Machine = "m2" },
+		"in another directory":                 func(c *checkpoint) { c.File = "../" + c.File },
+		"in a compressed file":                 func(c *checkpoint) { c.File += ".zst" },
+		"of another session":                   func(c *checkpoint) { c.Session = "fleet" },
+		"in another file":                      func(c *checkpoint) { c.File = strings.Replace(c.File, "-20", "-19", 1) },
+		"up to another record":                 func(c *checkpoint) { c.Seq++ },
+		"up to another's hash":                 func(c *checkpoint) { c.Hash = strings.Repeat("0", 64) },
+		"in a file without a time in its name": func(c *checkpoint) { c.File = "work.jsonl" },
 	} {
 		var refusal *control.Error
 		if err := try(l.m.key, change); !errors.As(err, &refusal) {
@@ -194,9 +195,9 @@ func TestMachineSendsOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// An owner believes a machine's first key. A keeper that names another one later cannot pass off
-// its own records as the machine's. Only after the owner has invited the machine again may it have
-// another key.
+// An owner believes a machine's first key. A keeper that names another key later cannot pass off
+// its own records as the machine's. Only after the owner has invited the machine again may the
+// machine have another key.
 func TestKeeperCannotNameAnotherKey(t *testing.T) {
 	l := newRecordLab(t)
 	l.send(l.shippers(), "work", l.write("work", 5))
@@ -279,8 +280,8 @@ func (s *shipper) lastRefused(session string) uint64 {
 	return x.Passed
 }
 
-// A machine with any number of files that it has not signed, or not with these contents, does not keep
-// an owner from the records of the other machines.
+// A keeper may have any number of files of one machine that the machine has not signed. They do not
+// keep an owner from the records of the other machines.
 func TestManyIssues(t *testing.T) {
 	l := newRecordLab(t)
 	l.send(l.shippers(), "work", l.write("work", 3))
@@ -300,9 +301,9 @@ func TestManyIssues(t *testing.T) {
 	}
 }
 
-// Each of several keepers has the records. A keeper that is away delays none of the others. A keeper
-// that is added later gets the records that the machine still has. An owner gets from one keeper the
-// records that another keeper lacks or has changed, and is told which keeper that is.
+// Each of several keepers has the records. A stopped keeper delays none of the others. A keeper
+// that is added later gets the records that the machine still has. An owner gets from one keeper
+// the records that another keeper lacks or has changed, and is told which keeper that is.
 func TestEveryKeeperHasTheRecords(t *testing.T) {
 	l := newRecordLab(t)
 	old := l.write("old", 20)
@@ -318,7 +319,7 @@ func TestEveryKeeperHasTheRecords(t *testing.T) {
 	stop()
 	records, issues := l.pull()
 	if all := l.archive.Keepers(nil); records != int(old+work) || len(issues) > 0 || len(all) != 2 || all[0].Problem == "" || all[1].Problem != "" {
-		t.Errorf("one keeper is away: %d records of %d, %v, %+v", records, old+work, issues, all)
+		t.Errorf("one keeper is stopped: %d records of %d, %v, %+v", records, old+work, issues, all)
 	}
 
 	l.server = l.startServer(l.server)

@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/audit"
 )
 
-// No record is lost and none comes twice, whenever the shippers are killed, a keeper is killed while
-// it writes, messages are lost in either direction, and owners pull in between. ROOTSFS_SOAK=1 makes
-// it longer, with two keepers.
+// No record is lost and none comes twice, although the shippers stop at random times, a keeper's
+// files are left as a kill during a write leaves them, messages are lost in either direction, and
+// the owner pulls in between. ROOTSFS_SOAK=1 makes the test longer, and adds a second keeper.
 func TestRecordsOverRandomKills(t *testing.T) {
 	rounds := 6
 	l := newRecordLab(t)
@@ -78,13 +78,14 @@ func TestRecordsOverRandomKills(t *testing.T) {
 	l.must(err)
 	for _, k := range l.archive.Keepers(reports) {
 		if k.Problem != "" || len(k.Lacks) > 0 {
-			t.Errorf("a keeper has not everything: %+v", k)
+			t.Errorf("a keeper lacks records, or was not read: %+v", k)
 		}
 	}
 }
 
-// lossy loses requests and answers of ask. A request that was sent has its answer before the shipper
-// ends, so that the test knows when the keeper rests.
+// lossy returns a function that does what ask does, but loses some requests and answers. If it
+// sends a request, it waits for the keeper's answer even when the shipper is stopped: after the
+// shipper has ended, the keeper is idle.
 func lossy(ask func(context.Context, recordBatch) (recordsAnswer, error), random *rand.Rand) func(context.Context, recordBatch) (recordsAnswer, error) {
 	return func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
 		lost := random.IntN(4)

@@ -77,7 +77,7 @@ func (l *recordLab) write(session string, n int) uint64 {
 	return l.record(log, session, n)
 }
 
-// shippers returns the shippers of the machine, which do not run.
+// shippers returns the shippers of the machine. They do not run yet.
 func (l *recordLab) shippers() shippers {
 	l.Helper()
 	buses, err := l.m.dialAll(true)
@@ -91,14 +91,14 @@ func (l *recordLab) shippers() shippers {
 	return all
 }
 
-// send runs shippers until the keeper has a record of a session.
+// send runs shippers until the keeper has the record seq of a session.
 func (l *recordLab) send(all shippers, session string, seq uint64) {
 	l.Helper()
 	defer all.start(context.Background())()
 	l.awaitRecord(l.server, session, seq)
 }
 
-// awaitRecord waits until a keeper has a record of a session.
+// awaitRecord waits until a keeper has the record seq of a session.
 func (l *recordLab) awaitRecord(s *Server, session string, seq uint64) {
 	l.Helper()
 	if !testkit.Eventually(func() bool { return l.kept(s, session) >= seq }) {
@@ -106,7 +106,7 @@ func (l *recordLab) awaitRecord(s *Server, session string, seq uint64) {
 	}
 }
 
-// kept returns the last record of a session that a keeper has.
+// kept returns the number of the last record of a session that a keeper has; 0: it has none.
 func (l *recordLab) kept(s *Server, session string) uint64 {
 	d, err := s.records.acquire(l.m.Machine, l.m.key.Public())
 	l.must(err)
@@ -119,7 +119,8 @@ func (l *recordLab) kept(s *Server, session string) uint64 {
 	return c.Seq
 }
 
-// restartKeeper drops the state that the keeper does not have on disk, as a restart does.
+// restartKeeper drops the state that the keeper does not have on disk, as a restart does. It also
+// drops what the archive remembers of the keepers, so that the next pull reads everything again.
 func (l *recordLab) restartKeeper() {
 	l.server.records.mu.Lock()
 	defer l.server.records.mu.Unlock()
@@ -167,8 +168,8 @@ func (l *recordLab) lines(dir, session string) (lines []string) {
 	return lines
 }
 
-// Records reach the owner as they were written, in files of the same names, once, though the
-// shipper is killed and starts again, and answers of the keeper are lost.
+// Records reach the owner as they were written, in files of the same names, once, although the
+// shipper stops and starts again, and answers of the keeper are lost.
 func TestRecordsReachTheOwner(t *testing.T) {
 	l := newRecordLab(t)
 	l.write("other", 3)
@@ -231,12 +232,12 @@ func TestRecordsReachTheOwner(t *testing.T) {
 		t.Errorf("a keeper that withholds records: %+v", got)
 	}
 	if report, err := audit.Verify(dir, "work", ""); err != nil || !report.OK {
-		t.Errorf("the archive's files are no ordinary ones: %+v, %v", report, err)
+		t.Errorf("the archive's files are no valid audit files: %+v, %v", report, err)
 	}
 }
 
-// A keeper that is killed after it wrote records, and before their checkpoint or its answer, has
-// them once when it runs again.
+// A keeper that is killed after it wrote records, and before it wrote their checkpoint, has the
+// records once after it runs again. The test leaves the files as such a kill does.
 func TestKeeperKilledBeforeItAnswers(t *testing.T) {
 	l := newRecordLab(t)
 	log := l.open("work", 1<<20)
@@ -266,7 +267,7 @@ func (l *recordLab) newestFile(session string) string {
 	return files[len(files)-1]
 }
 
-// copyDir copies the files of a directory.
+// copyDir copies the files of a directory. The copy replaces whatever was at to.
 func copyDir(t *testing.T, from, to string) {
 	t.Helper()
 	if err := os.RemoveAll(to); err != nil {
@@ -299,8 +300,8 @@ func edit(t *testing.T, file string, change func(lines []string) []string) {
 	}
 }
 
-// An owner is told of each record that a keeper, or a writer of the owner's copies, changes, drops or
-// moves.
+// An owner is told when a keeper, or somebody who can write to the owner's archive, changes, drops
+// or moves a record.
 func TestKeeperCannotChangeRecords(t *testing.T) {
 	l := newRecordLab(t)
 	last := l.write("work", 40)
@@ -347,7 +348,7 @@ func TestKeeperCannotChangeRecords(t *testing.T) {
 		"cuts the newest file":      lines(newest, func(x []string) []string { return x[:len(x)-1] }),
 		"empties the newest file":   lines(newest, func([]string) []string { return nil }),
 		"loses the newest file":     remove(newest),
-		"signs as another":          func(dir string) { l.forge(filepath.Join(dir, files[1]+checkpointSuffix)) },
+		"signs with another key":    func(dir string) { l.forge(filepath.Join(dir, files[1]+checkpointSuffix)) },
 		"exchanges two checkpoints": func(dir string) { l.exchange(dir, files[1], files[2]) },
 		"puts one file for another": func(dir string) { l.must(os.Rename(filepath.Join(dir, files[1]), filepath.Join(dir, files[2]))) },
 		"writes over the checkpoint": func(dir string) {
@@ -367,7 +368,7 @@ func TestKeeperCannotChangeRecords(t *testing.T) {
 		copyDir(t, right, own)
 		spoil(own)
 		if r := l.states()["m1 work"]; r.OK() || strings.Contains(what, "newest file") != (r.State == RecordsCut) {
-			t.Errorf("an archive of which somebody %s: %+v", what, r)
+			t.Errorf("an archive in which somebody %s: %+v", what, r)
 		}
 	}
 }

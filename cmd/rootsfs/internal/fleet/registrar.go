@@ -26,7 +26,7 @@ type machineRecord struct {
 
 	// The keeper adds these fields when it answers an owner.
 	Heard  time.Time         `json:"heard,omitzero"`   // when the machine last asked for a lease, since the keeper began
-	Newest map[string]uint64 `json:"newest,omitempty"` // the numbers of the orders that it should have
+	Newest map[string]uint64 `json:"newest,omitempty"` // the numbers of the orders that the machine should have, by recipient
 }
 
 // inviteRecord is an invite and its use.
@@ -82,7 +82,7 @@ func (r *registrar) serve() error {
 }
 
 // request is a request of an owner or a machine to the keeper, and reply the answer. The number is
-// chosen anew for each request, so that no old answer fits it.
+// chosen anew for each request, so that no old answer fits a new request.
 type request[T any] struct {
 	Number string `json:"number"`
 	Body   T      `json:"body"`
@@ -146,8 +146,8 @@ func answer[Out any](r *registrar, m *nats.Msg, party, kind, number string, out 
 	}
 }
 
-// refusalText returns the text of a keeper's error for the party that asked, which may not see the
-// keeper's disk.
+// refusalText returns the text of a keeper's error for the party that asked. That party may run on
+// another machine, so the text says that a full disk is the keeper's.
 func refusalText(err error) string {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return fmt.Sprintf("the keeper's disk is full (%v): make room there, and give the command again", err)
@@ -316,8 +316,8 @@ func (r *registrar) join(q joinRequest, by string) (joinAnswer, error) {
 	return joinAnswer{Machine: rec.Name, Invite: inv.ID, Signing: by, Connection: rec.Connection, JWT: token, Charter: charter, Enrolment: enrolled}, err
 }
 
-// openMachineRequest opens a request that the machine of its subject has signed. It returns the record
-// of the machine, too.
+// openMachineRequest opens a request. The machine in the subject of m must have signed the request.
+// openMachineRequest returns the record of that machine, too.
 func openMachineRequest[In any](r *registrar, m *nats.Msg, kind string) (q request[In], rec *machineRecord, err error) {
 	name := r.s.Names.MachineOf(m.Subject)
 	if name == "" {
@@ -332,7 +332,7 @@ func openMachineRequest[In any](r *registrar, m *nats.Msg, kind string) (q reque
 	return q, rec, err
 }
 
-// onRenew gives a machine's connection key another month.
+// onRenew gives a machine a new credential for its connection key, valid for machineTime from now.
 func (r *registrar) onRenew(m *nats.Msg) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

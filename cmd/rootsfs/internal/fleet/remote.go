@@ -22,7 +22,7 @@ type Remote struct {
 
 	o       *Owner
 	signing string        // the machine's key
-	wait    time.Duration // how long the machine may take to hear an act
+	wait    time.Duration // how long the machine may take to answer a challenge, and then to begin an answer
 }
 
 // Remotes returns the named machines, or all machines if none is named.
@@ -81,7 +81,8 @@ func (r *Remote) Act(ctx context.Context, in control.Info, path string, body []b
 	return a, nil
 }
 
-// challenge asks the machine for a number, over each server until one reaches the machine.
+// challenge asks the machine for a number. It tries one server after the other, until the machine
+// answers. It returns the connection to that server, too.
 func (r *Remote) challenge(ctx context.Context) (number string, b *Bus, err error) {
 	question, err := toMachine{Challenge: true}.encode()
 	if err != nil {
@@ -104,7 +105,8 @@ func (r *Remote) challenge(ctx context.Context) (number string, b *Bus, err erro
 	return "", nil, r.silentError(err)
 }
 
-// silentError returns the error of a machine that does not answer.
+// silentError returns the error for a machine that does not answer or cannot be asked. err says why
+// no answer came.
 func (r *Remote) silentError(err error) error {
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) {
 		return fmt.Errorf("the machine %s does not answer; see: rootsfs fleet machines", r.Machine)
@@ -237,7 +239,7 @@ func (a *Answer) sendProgress(p progress) {
 		err = a.send(toMachine{Progress: sealed})
 	}
 	if err != nil {
-		a.fail(err) // the machine ends the answer
+		a.fail(err) // without progress, the machine ends the answer
 	}
 }
 
@@ -284,14 +286,15 @@ func (a *Answer) noteRead(f frame) {
 	a.read = f.Number
 }
 
-// endError returns why the answer ended early, or otherwise if it did not.
-func (a *Answer) endError(otherwise error) error {
+// endError returns why the answer ended early. If the answer did not end early, it returns
+// fallback.
+func (a *Answer) endError(fallback error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err != nil {
 		return a.err
 	}
-	return otherwise
+	return fallback
 }
 
 // Read implements io.Reader.
