@@ -36,7 +36,7 @@ func (k *keeper) promisedTo(to string) (p promise, err error) {
 
 // promises returns the numbers that the keeper has promised, by the recipients of the orders.
 func (k *keeper) promises() (map[string]uint64, error) {
-	list, err := store{k.r.s.dir.promised("")}.all()
+	list, err := store{k.r.s.dir.promised("")}.recipients()
 	if err != nil {
 		return nil, err
 	}

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A keeper whose directory was restored from an older copy has lost orders that it had confirmed.
-// With its other orders, it would give leases to machines that have not heard of the lost ones. So a
-// keeper marks its directory, and gives no lease in a directory that is a copy until an owner has
-// brought back the orders.
+// A keeper whose directory was restored from an older copy may have lost orders that it had confirmed.
+// It would then give leases to machines that have not heard of the lost orders. So a keeper marks its
+// directory. If the directory is a copy, the keeper gives no lease until an owner has brought back
+// the orders.
 
-// mark is the content of the mark file: the identity of the file itself, and the orders that the
-// directory had. A copy of the file has another identity.
+// mark is the content of the mark file: the identity of the file itself, and the numbers of the orders
+// that the directory had. A copy of the file has another identity.
 type mark struct {
 	Inode uint64            `json:"inode"`
 	Born  int64             `json:"born_ns"` // 0: the file system does not say
@@ -54,8 +54,9 @@ func (d ServerDir) writeMark(heads map[string]uint64) error {
 	})
 }
 
-// isMarked reports whether a directory has the mark that was written there, and every order of
-// the mark. An order may be newer than the mark, if the keeper ended before it wrote the mark.
+// isMarked reports whether a directory has the mark that was written there, and has lost no order of
+// the mark. heads has the numbers of the directory's orders. An order may be newer than the mark, if
+// the keeper ended before it wrote the mark.
 func (d ServerDir) isMarked(heads map[string]uint64) (bool, error) {
 	f, err := os.Open(d.mark())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,8 +82,8 @@ func (d ServerDir) isMarked(heads map[string]uint64) (bool, error) {
 	return was.Inode == here.Inode && was.Born == here.Born, nil
 }
 
-// all returns the recipients of the orders in a store.
-func (s store) all() ([]string, error) {
+// recipients returns the recipients of the orders in a store.
+func (s store) recipients() ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -96,13 +97,13 @@ func (s store) all() ([]string, error) {
 	return list, nil
 }
 
-// begin reads the keeper's orders, and finds out whether some were lost.
+// begin reads the keeper's orders. If some may have been lost, begin calls distrust.
 func (k *keeper) begin() error {
 	c, err := k.r.charter()
 	if err != nil {
 		return err
 	}
-	list, err := k.copies.all()
+	list, err := k.copies.recipients()
 	if err != nil {
 		return err
 	}
@@ -131,7 +132,8 @@ func (k *keeper) heads() map[string]uint64 {
 	return heads
 }
 
-// distrust ends leases until an owner has brought back the lost orders. The caller holds mu.
+// distrust makes the keeper give no lease until an owner has brought back the lost orders. The caller
+// holds mu.
 func (k *keeper) distrust() {
 	if k.restored != "" {
 		return
@@ -141,16 +143,17 @@ func (k *keeper) distrust() {
 	if err := os.RemoveAll(k.r.s.dir.file("keeper", "invites")); err != nil {
 		k.r.s.log.Error("the invites of an older copy are still there, and may be used twice", "error", err)
 	}
-	// Without the mark, a restarted keeper distrusts its directory again. If the file stays, the mark
-	// of a copy does not count either.
+	// Without the mark, a restarted keeper distrusts its directory again. A copied mark that cannot be
+	// removed does not count, either.
 	if err := os.Remove(k.r.s.dir.mark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.r.s.log.Error("the mark of a directory that lacks orders is still there", "error", err)
 	}
 	k.r.s.log.Error("this keeper's directory is a copy, and may lack orders: it gives no lease until an owner has run: rootsfs fleet machines; or, for a new keeper: rootsfs fleet keeper add, once more")
 }
 
-// trust ends distrust, after the keeper has taken over the promises of the others. The owner's
-// request names this copy, because the bus could repeat one about an earlier copy. The caller holds mu.
+// trust lets the keeper give leases again, after an owner has brought back the lost orders. The keeper
+// first promises the numbers that keepers had promised before. restored has to contain k.restored,
+// because the bus could repeat an owner's request about an earlier copy. The caller holds mu.
 func (k *keeper) trust(restored []string, promised map[string]uint64) error {
 	switch {
 	case k.restored == "":
@@ -178,7 +181,7 @@ func (o *Owner) states(ctx context.Context) (map[string]keeperState, error) {
 	return got.of, got.requireMajority(o.Charter)
 }
 
-// heads returns the highest numbers that keepers have.
+// heads returns, by recipient, the highest number of an order that a keeper has.
 func heads(state map[string]keeperState) map[string]uint64 {
 	all := map[string]uint64{}
 	for _, s := range state {
@@ -210,7 +213,7 @@ func (o *Owner) syncKeepers(ctx context.Context) (map[string]keeperState, error)
 		newest[to] = max(newest[to], h.Number)
 	}
 	if lost && len(o.Charter.Keepers) == 1 {
-		// The keeper does not know it: a copy of the whole disk has the mark, too.
+		// The keeper does not know that it lost orders: a copy of the whole disk has a valid mark.
 		if _, err := o.order(ctx, orderRequest{For: allMachines, Lost: true}); err != nil {
 			return nil, err
 		}
@@ -244,7 +247,7 @@ func (o *Owner) bringBack(ctx context.Context, state map[string]keeperState, new
 	if len(restored) == 0 && !behind {
 		return state, nil
 	}
-	// Each majority must have a keeper that answers and was not restored.
+	// Unless all keepers answer, each majority must have a keeper that answers and was not restored.
 	n, others := len(o.Charter.Keepers), len(state)-len(restored)
 	if len(restored) > 0 && others <= n-o.Charter.majority() && len(state) < n {
 		return nil, fmt.Errorf("a keeper was restored from an older copy, and the %d others that answer may not have every order: start the other keepers, and give the command again", others)
@@ -304,7 +307,7 @@ func (o *Owner) removed(state map[string]keeperState) map[string]bool {
 
 // ownOrders returns this owner's copies of orders.
 func (o *Owner) ownOrders() (map[string]signedOrder, error) {
-	list, err := o.copies.all()
+	list, err := o.copies.recipients()
 	if err != nil {
 		return nil, err
 	}
@@ -317,8 +320,9 @@ func (o *Owner) ownOrders() (map[string]signedOrder, error) {
 	return own, nil
 }
 
-// merge returns the machines that keepers know, without those that are gone. Where keepers know a name
-// by several keys, the key of most of them counts, and none if no key has more than the others.
+// merge returns the machines that keepers know, without the machines whose invites are in gone. If
+// keepers know a machine by different keys, the key that the most keepers know counts. If several keys
+// share that rank, the machine is returned without a key.
 func merge(state map[string]keeperState, gone map[string]bool) []machineRecord {
 	type candidate struct {
 		machineRecord

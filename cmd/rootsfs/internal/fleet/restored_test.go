@@ -58,14 +58,14 @@ func TestRestoredKeeper(t *testing.T) {
 			t.Fatalf("%s: the machine that is cut off answers: %+v", what, out)
 		}
 		l.restartServer(run(restore), &p1, &p2)
-		for who, p := range map[string]*puppet{"without the order": p2, "that needs no lost order": p1} {
+		for who, p := range map[string]*puppet{"without the order": p2, "that the lost order is not for": p1} {
 			if err := p.ask(); err == nil || !strings.Contains(err.Error(), "restored from an older copy") {
 				t.Errorf("%s: a machine %s got a lease: %v", what, who, err)
 			}
 		}
 		_, err := l.owner.Machines(context.Background(), 50*time.Millisecond)
 		if l.must(err); !l.owner.HasRestoredOrders {
-			t.Errorf("%s: the owner does not know", what)
+			t.Errorf("%s: the owner does not know that the keeper was restored", what)
 		}
 		l.must(p2.ask())
 		if did := p2.takeActions(); !strings.Contains(did, "revoke true; lease of true") {
@@ -75,13 +75,13 @@ func TestRestoredKeeper(t *testing.T) {
 	}
 	l.restartServer(func() {}, &p1)
 	if err := p1.ask(); err != nil {
-		t.Errorf("a keeper that was only ended: %v", err)
+		t.Errorf("a keeper that was only restarted: %v", err)
 	}
 }
 
-// A keeper cannot see that it was restored if its whole disk was. It learns that from a machine or an
-// owner that knows an order which the keeper lacks. If the bus repeats an owner's request about an
-// earlier copy, that request changes nothing.
+// If a keeper's whole disk was restored, the keeper cannot see that. A machine or an owner that knows
+// an order which the keeper lacks makes the keeper distrust its directory. The keeper refuses an
+// owner's request about another copy.
 func TestRestoredDisk(t *testing.T) {
 	l := newLab(t)
 	p1, p2 := l.puppet("m1"), l.puppet("m2")
@@ -105,7 +105,7 @@ func TestRestoredDisk(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if _, err := l.owner.order(context.Background(), orderRequest{For: allMachines, Restored: []string{"ANOTHER"}}); err == nil {
-			t.Errorf("%s: an owner's word on another copy is taken", what)
+			t.Errorf("%s: an owner's request about another copy is accepted", what)
 		}
 		_, err := l.owner.Machines(context.Background(), 50*time.Millisecond)
 		l.must(err)
@@ -121,9 +121,9 @@ func TestRestoredDisk(t *testing.T) {
 	l.must(p2.ask())
 }
 
-// A keeper whose directory is an older copy takes no invite of the copy, which may have been used since.
-// The copy may have a machine that was removed since. The keeper removes it again when an owner who
-// knows of the removal asks the keeper.
+// A keeper whose directory is an older copy accepts no invite of the copy: the invite may have been used
+// since the copy was made. The copy may also have a machine that was removed since then. The keeper
+// removes this machine again when an owner who knows of the removal asks for the machines.
 func TestRestoredInvites(t *testing.T) {
 	l := newLab(t)
 	ctx := context.Background()
@@ -136,7 +136,7 @@ func TestRestoredInvites(t *testing.T) {
 	_, err := Join(ctx, text, nil)
 	l.must(err)
 	l.restartServer(func() { l.must(errors.Join(os.RemoveAll(dir), copyFiles(saved, dir))) })
-	for _, when := range []string{"before an owner has been there", "after that"} {
+	for _, when := range []string{"before an owner has asked for the machines", "after an owner has asked for them"} {
 		t.Setenv("HOME", t.TempDir())
 		if _, err := Join(ctx, text, nil); err == nil || !strings.Contains(err.Error(), "there is no such invite") {
 			t.Errorf("a used invite, %s: %v", when, err)

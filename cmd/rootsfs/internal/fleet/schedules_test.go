@@ -26,7 +26,7 @@ type probedMachine struct {
 	*realMachine
 	probe *exec.Cmd
 	mu    sync.Mutex
-	seen  []access // since forget
+	seen  []access // the successful accesses since the last forget
 }
 
 type access struct {
@@ -84,15 +84,15 @@ func (w *probedMachine) forget() {
 }
 
 // TestSchedules checks the promises of a fleet under faults. In every schedule, random partitions, kills
-// and stops of servers and agents surround an order. On a machine that has answered, no access that
-// begins after the answer succeeds. On any other machine, none succeeds that begins after the
-// confirmation plus the lease plus a second. When all is repaired, every machine works again. At the end
-// each answer is on record on its machine, and the owner's copies of all records are whole. The machines'
-// clocks have different uptimes.
+// and stops of servers and agents happen before and after an order. On a machine that has answered, no
+// access succeeds that begins after the owner's command has ended. On any other machine, no access
+// succeeds that begins a lease and a second after the end of the command, or later. When all faults are
+// repaired, every machine works again. At the end, each answered order is in the records of its machine,
+// and the owner's copies of all records are whole. The machines' clocks have different uptimes.
 //
 // ROOTSFS_SOAK=1 runs it; ROOTSFS_SEED repeats a run from the schedule with that seed on. With
-// ROOTSFS_SET_CLOCK=1 the clock is set by up to a day before and after orders, and stays wrong; this is
-// for a virtual machine that runs nothing else, such as Debian's user-mode-linux, which needs no KVM.
+// ROOTSFS_SET_CLOCK=1 the test sets the clock wrong by up to a day, before and after most orders. Use
+// this on a virtual machine that runs nothing else, such as Debian's user-mode-linux, which needs no KVM.
 // ROOTSFS_LEASE is the lease, for a slow machine.
 func TestSchedules(t *testing.T) {
 	schedules := 100
@@ -215,7 +215,7 @@ func (s *schedule) fail(x fault) {
 	time.Sleep(time.Duration(s.r.Int64N(int64(testLease(s.T) / 2))))
 }
 
-// setClock sets the clock in two of three calls, if the test may set it.
+// setClock sets the clock in about two of three calls, if the test may set it.
 func (s *schedule) setClock() {
 	if s.clock == nil || s.r.IntN(3) == 0 {
 		return
@@ -226,7 +226,8 @@ func (s *schedule) setClock() {
 	s.count["clock set"]++
 }
 
-// The kinds of orders. "with" ends the roots of one machine, from afar.
+// orders has the kinds of orders, with the arguments of their commands. For the kind "with", give calls
+// revokeAt instead.
 var orders = map[string][]string{"lock": {"lock", "drill"}, "revoke": {"revoke", "--all"}, "ceiling": {"ceiling", "set"}, "with": {"with"}}
 
 func (s *schedule) run() {
@@ -257,7 +258,8 @@ func (s *schedule) run() {
 	s.heal(kind)
 }
 
-// give gives an order. It returns the time from which each machine is dead, as far as the owner knows.
+// give gives an order. It returns, by machine, the time from which the machine must not serve its file.
+// It returns nil if the command has failed.
 func (s *schedule) give(kind string) map[string]int64 {
 	args := append([]string{"fleet"}, orders[kind]...)
 	if kind == "with" {
@@ -269,7 +271,7 @@ func (s *schedule) give(kind string) map[string]int64 {
 		args = append(args, file)
 	}
 	lease := testLease(s.T)
-	data, _ := s.command(s.home, append(args, "--wait", (lease*2/5).String(), "--json")...).Output() // its exit code says who has not answered
+	data, _ := s.command(s.home, append(args, "--wait", (lease*2/5).String(), "--json")...).Output() // the exit code is not 0 if a machine has not answered
 	done := now()
 	var out Outcome
 	if json.Unmarshal(data, &out) != nil || len(out.Machines) == 0 {
@@ -290,7 +292,7 @@ func (s *schedule) give(kind string) map[string]int64 {
 	return dead
 }
 
-// revokeAt ends the roots of one machine from afar.
+// revokeAt ends the roots of one machine from afar. It returns what give returns.
 func (s *schedule) revokeAt(w *probedMachine) map[string]int64 {
 	s.note("%s", w.name)
 	if out, code := s.realFleet.run(s.home, "fleet", "with", w.name, "--", "rootsfs", "revoke", "--all"); code != 0 || !strings.Contains(out, "code") {
@@ -346,8 +348,8 @@ func (s *schedule) heal(kind string) {
 	}
 }
 
-// checkRecords checks that the machine's records have every order and act that it has answered, and
-// are whole, and that the owner gets all of them.
+// checkRecords checks that the machine's records are whole and have every order and revocation that the
+// machine has answered. It also checks that the owner gets all of the records.
 func (h *history) checkRecords(w *probedMachine) {
 	out, code := w.f.run(w.home, "rootsfs", "audit", "show", "--session", "fleet", "--json")
 	if code != 0 {

@@ -29,12 +29,13 @@ type ledger struct {
 	sessions map[string]*sentSession
 }
 
-// sentSession says how far one session is sent. The exported fields are on disk.
+// sentSession says how far the records of one session are sent. The exported fields are on disk.
 type sentSession struct {
 	Checkpoint []byte `json:"checkpoint"` // the newest that a keeper has confirmed
 	Skipped    []span `json:"skipped,omitempty"`
-	// Passed is the last record that was there and was not sent, because a keeper has refused it or its
-	// file. The machine does not sign that its log had deleted such a record.
+	// Passed is the number of the last record that the log had and the machine did not send: a keeper
+	// has refused the record's file, or the file cannot be sent. The machine does not sign that its log
+	// had deleted such a record.
 	Passed uint64 `json:"passed,omitempty"`
 	// Keepers has the newest checkpoint that each keeper has confirmed, by keyID.
 	Keepers map[string][]byte `json:"keepers,omitempty"`
@@ -70,7 +71,7 @@ func openLedger(m *Member, state, files string, log *slog.Logger) (*ledger, erro
 	return l, nil
 }
 
-// load reads how far a session is sent. It removes the entry of a session without files.
+// load reads the entry of a session. It removes the entry if the session has no audit files any more.
 func (l *ledger) load(session string) error {
 	if !audit.WellNamed(session, maxSessionName) {
 		return nil
@@ -138,11 +139,12 @@ func (l *ledger) session(name string) *sentSession {
 	return x
 }
 
-// follows returns the number of the last record of a session that was sent before the record first,
-// which begins an audit file. last is the last record that was collected before. If there are
-// records between the last one that was collected, confirmed by any keeper or refused, and first, they
-// were never sent: the log has deleted them. follows notes them as skipped.
-func (l *ledger) follows(session string, last, first uint64) uint64 {
+// lastBefore returns checkpoint.Follows for the audit file that begins with the record first. It is
+// first-1, unless the log has deleted records directly before first that the machine had not sent. Then
+// it is the number of the record before the deleted ones. last is the last record that was collected
+// before. The deleted records are those after the newest record that was collected, confirmed by a
+// keeper or passed (see pass). lastBefore notes them as skipped.
+func (l *ledger) lastBefore(session string, last, first uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	x := l.session(session)
@@ -163,7 +165,7 @@ func (l *ledger) follows(session string, last, first uint64) uint64 {
 	return follows
 }
 
-// pass notes that a record was there and is not sent. save makes that durable.
+// pass notes that a record is in the log and will not be sent. save writes this note to the disk.
 func (l *ledger) pass(session string, seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

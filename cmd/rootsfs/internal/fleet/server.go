@@ -173,8 +173,8 @@ func (s *Server) connect() error {
 	return nil
 }
 
-// options returns the options of the server: it serves only this fleet, and syncs before it
-// acknowledges.
+// options returns the options of the server. The server serves only this fleet. JetStream acknowledges a
+// write after the write is on disk.
 func (s *Server) options(listen, port string) (*server.Options, error) {
 	host, number, err := listenAddress(listen, port)
 	if err != nil {
@@ -214,7 +214,8 @@ func (s *Server) options(listen, port string) (*server.Options, error) {
 	}, nil
 }
 
-// listenAddress returns the parts of an address; without one, every address at the fleet's port.
+// listenAddress returns the host and the port of the address listen. If listen is "", the host is every
+// address of this machine, and the port is port.
 func listenAddress(listen, port string) (host string, number int, err error) {
 	if listen == "" {
 		listen = ":" + port
@@ -282,9 +283,10 @@ func setRights(ac *jwt.AccountClaims, n Names, keys map[string]nkeys.KeyPair) er
 	return nil
 }
 
-// sign makes the claim of a connection with the rights of one of the keeper's keys.
+// sign makes the claim of a connection. The parameter with is the name of the keeper's key that signs the
+// claim. This key decides the connection's rights. For an external server, sign returns "".
 func (s *Server) sign(with, public, party string, until time.Time) (string, error) {
-	if s.nats == nil { // the administrator of the server gives the credentials
+	if s.nats == nil { // the administrator of the external server gives the credentials
 		return "", nil
 	}
 	uc := jwt.NewUserClaims(public)
@@ -293,8 +295,8 @@ func (s *Server) sign(with, public, party string, until time.Time) (string, erro
 	return uc.Encode(s.keys[with])
 }
 
-// refuse takes a connection's key back: the server ends its connections and accepts it no more. The
-// administrator of an external server has to take the credentials back there.
+// refuse revokes a connection's key: the server ends the connections with the key, and no longer accepts
+// the key. For an external server refuse does nothing: the administrator has to revoke the credentials.
 func (s *Server) refuse(public string) error {
 	if s.nats == nil {
 		return nil
@@ -344,7 +346,7 @@ func (l serverLog) Fatalf(f string, v ...any)  { l.to.Error("server: " + fmt.Spr
 func (l serverLog) Debugf(string, ...any)      {}
 func (l serverLog) Tracef(string, ...any)      {}
 
-// Warnf leaves out that clients need an option of TLS: all clients of a fleet use it.
+// Warnf leaves out the warning that clients must begin with the TLS handshake: a fleet's clients do so.
 func (l serverLog) Warnf(f string, v ...any) {
 	if !strings.Contains(f, "TLS Handshake First") {
 		l.to.Warn("server: " + fmt.Sprintf(f, v...))

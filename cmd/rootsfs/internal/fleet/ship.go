@@ -17,26 +17,26 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// shipper sends the machine's audit records to one keeper, each at least once unless the keeper refuses
-// its file or a record in the file is too long. The audit files are the shipper's queue: it reads no
-// further while the keeper does not answer. Each keeper has a shipper of its own, so that none waits for
-// another.
+// shipper sends the machine's audit records to one keeper. It sends each record at least once, unless
+// the machine's log deletes the record first, the keeper refuses the record's file, or a record in the
+// file is too long. The audit files are the shipper's queue: it reads no further while the keeper does
+// not answer. Each keeper has a shipper of its own, so that no keeper waits for another.
 type shipper struct {
 	m      *Member
 	log    *slog.Logger
 	files  string // the directory of the audit files
-	keeper string // its signing key
+	keeper string // the keeper's signing key
 	sent   *ledger
 	ask    func(context.Context, recordBatch) (recordsAnswer, error)
 	// shares reports whether the machine's user lets the fleet have the records.
 	shares func() bool
 	limit  *rate.Limiter
 	every  time.Duration // how long a record waits for further records
-	wait   time.Duration // after the keeper did not answer
+	wait   time.Duration // before the next attempt, after the keeper did not take records
 
 	sessions    map[string]*shipment
-	isLost      bool   // the keeper's checkpoints differ from the ledger: ask the keeper
-	size        int    // of the lines of all sessions
+	isStale     bool   // the keeper's checkpoints differ from the ledger: locate asks the keeper
+	size        int    // bytes of the lines of all sessions
 	lastProblem string // the last problem that was logged
 
 	problem atomic.Value // string: lastProblem, for other goroutines
@@ -48,8 +48,8 @@ type shipment struct {
 	at   *checkpoint // the newest that the keeper has; nil: it has none
 
 	// The records that are collected.
-	file    string // the audit file of the records; "": unknown, the records are not sent
-	follows uint64
+	file    string // the audit file of the records; "": no record is sent until the next file begins
+	follows uint64 // see checkpoint.Follows
 	last    chain
 	lines   []byte
 }
@@ -124,7 +124,7 @@ func (s *shipper) run(ctx context.Context) {
 		}
 		err := s.follow(ctx)
 		if errors.Is(err, errMoved) { // the keeper may have lost records of all sessions
-			s.isLost = true
+			s.isStale = true
 			clear(s.sessions)
 		} else if err != nil && ctx.Err() == nil {
 			s.setProblem(err.Error())
@@ -141,7 +141,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// setProblem notes why records wait, and logs each problem once; "": they do not wait.
+// setProblem notes why records wait, and logs a problem that differs from the last one; "": the records
+// do not wait.
 func (s *shipper) setProblem(problem string) {
 	if problem != s.lastProblem && problem != "" {
 		s.log.Warn("audit records wait on this machine", "error", problem)
@@ -153,15 +154,15 @@ func (s *shipper) setProblem(problem string) {
 // errMoved says that the keeper has less or more than the machine thought.
 var errMoved = errors.New("the keeper is elsewhere in the records")
 
-// locate finds out how far the keeper has each session of the ledger. It asks the keeper if the ledger
-// does not say that, or if the keeper has lost records.
+// locate finds out how far the keeper has each session of the ledger. It asks the keeper about
+// a session if the ledger lacks the keeper's checkpoint of the session, or if isStale is set.
 func (s *shipper) locate(ctx context.Context) error {
 	for _, name := range s.sent.confirmedSessions() {
 		if s.sessions[name] != nil {
 			continue
 		}
 		at := s.sent.confirmedBy(s.keeper, name)
-		if at == nil || s.isLost {
+		if at == nil || s.isStale {
 			a, err := s.ask(ctx, recordBatch{Session: name})
 			if err == nil && a.Wait != "" {
 				err = errors.New(names.EscapeQuoted(a.Wait))
@@ -175,7 +176,7 @@ func (s *shipper) locate(ctx context.Context) error {
 		}
 		s.sessions[name] = &shipment{name: name, at: at}
 	}
-	s.isLost = false
+	s.isStale = false
 	s.setProblem("")
 	return nil
 }
@@ -184,7 +185,7 @@ func (s *shipper) locate(ctx context.Context) error {
 var errNotShared = errors.New("fleet.share_records is false in the configuration, or that cannot be read")
 
 // follow sends the records that the keeper lacks, and then each record that is written, until ctx ends
-// or an error.
+// or an error occurs.
 func (s *shipper) follow(ctx context.Context) error {
 	if err := s.locate(ctx); err != nil {
 		return err
@@ -234,7 +235,7 @@ func (s *shipper) follow(ctx context.Context) error {
 	}
 }
 
-// restart begins after the last record that the keeper has.
+// restart drops the collected records. Collecting begins again after the last record that the keeper has.
 func (x *shipment) restart() {
 	x.lines, x.last, x.file, x.follows = nil, chain{}, "", 0
 	if x.at != nil {
@@ -285,7 +286,7 @@ func (s *shipper) collect(ctx context.Context, r *audit.Entry) error {
 func (s *shipper) begin(x *shipment, header *audit.Entry) {
 	x.file = ""
 	if sessionOfFile(header.File) == x.name {
-		x.file, x.follows = header.File, s.sent.follows(x.name, x.last.seq, header.Seq)
+		x.file, x.follows = header.File, s.sent.lastBefore(x.name, x.last.seq, header.Seq)
 	}
 }
 
@@ -356,7 +357,8 @@ func (s *shipper) confirm(session string, a recordsAnswer) (head *checkpoint, er
 	return head, s.sent.confirm(s.keeper, session, head)
 }
 
-// settle ends the sending of the records up to a checkpoint, if the keeper has them.
+// settle ends the sending of the records up to the checkpoint c. It drops the collected records if the
+// keeper's answer confirms c. It returns errMoved if the keeper has another checkpoint.
 func (s *shipper) settle(x *shipment, c *checkpoint, a recordsAnswer) (err error) {
 	if x.at, err = s.confirm(x.name, a); err != nil {
 		return err

@@ -54,7 +54,7 @@ func (k *Key) Public() string {
 	return publicPrefix + base64.RawURLEncoding.EncodeToString(k.private.Public().(ed25519.PublicKey))
 }
 
-// anyKey trusts every key, for a document that says by itself whose it is.
+// anyKey accepts every key: the caller checks the signer itself, or the signer does not matter.
 func anyKey(string) bool { return true }
 
 // sealed is a signed document: Sig is over the fleet, the kind and Body.
@@ -65,7 +65,7 @@ type sealed struct {
 }
 
 // signedText returns the text that is signed. It names the fleet and the kind, so that the
-// signature is valid for no others.
+// signature is valid for no other fleet and no other kind.
 func signedText(fleet, kind string, body []byte) []byte {
 	return append([]byte("rootsfs-fleet/1 "+fleet+" "+kind+"\x00"), body...)
 }
@@ -79,7 +79,7 @@ func Seal(k *Key, fleet, kind string, v any) ([]byte, error) {
 	return stdjson.Marshal(sealed{body, k.Public(), ed25519.Sign(k.private, signedText(fleet, kind, body))})
 }
 
-// errSigner says that a document is signed by somebody else.
+// errSigner says that a document's signing key is malformed, or may not sign the document.
 var errSigner = errors.New("it is signed by a key that may not sign it")
 
 // Open verifies a signed document and decodes its body into v. It returns the public key that

@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Standing is the owners' order that holds for a machine, or for all of them. There is no log: the
+// Standing is the owners' order that holds for a machine, or for all machines. There is no log: the
 // document with the highest number is the whole order.
 type Standing struct {
 	For    string    `json:"for"` // a machine's name, or allMachines
@@ -19,8 +19,8 @@ type Standing struct {
 	At     time.Time `json:"at"`
 	// Locked says why no session may do anything; "": the machines are not locked.
 	Locked string `json:"locked,omitempty"`
-	// Since is the number up to which revocations are no longer listed. A machine that has not
-	// carried out that much ends everything.
+	// Since is the number up to which revocations are no longer listed. A machine ends everything if
+	// the last document that it has carried out has a lower number.
 	Since   uint64       `json:"since,omitempty"`
 	Revoked []Revocation `json:"revoked,omitempty"`
 	// Ceiling bounds the grants on the machines; nil: there was no ceiling yet.
@@ -34,8 +34,8 @@ type CeilingText struct {
 	Text   string `json:"text"` // as in /etc/rootsfs/ceiling.toml; "": it was removed
 }
 
-// Revocation ends the roots and hosts that it names, if they were granted before the machine knew
-// Number. A later grant is a new decision.
+// Revocation ends the roots and hosts that it names, if they were granted before the machine carried out
+// the document with this Number. A later grant is a new decision.
 type Revocation struct {
 	Number  uint64 `json:"n"`
 	Session string `json:"session,omitempty"` // "": every session
@@ -47,7 +47,8 @@ type Revocation struct {
 
 const kindStanding = "standing"
 
-// Bounds of a document: it travels in a signed request of a machine, whose size has a limit.
+// Bounds of a document. A machine can send the document in a signed request, and the size of a request
+// has a limit.
 const (
 	maxStanding = 32 << 10
 	maxRevoked  = 64
@@ -55,7 +56,8 @@ const (
 	maxCeiling  = 12 << 10 // of the text of a ceiling
 )
 
-// openStanding returns a document that an owner has signed.
+// openStanding opens a document. It refuses one that no owner of c has signed, that has another recipient
+// than to, or that is not well-formed.
 func openStanding(data []byte, c *Charter, to string) (signedOrder, error) {
 	if len(data) > maxStanding*2 { // base64 takes a third more
 		return signedOrder{}, errors.New("the order is too long")
@@ -92,7 +94,7 @@ func (s *Standing) check() error {
 	return nil
 }
 
-// check refuses a revocation that does not name exactly one thing to revoke.
+// check refuses a revocation unless it names exactly one thing to revoke. It also refuses bad names.
 func (r *Revocation) check() error {
 	given := 0
 	for _, is := range []bool{r.All, r.Root != "", r.Subject != "", r.Net} {
@@ -123,15 +125,16 @@ func (r *Revocation) request() control.RevokeRequest {
 	return q
 }
 
-// nextNumber returns a number for the document that follows one with a number. The clock only keeps
-// it higher than that of a document which a restored keeper has lost.
+// nextNumber returns a number for the document that follows the one with the number after. The number is
+// at least the time in milliseconds, so that it is also higher than the number of a document that a
+// restored keeper has lost.
 func nextNumber(after uint64) uint64 { return max(after+1, uint64(time.Now().UnixMilli())) }
 
 // numberAhead is how far the number of an order may be ahead of a clock.
 const numberAhead = 366 * 24 * time.Hour
 
-// isUsable reports whether an order may have a number. An order with the highest number of all would be
-// the last one: nobody could revoke or lock after it, also when its owner was removed.
+// isUsable reports whether an order may have this number. An order with the highest possible number would
+// be the last one: nobody could give an order after it, even when the owner who signed it was removed.
 func isUsable(number uint64) bool {
 	return number <= uint64(time.Now().Add(numberAhead).UnixMilli())
 }
@@ -139,8 +142,8 @@ func isUsable(number uint64) bool {
 // errNumber says that an order's number is not usable.
 var errNumber = errors.New("the number of the order is more than a year ahead of the clock here: see that the clocks are right")
 
-// next returns the document that follows s after a change. If the revocations are too many, the
-// oldest are no longer listed.
+// next returns the document that follows s, with the recipient to, the number and the change. If the
+// document is too long or has too many revocations, next leaves out the oldest revocations.
 func (s Standing) next(to string, number uint64, change func(*Standing)) (Standing, error) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	n := Standing{For: to, Number: number, At: now, Locked: s.Locked, Since: s.Since, Revoked: slices.Clone(s.Revoked), Ceiling: s.Ceiling}
@@ -161,8 +164,8 @@ func (s Standing) next(to string, number uint64, change func(*Standing)) (Standi
 	}
 }
 
-// due returns the revocations that are left for a machine that has carried out the document with the
-// number applied.
+// due returns the revocations that a machine still has to carry out. applied is the number of the last
+// document that the machine has carried out.
 func (s *Standing) due(applied uint64) (out []Revocation) {
 	if applied < s.Since {
 		return []Revocation{{Number: s.Number, All: true}}

@@ -17,8 +17,8 @@ func newTestKey(t testing.TB) *Key {
 	return k
 }
 
-// A signature is valid for one fleet, one kind of document and one body, and from a key that
-// may sign it.
+// A signature is valid only for one fleet, one kind of document and one body, and only if its key may
+// sign that document.
 func TestSealDomains(t *testing.T) {
 	k, other := newTestKey(t), newTestKey(t)
 	data, err := Seal(k, "acme-a", kindStanding, Standing{For: "m", Number: 1})
@@ -42,7 +42,7 @@ func TestSealDomains(t *testing.T) {
 		}
 		return out
 	}
-	bare := func(v any) []byte {
+	seal := func(v any) []byte {
 		out, err := Seal(k, "acme-a", kindStanding, v)
 		if err != nil {
 			t.Fatal(err)
@@ -53,18 +53,18 @@ func TestSealDomains(t *testing.T) {
 		data        []byte
 		fleet, kind string
 	}{
-		"another fleet":        {data, "acme-b", kindStanding},
-		"another kind":         {data, "acme-a", kindLease},
-		"the space moved":      {data, "acme-a " + kindStanding, ""},
-		"another body":         {edit(func(e *sealed) { e.Body = []byte(`{"for":"m","n":2,"at":"2026-11-29T09:00:00Z"}`) }), "acme-a", kindStanding},
-		"another signer":       {edit(func(e *sealed) { e.By = other.Public() }), "acme-a", kindStanding},
-		"no signature":         {edit(func(e *sealed) { e.Sig = nil }), "acme-a", kindStanding},
-		"half a key":           {edit(func(e *sealed) { e.By = e.By[:20] }), "acme-a", kindStanding},
-		"an unknown field":     {bare(json.RawMessage(`{"for":"m","n":1,"x":1}`)), "acme-a", kindStanding},
-		"a field twice":        {bare(json.RawMessage(`{"for":"m","n":1,"n":2}`)), "acme-a", kindStanding},
-		"a field twice around": {[]byte(strings.Replace(string(data), `"by":`, `"body":"e30=","by":`, 1)), "acme-a", kindStanding},
-		"something behind":     {append(append([]byte{}, data...), "{}"...), "acme-a", kindStanding},
-		"too long":             {append([]byte(strings.Repeat(" ", maxSealed)), data...), "acme-a", kindStanding},
+		"another fleet":                     {data, "acme-b", kindStanding},
+		"another kind":                      {data, "acme-a", kindLease},
+		"the kind as part of the fleet":     {data, "acme-a " + kindStanding, ""},
+		"another body":                      {edit(func(e *sealed) { e.Body = []byte(`{"for":"m","n":2,"at":"2026-11-29T09:00:00Z"}`) }), "acme-a", kindStanding},
+		"another signer":                    {edit(func(e *sealed) { e.By = other.Public() }), "acme-a", kindStanding},
+		"no signature":                      {edit(func(e *sealed) { e.Sig = nil }), "acme-a", kindStanding},
+		"a part of a key":                   {edit(func(e *sealed) { e.By = e.By[:20] }), "acme-a", kindStanding},
+		"an unknown field":                  {seal(json.RawMessage(`{"for":"m","n":1,"x":1}`)), "acme-a", kindStanding},
+		"a duplicate field in the body":     {seal(json.RawMessage(`{"for":"m","n":1,"n":2}`)), "acme-a", kindStanding},
+		"a duplicate field around the body": {[]byte(strings.Replace(string(data), `"by":`, `"body":"e30=","by":`, 1)), "acme-a", kindStanding},
+		"data after the document":           {append(append([]byte{}, data...), "{}"...), "acme-a", kindStanding},
+		"too long":                          {append([]byte(strings.Repeat(" ", maxSealed)), data...), "acme-a", kindStanding},
 	} {
 		if _, err := Open(c.data, c.fleet, c.kind, owner, new(Standing)); err == nil {
 			t.Errorf("%s: accepted", what)
@@ -94,17 +94,16 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// A machine that has missed any number of orders carries out every revocation in them, if
-// necessary by ending everything. It carries out none twice, because later grants are new
-// decisions.
-func TestStandingOnlyGrows(t *testing.T) {
+// For a machine that has missed orders, every revocation in these orders is due, or the machine has to
+// end everything. No listed revocation is due twice, because later grants are new decisions.
+func TestMissedRevocationsAreDue(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	var s Standing
 	var given []Revocation
-	applied := make([]uint64, 4) // of machines
-	sees := make([]int, 4)       // how many of given they have carried out
+	applied := make([]uint64, 4) // the last order that each machine has carried out
+	done := make([]int, 4)       // how many of given each machine has carried out
 	for i := range 1000 {
 		next, err := s.next(allMachines, nextNumber(s.Number), func(n *Standing) {
 			if r.IntN(4) > 0 {
@@ -119,7 +118,7 @@ func TestStandingOnlyGrows(t *testing.T) {
 			t.Fatalf("the number %d follows %d", next.Number, s.Number)
 		}
 		s = next
-		m := r.IntN(200) // a machine misses up to a few hundred orders
+		m := r.IntN(200) // a machine misses about 200 orders between two that it carries out
 		if m >= len(applied) {
 			continue
 		}
@@ -129,14 +128,14 @@ func TestStandingOnlyGrows(t *testing.T) {
 			due[d.Number], all = true, all || d.All
 		}
 		for j, g := range given {
-			switch missed := j >= sees[m]; {
+			switch missed := j >= done[m]; {
 			case missed && !due[g.Number] && !all:
-				t.Fatalf("order %d, which it has missed, is not due to a machine that has carried out %d", g.Number, applied[m])
+				t.Fatalf("order %d was missed, and is not due to the machine that has carried out order %d", g.Number, applied[m])
 			case !missed && due[g.Number]:
 				t.Fatalf("order %d is due twice", g.Number)
 			}
 		}
-		applied[m], sees[m] = s.Number, len(given)
+		applied[m], done[m] = s.Number, len(given)
 		if again := s.due(applied[m]); len(again) > 0 {
 			t.Fatalf("%v is due twice", again)
 		}
@@ -157,18 +156,18 @@ func TestStandingRefused(t *testing.T) {
 		doc Standing
 		ok  bool
 	}{
-		"itself":            {owner, good, true},
-		"by the keeper":     {keeper, good, false},
-		"for another":       {owner, Standing{For: "m2", Number: 5}, false},
-		"for all":           {owner, Standing{For: allMachines, Number: 5}, false},
-		"no number":         {owner, Standing{For: "m"}, false},
-		"from the future":   {owner, Standing{For: "m", Number: 5, Revoked: []Revocation{{Number: 6, All: true}}}, false},
-		"not in order":      {owner, Standing{For: "m", Number: 5, Revoked: []Revocation{{Number: 3, All: true}, {Number: 2, All: true}}}, false},
-		"no longer listed":  {owner, Standing{For: "m", Number: 5, Since: 3, Revoked: []Revocation{{Number: 3, All: true}}}, false},
-		"nothing to revoke": {owner, Standing{For: "m", Number: 5, Revoked: []Revocation{{Number: 3, Session: "s"}}}, false},
-		"two things":        {owner, Standing{For: "m", Number: 5, Revoked: []Revocation{{Number: 3, All: true, Net: true}}}, false},
-		"no session's name": {owner, Standing{For: "m", Number: 5, Revoked: []Revocation{{Number: 3, Session: "../s", All: true}}}, false},
-		"too many":          {owner, Standing{For: "m", Number: 99, Revoked: many}, false},
+		"valid":                        {owner, good, true},
+		"by the keeper":                {keeper, good, false},
+		"for another machine":          {owner, Standing{For: "m2", Number: 5}, false},
+		"for all":                      {owner, Standing{For: allMachines, Number: 5}, false},
+		"no number":                    {owner, Standing{For: "m"}, false},
+		"a later revocation":           {owner, Standing{For: "m", Number: 5, Revoked: []Revocation{{Number: 6, All: true}}}, false},
+		"not in order":                 {owner, Standing{For: "m", Number: 5, Revoked: []Revocation{{Number: 3, All: true}, {Number: 2, All: true}}}, false},
+		"a revocation not after Since": {owner, Standing{For: "m", Number: 5, Since: 3, Revoked: []Revocation{{Number: 3, All: true}}}, false},
+		"nothing to revoke":            {owner, Standing{For: "m", Number: 5, Revoked: []Revocation{{Number: 3, Session: "s"}}}, false},
+		"two things":                   {owner, Standing{For: "m", Number: 5, Revoked: []Revocation{{Number: 3, All: true, Net: true}}}, false},
+		"a bad session name":           {owner, Standing{For: "m", Number: 5, Revoked: []Revocation{{Number: 3, Session: "../s", All: true}}}, false},
+		"too many":                     {owner, Standing{For: "m", Number: 99, Revoked: many}, false},
 	} {
 		data, err := Seal(x.by, c.Fleet, kindStanding, x.doc)
 		if err != nil {
@@ -193,10 +192,10 @@ func TestCharterSuccession(t *testing.T) {
 		ok   bool
 	}{
 		"the next":         {first, good, true},
-		"by its own owner": {second, good, false},
+		"by a new owner":   {second, good, false},
 		"by a keeper":      {keeper, good, false},
 		"the same number":  {first, with(func(n *Charter) { n.Number = 3 }), false},
-		"one left out":     {first, with(func(n *Charter) { n.Number = 5 }), false},
+		"a number skipped": {first, with(func(n *Charter) { n.Number = 5 }), false},
 		"of another fleet": {first, with(func(n *Charter) { n.Fleet = "acme-b" }), false},
 		"without an owner": {first, with(func(n *Charter) { n.Owners = nil }), false},
 		"without a keeper": {first, with(func(n *Charter) { n.Keepers = nil }), false},

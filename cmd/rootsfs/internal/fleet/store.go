@@ -6,8 +6,9 @@ import (
 	"path/filepath"
 )
 
-// store has a party's own copies of the newest orders, on disk before the party acts by them. An
-// owner, a keeper and each machine have a store, in which a newer copy replaces the older one.
+// store is the directory of a party's own copies of the newest orders. The copy of an order is on disk
+// before the party acts by the order. An owner, a keeper and each machine have a store, in which a newer
+// copy replaces the older one.
 type store struct{ dir string }
 
 // signedOrder is an order with its signature.
@@ -28,7 +29,7 @@ func (s store) load(c *Charter, to string) (signedOrder, error) {
 	if err != nil {
 		return signedOrder{}, err
 	}
-	// The owner who signed the order may have been removed since it was kept.
+	// The owner who signed the order may have been removed since the order was saved.
 	withSigner := *c
 	h := signedOrder{signed: data}
 	if h.by, err = Open(data, c.Fleet, kindStanding, anyKey, &h.Standing); err != nil {

@@ -55,7 +55,8 @@ func (s charters) since(n uint64) (chain [][]byte, err error) {
 	return chain, nil
 }
 
-// adopt keeps the charters of a chain that follow c, and returns the newest.
+// adopt stores the charters of a chain, and returns the newest. The first must follow c, and each other
+// one the charter before it. After an error, adopt returns the newest charter before the error.
 func (s charters) adopt(c *Charter, chain [][]byte) (*Charter, error) {
 	for _, data := range chain {
 		next, err := c.openSuccessor(data)
@@ -169,8 +170,8 @@ func (o *Owner) signAgain(ctx context.Context, next *Charter) error {
 	return nil
 }
 
-// chain returns the charters up to the owner's, the last maxChain of them, and the number of the one
-// before them.
+// chain returns this owner's newest charters, at most maxChain of them, with the oldest first. since is
+// the number of the charter before them.
 func (o *Owner) chain() (since uint64, chain [][]byte, err error) {
 	for since = o.Charter.Number; since > 0 && len(chain) < maxChain; since-- {
 		data, err := readOwn(o.charters.file(since))
@@ -185,7 +186,8 @@ func (o *Owner) chain() (since uint64, chain [][]byte, err error) {
 	return since, chain, nil
 }
 
-// sendCharters sends this owner's charters, and more after them, to the keepers of the charter to.
+// sendCharters sends this owner's charters, and then the charters in more, on all buses. It returns the
+// answers of the keepers of a charter.
 func (o *Owner) sendCharters(ctx context.Context, to *Charter, buses []*Bus, more ...[]byte) (answers[charterNumber], error) {
 	since, chain, err := o.chain()
 	if err != nil {
@@ -201,9 +203,9 @@ func (o *Owner) sendCharters(ctx context.Context, to *Charter, buses []*Bus, mor
 	return gather[charterNumber](ctx, buses, to, o.Names.charters(), kindCharters, q.Number, message), nil
 }
 
-// distribute gives the next charter to the keepers. The charter holds when a majority of the old charter's
-// keepers and a majority of its own have it: from then on no majority gives a lease, or takes an order, by
-// the old charter.
+// distribute gives the next charter to the keepers. The next charter holds when a majority of the old
+// charter's keepers and a majority of its own keepers have it. From then on no majority gives a lease, or
+// takes an order, by the old charter.
 func (o *Owner) distribute(ctx context.Context, data []byte) error {
 	next, err := o.Charter.openSuccessor(data)
 	if err != nil {
@@ -290,12 +292,12 @@ func (o *Owner) spread(ctx context.Context, state map[string]keeperState) (map[s
 	for _, s := range state {
 		for i, data := range s.Charters {
 			if _, err := o.Charter.openSuccessor(data); err != nil {
-				continue // it is not the next charter: another keeper has brought that one already
+				continue // this owner has the charter already, from another keeper, or it is not valid
 			}
 			var err error
 			if i < len(s.Charters)-1 && o.isAgreed(state, i, data) {
-				// The charter holds, since an owner has made the one after it. Its keepers have that
-				// one, or are gone.
+				// The charter holds, because an owner has made the next charter. The keepers of the
+				// charter have the next one already, or are gone.
 				o.Charter, err = o.charters.adopt(o.Charter, [][]byte{data})
 			} else {
 				err = o.distribute(ctx, data)

@@ -37,7 +37,7 @@ type crowdMachine struct {
 	*puppet
 	ship shippers
 	reg  *guard.Registry
-	file *vfs.File // of a root; nil: there is none yet
+	file *vfs.File // an open file of a root; nil: there is none yet
 }
 
 var crowdReader = guard.Caller{Via: guard.ViaFiles, UID: 7, PID: 8}
@@ -180,7 +180,7 @@ func (c *crowdMachine) revoke(ctx context.Context, due []Revocation) (ended []En
 	return ended, err
 }
 
-// meteredDialer counts the bytes of connections, as they are on the wire above TCP.
+// meteredDialer counts the bytes that its connections pass to TCP and get from TCP, after encryption.
 type meteredDialer struct{ wire *atomic.Int64 }
 
 func (d meteredDialer) Dial(network, address string) (net.Conn, error) {
@@ -205,7 +205,7 @@ func (c *meteredConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ownMemory returns how many bytes of memory this process has written.
+// ownMemory returns the size of this process's private dirty memory, in bytes.
 func ownMemory() (bytes int64) {
 	runtime.GC()
 	debug.FreeOSMemory()
@@ -305,9 +305,10 @@ func (p *crowdProcess) ask(what string) (numbers []int64) {
 	return numbers
 }
 
-// Every machine of a large fleet carries out each order, after which its open file cannot be read, and
-// answers questions about its state. The machines are in a process of their own. With -v the test prints
-// times. ROOTSFS_SOAK=1 runs a thousand machines, and prints memory, files and bytes on the wire, too.
+// Every machine of a large fleet carries out each revocation. After that, the machine's open file cannot
+// be read. Every machine answers an owner who asks for its status. The machines are in a process of their
+// own. With -v the test prints times. ROOTSFS_SOAK=1 runs a thousand machines, and prints memory, files
+// and bytes on the wire, too.
 func TestThousandMachines(t *testing.T) {
 	n, rounds, rest := 8, 1, time.Duration(0)
 	if os.Getenv("ROOTSFS_SOAK") != "" {
@@ -358,7 +359,7 @@ func TestThousandMachines(t *testing.T) {
 	t.Logf("processor at rest: the keeper %v and %d machines %v, in %v", cpuTime()-used, n, time.Duration(after[1]-before[1])*time.Microsecond, rest)
 }
 
-// revokeCrowd grants every machine a root, opens a file of it and revokes it.
+// revokeCrowd grants a root on every machine, opens a file of each root, and revokes all roots.
 func (l *lab) revokeCrowd(p *crowdProcess, n int) {
 	l.Helper()
 	p.ask("grant")

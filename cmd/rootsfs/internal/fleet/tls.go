@@ -43,8 +43,8 @@ func newAuthority(n Names) (*authority, error) {
 }
 
 // template returns the fields that all certificates have in common. Certificates are valid from the
-// epoch on: a server that is started while its clock is ahead is still the fleet's when the clock is
-// set right.
+// epoch on: if a server makes its certificate while its clock is ahead, the certificate stays valid when
+// the clock is set right.
 func template(name string) *x509.Certificate {
 	serial := make([]byte, 16)
 	_, _ = rand.Read(serial) // never fails
@@ -84,7 +84,7 @@ func decodeAuthority(data []byte) (*authority, error) {
 	return &authority{pair.Certificate[0], key}, nil
 }
 
-// serverTLS makes a certificate for the fleet's server.
+// serverTLS returns the TLS configuration of the fleet's server, with a new certificate.
 func (a *authority) serverTLS(n Names) (*tls.Config, error) {
 	parent, err := x509.ParseCertificate(a.der)
 	if err != nil {
@@ -111,8 +111,8 @@ func (a *authority) serverTLS(n Names) (*tls.Config, error) {
 // errOtherServer says that a server is not the fleet's.
 var errOtherServer = errors.New("this is not the fleet's server: its certificate is of another authority")
 
-// clientTLS accepts the fleet's server only: one whose certificate is for the fleet's ID, by the
-// authority with a fingerprint.
+// clientTLS returns a TLS configuration that accepts only the fleet's server. The server's certificate
+// must be for the fleet's ID, and by the authority with the fingerprint pin.
 func clientTLS(n Names, pin string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,

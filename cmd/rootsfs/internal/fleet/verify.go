@@ -46,7 +46,7 @@ type RecordReport struct {
 	To      uint64        `json:"to"`
 	Signed  time.Time     `json:"signed,omitzero"` // when the machine signed the last of them, by its clock
 	Holes   []RecordHole  `json:"holes,omitempty"`
-	Problem names.Foreign `json:"problem,omitempty"` // the first
+	Problem names.Foreign `json:"problem,omitempty"` // the first problem of this State
 
 	files []recordedFile
 }
@@ -133,8 +133,9 @@ type Lack struct {
 	To      uint64        `json:"to"`
 }
 
-// Keepers returns how the keepers differed from the archive at the last Pull. reports are those of a
-// Verify. Keepers returns nil if the fleet has one keeper.
+// Keepers returns how the keepers differed from the archive at the last Pull. reports is the result of
+// Verify; if it is nil, only problems are returned. Keepers returns nil if the fleet has one keeper, or
+// before the first Pull.
 func (a *Archive) Keepers(reports []RecordReport) []KeeperReport {
 	if len(a.keepers) < 2 {
 		return nil
@@ -217,7 +218,7 @@ func (a *Archive) Verify() ([]RecordReport, error) {
 		out = append(out, reports...)
 	}
 	for of, c := range a.confirmed {
-		if !checked[of] { // no keeper gives anything of this machine
+		if !checked[of] { // the archive has no records of this machine
 			out = append(out, c.compare(of, nil)...)
 		}
 	}
@@ -288,7 +289,7 @@ func (d recordDir) verifySession(files []string, session string, r *RecordReport
 
 // verifyFile checks a file against its checkpoint, and against the last record before the file.
 func (d recordDir) verifyFile(c *checkpoint, data []byte, last *chain, r *RecordReport) {
-	// What comes after the checkpoint is of an interrupted pull, and does not count.
+	// Records after the checkpoint are of an interrupted pull, and do not count.
 	part, ok := c.signedPart(data)
 	if !ok {
 		part = data
@@ -311,8 +312,9 @@ func (d recordDir) verifyFile(c *checkpoint, data []byte, last *chain, r *Record
 	*last = chain{c.Seq, c.Hash} // so that one problem is not reported twice
 }
 
-// follow notes how the first record of a file follows the last of the file before. follows is the
-// last record that the machine had sent before the first.
+// follow checks that a file continues the last record of the file before, and notes a hole or a problem.
+// first and prev are the number and the previous hash in the file's first record. follows is the
+// Follows of the file's checkpoint.
 func (r *RecordReport) follow(first uint64, prev string, last chain, follows uint64) {
 	if r.From == 0 {
 		r.From = first

@@ -16,8 +16,9 @@ func (f *realFleet) with(words ...string) (string, int) {
 	return f.run(f.home, append([]string{"fleet", "with", "m1", "--", "rootsfs"}, words...)...)
 }
 
-// An owner looks and revokes at a machine from afar, and grants where the machine's user lets him.
-// All that is on record there, and nothing else is in reach.
+// An owner reads the status of a machine from afar and revokes its roots. The owner can change the mode
+// of a root only if the machine's user allows grants. The machine's records have these acts. Commands
+// that are not for sessions are refused.
 func TestWithMachine(t *testing.T) {
 	f, all := newRealFleet(t, "m1")
 	m := all[0]
@@ -32,7 +33,7 @@ func TestWithMachine(t *testing.T) {
 	out, code = f.with("roots", "set", "code", "ro")
 	check("a grant that the user does not allow", out, code, 3, `the machine m1 does not let owners grant anything; its user allows it there`)
 	out, code = f.with("stage", "list")
-	check("a command that is none for sessions", out, code, 2, "only commands for live sessions")
+	check("a command that is not for sessions", out, code, 2, "only commands for live sessions")
 	out, code = f.with("net", "add", "--save=true", "example.org")
 	check("a change of the configuration here", out, code, 2, "--save would write the configuration of this machine")
 	f.must(os.MkdirAll(filepath.Join(m.home, "config", "rootsfs"), 0o700))
@@ -70,15 +71,14 @@ func TestWithMachine(t *testing.T) {
 	out, code = f.with("status")
 	check("a machine without an agent", out, code, 1, "the machine m1 does not answer; see: rootsfs fleet machines")
 	out, code = f.run(f.home, "fleet", "with", "m2", "--", "rootsfs", "status")
-	check("a machine that is none", out, code, 4, `there is no machine "m2"`)
+	check("an unknown machine", out, code, 4, `there is no machine "m2"`)
 	if left, _ := filepath.Glob(f.home + "/run/rootsfs/.with-*"); left != nil {
-		t.Errorf("directories are left, also that of a command that was killed: %q", left)
+		t.Errorf("directories of rootsfs fleet with are left, perhaps by the killed command: %q", left)
 	}
 }
 
-// A ceiling that an owner sets ends at once the roots that it forbids, in all sessions of a machine. The
-// machine's commands name the line of the ceiling. The ceiling holds until the machine hears that it was
-// removed, or leaves the fleet.
+// When an owner's command has set a ceiling, the machine has ended the roots that the ceiling forbids.
+// The machine's commands name the ceiling. A machine that leaves the fleet no longer has the ceiling.
 func TestCeilingOfAFleet(t *testing.T) {
 	f, all := newRealFleet(t, "m1")
 	m := all[0]

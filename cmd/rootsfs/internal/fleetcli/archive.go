@@ -25,7 +25,7 @@ func openArchive(f *cli.FleetFlags, args []string) (*fleet.Archive, error) {
 	}
 	a := &fleet.Archive{Owner: o, Machines: f.Machines}
 	if len(args) > 0 {
-		// No root may contain the default directory, but one may contain this one.
+		// A root may contain this directory. No root may contain the default directory.
 		if a.Dir, err = filepath.Abs(args[0]); err == nil {
 			err = writabledirs.NewJudge().File(a.Dir)
 		}
@@ -64,7 +64,7 @@ func pull(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string)
 	if err := p.Report(report, func() { printPulled(p, report) }); err != nil {
 		return err
 	}
-	return issuesFail(got)
+	return issuesError(got)
 }
 
 func printPulled(p *cli.Printer, report pullReport) {
@@ -108,15 +108,15 @@ func printIssues(got []fleet.Pulled, say func(string, ...any)) {
 	}
 }
 
-// issuesFail returns an error for the exit code if there are issues.
-func issuesFail(got []fleet.Pulled) error {
+// issuesError returns an error for the exit code if there are issues.
+func issuesError(got []fleet.Pulled) error {
 	if slices.ContainsFunc(got, func(m fleet.Pulled) bool { return len(m.Issues) > 0 }) {
 		return cli.Failed()
 	}
 	return nil
 }
 
-// followTime is how often follow asks the keeper.
+// followTime is how long follow waits before it asks the keepers again.
 const followTime = time.Second
 
 func follow(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
@@ -132,7 +132,7 @@ func follow(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []strin
 	for {
 		got, err := a.Pull(ctx, func(machine string, e *audit.Entry) error { return p.Record(machine, e) })
 		if ctx.Err() != nil {
-			return issuesFail(issues)
+			return issuesError(issues)
 		}
 		if err != nil {
 			return err
@@ -195,7 +195,7 @@ func verify(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []strin
 	if slices.ContainsFunc(report.Sessions, func(r fleet.RecordReport) bool { return !r.OK() }) {
 		return cli.Failed()
 	}
-	return issuesFail(report.Issues)
+	return issuesError(report.Issues)
 }
 
 func printVerified(p *cli.Printer, report verifyReport) {

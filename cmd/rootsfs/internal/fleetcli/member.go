@@ -24,7 +24,7 @@ type membership struct {
 	Fleet   string `json:"fleet"`
 	Machine string `json:"machine"`
 	Key     string `json:"key,omitempty"`
-	Told    *bool  `json:"told,omitempty"` // after leave: a keeper has confirmed it
+	Told    *bool  `json:"told,omitempty"` // set by leave: whether a keeper has confirmed it
 }
 
 func join(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
@@ -56,13 +56,13 @@ func leave(ctx context.Context, p *cli.Printer, _ *cli.FleetFlags, _ []string) e
 	if err != nil {
 		return err
 	}
-	told, err := m.Leave(ctx)
+	isConfirmed, err := m.Leave(ctx)
 	if err != nil {
 		return err
 	}
-	return p.Report(membership{Fleet: m.Fleet, Machine: m.Machine, Told: &told}, func() {
+	return p.Report(membership{Fleet: m.Fleet, Machine: m.Machine, Told: &isConfirmed}, func() {
 		p.Say("this machine has left %s", m.Fleet)
-		if !told {
+		if !isConfirmed {
 			p.Say("the fleet could not be told; there: rootsfs fleet remove %s", names.ShellWord(m.Machine))
 		}
 	})
