@@ -3,7 +3,7 @@ package markdown
 import "strings"
 
 // Man renders a page for man(1). name and section go into its heading, and summary behind the
-// dash of its NAME line. Links to other pages become references of man.
+// dash of its NAME line. Links to other pages become references to man pages.
 func Man(page, name, section, summary string) string {
 	var b strings.Builder
 	b.WriteString(".TH " + strings.ToUpper(name) + " " + section + " \"\" rootsfs rootsfs\n.SH NAME\n" + Roff(name) + ` \- ` + Roff(summary) + "\n")
@@ -11,7 +11,8 @@ func Man(page, name, section, summary string) string {
 	return b.String()
 }
 
-// body renders a page without its first heading, for a man page, which has a heading of its own.
+// body renders a page for Man. If the page begins with a heading of level 1, body writes
+// DESCRIPTION in place of that heading, because Man writes a heading of its own.
 func body(page string) string {
 	var b strings.Builder
 	for i, bl := range parse(page) {
@@ -44,7 +45,7 @@ func body(page string) string {
 	return b.String()
 }
 
-// Code renders text that keeps its lines.
+// Code renders lines with an indent. roff does not join them.
 func Code(lines []string) string {
 	var b strings.Builder
 	b.WriteString(".PP\n.in +4n\n.nf\n")
@@ -55,7 +56,8 @@ func Code(lines []string) string {
 	return b.String()
 }
 
-// rowRoff returns the cells of a row after the first.
+// rowRoff renders the cells of a row, except the first cell, as one line. Each cell follows the
+// heading of its column, unless the row has only two cells.
 func rowRoff(head, row []string) string {
 	var parts []string
 	for i, c := range row[1:] {

@@ -7,7 +7,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// indent is the margin of everything below a heading.
+// indent is one step of the left margin. Headings have no margin.
 const indent = "  "
 
 // Text renders a page for a terminal with width columns. Links to other pages become
@@ -38,8 +38,8 @@ func Text(page string, width int) string {
 	return b.String()
 }
 
-// title renders a heading at the margin: in capitals below the first level, unless it
-// names commands.
+// title renders a heading without a margin. A heading below the first level is in capitals, unless
+// it contains code.
 func title(b block, width int) string {
 	text := plain(b.text)
 	switch {
@@ -51,7 +51,7 @@ func title(b block, width int) string {
 	return strings.Join(Wrap(text, width), "\n") + "\n"
 }
 
-// write writes lines, each with its margin.
+// write writes lines to b. The margin of the first line is first, the margin of the others is rest.
 func write(b *strings.Builder, lines []string, first, rest string) {
 	for i, line := range lines {
 		margin := rest
@@ -103,8 +103,9 @@ func Wrap(text string, width int) []string {
 	return out
 }
 
-// columns renders a table in columns and wraps the widest. If that would break words or make a
-// column too narrow, it renders the rows as stacked does.
+// columns renders a table in columns. It narrows the widest columns, and wraps their cells, until
+// the table fits. If that would break words or make a column too narrow, it renders the rows as
+// stacked does.
 func columns(rows [][]string, width int) []string {
 	const gap, least = 2, 14
 	var cells [][]string
@@ -144,7 +145,7 @@ func columns(rows [][]string, width int) []string {
 	return out
 }
 
-// setRow sets one row of a table.
+// setRow renders one row of a table as lines. gap is the number of spaces between its columns.
 func setRow(row []string, widths []int, gap int) []string {
 	var wrapped [][]string
 	height := 0

@@ -5,10 +5,10 @@ import (
 	"net/netip"
 )
 
-// closedPrefixes has the addresses to which a name may not lead: this machine, its link and
-// private networks, carriers' networks, multicast, metadata services, addresses without a
-// public owner, and tunnels, whose other end is unknown. A rule for an address permits it
-// nevertheless.
+// closedPrefixes has the addresses to which a name may not lead: addresses of this machine, of its
+// link, of private networks, of carriers' networks and of metadata services, addresses for
+// multicast, addresses without a public owner, and addresses of tunnels, whose other end is
+// unknown. A rule for an address permits it nevertheless.
 var closedPrefixes = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15",
@@ -18,10 +18,10 @@ var closedPrefixes = prefixes(
 	"fc00::/7", "fe80::/9", "ff00::/8",
 )
 
-// embedding has the IPv6 prefixes whose addresses lead to an embedded IPv4 address, each with the
-// index of the byte at which the IPv4 address begins. The IPv4 address is judged in place of the
-// IPv6 address.
-var embedding = map[netip.Prefix]int{
+// embeddingPrefixes has the IPv6 prefixes whose addresses lead to an embedded IPv4 address, each
+// with the index of the byte at which the IPv4 address begins. The IPv4 address is judged in place
+// of the IPv6 address.
+var embeddingPrefixes = map[netip.Prefix]int{
 	netip.MustParsePrefix("::/96"):           12,
 	netip.MustParsePrefix("::ffff:0:0:0/96"): 12,
 	netip.MustParsePrefix("64:ff9b::/96"):    12,
@@ -44,7 +44,7 @@ func isClosed(addr netip.Addr) bool {
 			return true
 		}
 	}
-	for p, at := range embedding {
+	for p, at := range embeddingPrefixes {
 		if p.Contains(addr) {
 			b := addr.As16()
 			return isClosed(netip.AddrFrom4([4]byte(b[at : at+4])))
@@ -53,8 +53,8 @@ func isClosed(addr netip.Addr) bool {
 	return false
 }
 
-// isOwn reports whether addr belongs to this machine: the source address that the kernel
-// would choose for it is addr itself. Nothing is sent.
+// isOwn reports whether addr belongs to this machine: the kernel then chooses addr itself as the
+// source address of a datagram to addr. isOwn sends nothing.
 func isOwn(addr netip.Addr) bool {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 9)))
 	if err != nil {

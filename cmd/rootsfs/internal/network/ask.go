@@ -15,17 +15,17 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bounds of questions. A program chooses the names that it connects to, and asks as often as it
-// likes; a person has to answer.
+// Bounds of questions. A program chooses the names that it connects to, and connects as often as it
+// likes. A person has to answer the questions about them.
 const (
-	// maxQuestions bounds the questions that are open at a time. A program may also cause as many
-	// at once; then one more each questionEvery.
+	// maxQuestions bounds the questions that are open at a time. It also bounds the rate of new
+	// questions: a program may cause maxQuestions at once, and then one more each questionEvery.
 	maxQuestions  = 16
 	questionEvery = 5 * time.Second
-	// maxWaiting is how many connections wait for one answer. Connections to one host do not take
-	// the places of others.
+	// maxWaiting bounds the connections that wait for the same answer, so that connections to one
+	// host leave room for connections to other hosts.
 	maxWaiting = 16
-	// maxReached is how many hosts a question lists that the program has reached.
+	// maxReached bounds the hosts in Question.Reached.
 	maxReached = 32
 )
 
@@ -42,11 +42,12 @@ var (
 // Ask configures questions about hosts that no rule permits.
 type Ask struct {
 	// Put asks a person, once for all waiting connections to a host and port. It calls
-	// q.Permit if the host is permitted, or returns the reason why not. ctx ends when the
-	// question is over without an answer. Put may be called concurrently.
+	// q.Permit if the person permits the host, or returns the reason why not. ctx ends when
+	// the question is over, also without an answer. Put may be called concurrently.
 	Put func(ctx context.Context, q Question) error
-	// Denied returns why connections to a host and port are refused without another question,
-	// because a person denied the host before. Denied may be called concurrently.
+	// Denied returns an error if a person denied the host and port before. Connections to them
+	// are then refused with that error, without another question. Denied may be called
+	// concurrently.
 	Denied func(host string, port uint16) error
 	// For is how long a question waits for its answer.
 	For time.Duration
@@ -80,7 +81,7 @@ type Reached struct {
 	Sent, Received int64 // bytes from and to the program
 }
 
-// target is the subject of a question.
+// target is a host and a port, as in Question.
 type target struct {
 	host string
 	port uint16
@@ -100,31 +101,35 @@ type openQuestion struct {
 	waiting int // connections; guarded by the gate's mutex
 }
 
-// asking is the part of a gate that asks. The gate's mutex guards its fields.
-type asking struct {
+// questions has a gate's open questions and their bounds. The gate's mutex guards the fields,
+// except stopped.
+type questions struct {
 	open    map[target]*openQuestion
-	waiting int // connections, for any answer
-	fresh   *rate.Limiter
-	stopped atomic.Bool // all rules were revoked, so no more questions are put
+	waiting int           // connections that wait, over all questions
+	fresh   *rate.Limiter // bounds the rate of new questions
+	stopped atomic.Bool   // all rules were revoked, so no more questions are put
 }
 
-func newAsking() *asking {
-	return &asking{open: map[target]*openQuestion{}, fresh: rate.NewLimiter(rate.Every(questionEvery), maxQuestions)}
+func newQuestions() *questions {
+	return &questions{open: map[target]*openQuestion{}, fresh: rate.NewLimiter(rate.Every(questionEvery), maxQuestions)}
 }
 
 // IsAsking reports whether hosts without a rule are asked about.
 func (g *Gate) IsAsking() bool {
 	a := g.opt.Ask
-	return a != nil && !g.asking.stopped.Load() && (a.Until.IsZero() || time.Now().Before(a.Until))
+	return a != nil && !g.questions.stopped.Load() && (a.Until.IsZero() || time.Now().Before(a.Until))
 }
 
-// mayAsk reports whether to ask about a connection that no rule permits. A closed address
-// needs a rule of its own, which a person has to write.
+// mayAsk reports whether to ask about a connection that no rule permits. There are no questions
+// about services, about closed addresses or about addresses of this machine. A person has to write
+// a rule for such an address.
 func (g *Gate) mayAsk(c *conn) bool {
 	return c.service == nil && g.IsAsking() && !(c.literal.IsValid() && (isClosed(c.literal) || isOwn(c.literal)))
 }
 
-// ask holds a connection until the question about its host is answered.
+// ask makes a connection wait until the question about its host is over. Then ask carries or
+// refuses the connection. If the host was denied before, or if no further question or connection
+// may wait, ask refuses the connection at once.
 func (g *Gate) ask(c *conn) {
 	var q *openQuestion
 	err := g.opt.Ask.Denied(c.host, c.port)
@@ -154,7 +159,7 @@ func (g *Gate) join(c *conn) (*openQuestion, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t := target{c.host, c.port}
-	q := g.asking.open[t]
+	q := g.questions.open[t]
 	if q != nil && q.ctx.Err() != nil {
 		q = nil // the question is over, and its Put has not returned yet
 	}
@@ -163,14 +168,14 @@ func (g *Gate) join(c *conn) (*openQuestion, error) {
 		return nil, ErrEnded
 	case g.paused:
 		return nil, ErrPaused
-	case g.asking.stopped.Load():
+	case g.questions.stopped.Load():
 		return nil, ErrRevoked
-	case q != nil && q.waiting >= maxWaiting, len(g.conns)+g.asking.waiting >= g.maxConns:
+	case q != nil && q.waiting >= maxWaiting, len(g.conns)+g.questions.waiting >= g.maxConns:
 		return nil, errTooManyWaiting
-	case q == nil && (len(g.asking.open) >= maxQuestions || !g.asking.fresh.Allow()):
+	case q == nil && (len(g.questions.open) >= maxQuestions || !g.questions.fresh.Allow()):
 		return nil, errTooManyQuestions
 	}
-	g.asking.waiting++
+	g.questions.waiting++
 	if q != nil {
 		q.waiting++
 		return q, nil
@@ -178,7 +183,7 @@ func (g *Gate) join(c *conn) (*openQuestion, error) {
 	q = &openQuestion{waiting: 1}
 	ctx, stop := context.WithTimeoutCause(g.ctx, g.opt.Ask.For, ErrUnanswered)
 	q.ctx, q.cancel = context.WithCancelCause(ctx)
-	g.asking.open[t] = q
+	g.questions.open[t] = q
 	about := Question{Host: names.Foreign(c.host), Port: c.port, Permit: func() error { return g.permit(t, q) }}
 	about.Reached, about.Others = g.reachedLocked()
 	g.served.Go(func() {
@@ -195,12 +200,12 @@ func (g *Gate) join(c *conn) (*openQuestion, error) {
 	return q, nil
 }
 
-// await waits for the answer. Without an error, the caller has to look at the rules
-// again.
+// await waits until the question is over. It returns nil if a rule permitted the host at that
+// moment. The caller must then check the rules again.
 func (g *Gate) await(q *openQuestion) error {
 	<-q.ctx.Done()
 	g.mu.Lock()
-	g.asking.waiting--
+	g.questions.waiting--
 	q.waiting--
 	g.mu.Unlock()
 	if err := context.Cause(q.ctx); !errors.Is(err, ErrPermitted) {
@@ -213,7 +218,7 @@ func (g *Gate) await(q *openQuestion) error {
 func (g *Gate) permit(t target, q *openQuestion) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.asking.open[t] != q || q.ctx.Err() != nil {
+	if g.questions.open[t] != q || q.ctx.Err() != nil {
 		return cmp.Or(context.Cause(q.ctx), ErrRevoked)
 	}
 	return g.addLocked([]Rule{t.rule()})
@@ -221,8 +226,8 @@ func (g *Gate) permit(t target, q *openQuestion) error {
 
 // endQuestionLocked ends a question. The first cause counts.
 func (g *Gate) endQuestionLocked(t target, q *openQuestion, cause error) {
-	if g.asking.open[t] == q {
-		delete(g.asking.open, t)
+	if g.questions.open[t] == q {
+		delete(g.questions.open, t)
 	}
 	q.cancel(cause)
 }
@@ -230,7 +235,7 @@ func (g *Gate) endQuestionLocked(t target, q *openQuestion, cause error) {
 // endQuestionsLocked ends every question. If permittedOnly is set, it ends only the questions about
 // hosts that a rule permits now.
 func (g *Gate) endQuestionsLocked(cause error, permittedOnly bool) {
-	for t, q := range g.asking.open {
+	for t, q := range g.questions.open {
 		if permittedOnly && !g.permitsLocked(connTo(t)) {
 			continue
 		}
@@ -238,7 +243,7 @@ func (g *Gate) endQuestionsLocked(cause error, permittedOnly bool) {
 	}
 }
 
-// connTo returns a connection to a target with only the fields that rules need.
+// connTo returns a connection to a target. It sets only the fields that rules are compared with.
 func connTo(t target) *conn {
 	c := &conn{host: t.host, port: t.port}
 	if a, err := netip.ParseAddr(t.host); err == nil {
@@ -247,7 +252,8 @@ func connTo(t target) *conn {
 	return c
 }
 
-// countLocked adds the bytes of a connection to those of its host.
+// countLocked adds the bytes of a connection that has ended to g.reached. If g.reached has maxNames
+// hosts already, countLocked leaves further hosts out.
 func (g *Gate) countLocked(c *conn) {
 	t := target{c.host, c.port}
 	if g.reached[t] == nil {
@@ -260,8 +266,8 @@ func (g *Gate) countLocked(c *conn) {
 	g.reached[t].Received += c.received.Load()
 }
 
-// reachedLocked returns the hosts that the program has reached, counting open
-// connections.
+// reachedLocked returns the hosts that the program has reached, most bytes first, and how many
+// hosts it leaves out beyond maxReached. The bytes of open connections count, too.
 func (g *Gate) reachedLocked() (list []Reached, others int) {
 	all := map[target]Reached{}
 	for t, r := range g.reached {

@@ -17,14 +17,15 @@ import (
 )
 
 func init() {
-	// series does what "get" does with each of args[1:], one after the other.
+	// series connects to args[1:], one after the other, sends args[0] to each, and prints each
+	// outcome.
 	programs["series"] = func(args []string) error {
 		for _, address := range args[1:] {
 			fmt.Println(exchangeWith(address, args[0]))
 		}
 		return nil
 	}
-	// many connects to args[1:] at the same time, as "get" does, and prints each outcome.
+	// many connects to args[1:] at the same time, sends args[0] to each, and prints each outcome.
 	programs["many"] = func(args []string) error {
 		var all sync.WaitGroup
 		results := make([]string, len(args)-1)
@@ -37,7 +38,7 @@ func init() {
 	}
 }
 
-// exchangeWith connects, sends, and returns what comes until the end.
+// exchangeWith connects, sends, and returns the bytes that come until the end, or the error.
 func exchangeWith(address, send string) string {
 	c, err := net.Dial("tcp", address)
 	if err != nil {
@@ -52,17 +53,17 @@ func exchangeWith(address, send string) string {
 	if err == nil {
 		b, err = io.ReadAll(c)
 	}
-	if err != nil { // read and write report a reset only once
+	if err != nil { // the kernel reports a reset once, to a write or a read
 		return "error: " + err.Error()
 	}
 	return string(b)
 }
 
-// person answers questions with answer, and keeps them.
+// person answers questions with answer, and keeps the questions.
 type person struct {
 	mu     sync.Mutex
 	asked  []Question
-	denied string // host that is not asked about again
+	denied string // host that was denied before
 	answer func(ctx context.Context, q Question) error
 }
 
@@ -91,7 +92,7 @@ func (p *person) waitAsked(t *testing.T, n int) []Question {
 
 func yes(_ context.Context, q Question) error { return q.Permit() }
 
-// nobody is an asker that leaves a question until it is over.
+// nobody waits until a question is over, and does not answer it.
 func nobody(ctx context.Context, _ Question) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
@@ -171,8 +172,8 @@ func TestQuestionTellsWhatWasReached(t *testing.T) {
 	}
 }
 
-// An unanswered question is refused in time, and may be asked again. A late yes permits
-// nothing.
+// If nobody answers a question in time, the connection is refused. The next connection to the host
+// causes another question. A late yes permits nothing.
 func TestQuestionTimesOut(t *testing.T) {
 	port := echo(t)
 	late := make(chan error, 1)
@@ -196,8 +197,8 @@ func TestQuestionTimesOut(t *testing.T) {
 	}
 }
 
-// Addresses that are closed by default are refused without a question, also behind a name that
-// was allowed. A name is not sent to a resolver before the answer is yes.
+// Addresses that are closed by default are refused without a question about them, also if an
+// allowed name leads to them. A name is not sent to a resolver before the answer is yes.
 func TestClosedAddressesAreNotAsked(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: func(context.Context, Question) error { return ErrDenied }}
@@ -336,7 +337,7 @@ func TestYesDuringRemoveAll(t *testing.T) {
 			to := target{"b.test", port + 1}
 			q := &openQuestion{}
 			q.ctx, q.cancel = context.WithCancelCause(t.Context())
-			g.asking.open[to] = q
+			g.questions.open[to] = q
 			all.Go(func() {
 				begun.Wait()
 				_ = g.permit(to, q)

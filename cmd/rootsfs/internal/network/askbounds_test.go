@@ -16,8 +16,8 @@ import (
 )
 
 func init() {
-	// crowd connects to the hosts of args[1:], one after the other, and leaves the connections
-	// idle. With the last host it does what "get" does, and prints that.
+	// crowd connects to args[1:], one after the other, and leaves the connections idle. Only to
+	// the last address it sends args[0], and prints the outcome.
 	programs["crowd"] = func(args []string) error {
 		last := len(args) - 1
 		for _, address := range args[1:last] {
@@ -32,7 +32,7 @@ func init() {
 }
 
 // A program that tries many hosts causes few questions, and the other attempts are refused at
-// once. Its existing connections are not affected.
+// once.
 func TestFloodOfQuestions(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: nobody}
@@ -55,7 +55,7 @@ func TestFloodOfQuestions(t *testing.T) {
 	var open, waiting int
 	testkit.Eventually(func() bool {
 		n.g.mu.Lock()
-		open, waiting = len(n.g.asking.open), n.g.asking.waiting
+		open, waiting = len(n.g.questions.open), n.g.questions.waiting
 		n.g.mu.Unlock()
 		_, many := refused()
 		return many >= 200-maxQuestions-1 && many+open == 200
@@ -71,7 +71,7 @@ func TestFloodOfQuestions(t *testing.T) {
 	}
 }
 
-// Waiting connections have a bound, and count towards the bound of all connections.
+// The connections that wait for the same answer have a bound.
 func TestWaitingConnectionsAreBounded(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: nobody}
@@ -99,8 +99,8 @@ func TestWaitingConnectionsAreBounded(t *testing.T) {
 	_ = cmd.Process.Kill()
 }
 
-// A host whose connections use all their places leaves the places of other hosts free.
-func TestOneHostWaitsAlone(t *testing.T) {
+// If too many connections wait for one host, connections to other hosts are still carried.
+func TestWaitingForOneHostLeavesOthers(t *testing.T) {
 	port := echo(t)
 	var full atomic.Bool
 	p := &person{answer: func(ctx context.Context, q Question) error {
@@ -121,7 +121,7 @@ func TestOneHostWaitsAlone(t *testing.T) {
 		t.Errorf("%q, %v", line, err)
 	}
 	n.g.mu.Lock()
-	waiting := n.g.asking.waiting
+	waiting := n.g.questions.waiting
 	n.g.mu.Unlock()
 	if waiting != maxWaiting {
 		t.Errorf("%d connections wait", waiting)

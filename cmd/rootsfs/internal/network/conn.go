@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// dialTimeout bounds the wait for a host. Programs have shorter timeouts of their own.
+// dialTimeout bounds the wait for a host. Programs may have shorter timeouts of their own.
 const dialTimeout = 30 * time.Second
 
 // conn is one connection, made by the program or dialled by a service.
@@ -26,7 +26,7 @@ type conn struct {
 	literal netip.Addr   // the address that the program gave, if it gave no name
 	port    uint16
 	began   time.Time
-	service *Service // whose name is host, or that has dialled; nil: none
+	service *Service // the service that has the name host, or that has dialled; nil: none
 	program Program  // set by connect
 
 	sent, received atomic.Int64
@@ -41,9 +41,9 @@ type conn struct {
 	needsAddr   bool           // addr is closed by default: a rule of its own permits it
 	serverNames []string       // server names in hellos of TLS, other than host: each needs a rule
 	reason      error          // why the gate ended it
-	look        look
+	sample      rateSample
 
-	recorded sync.Once // for the end of a connection that a service has dialled
+	recorded sync.Once // records the end of a connection that a service has dialled
 }
 
 // accept takes the program's connections until l is closed.
@@ -77,7 +77,7 @@ func (g *Gate) acceptOne(l *listener) error {
 	return err
 }
 
-// begin starts to carry an accepted connection, or refuses it.
+// begin decides about an accepted connection, and starts the action that was decided.
 func (g *Gate) begin(in *net.TCPConn) {
 	inlineUrgent(in)
 	to := in.LocalAddr().(*net.TCPAddr).AddrPort()
@@ -105,8 +105,8 @@ const (
 	actionServe                // hand it to the service of its name
 )
 
-// decide returns the action for a connection to an address, and why it is refused. A
-// connection to splice or serve is then in the table.
+// decide returns the action for a connection to an address, and the reason of a refusal. A
+// connection to splice or serve is then in the table (Gate.conns).
 func (g *Gate) decide(c *conn, addr netip.Addr) (action, error) {
 	err := g.findDestination(c, addr)
 	if err == nil {
@@ -131,8 +131,8 @@ func (g *Gate) refuse(c *conn, reason error, waited time.Duration) {
 	g.note(Event{State: Refused, Host: names.Foreign(c.host), Port: c.port, Program: program, Began: c.began, Duration: waited, Reason: reason})
 }
 
-// findDestination sets the destination of a connection: the name that has the address, or the address
-// itself.
+// findDestination sets the destination of a connection that was made to addr: the name that has
+// addr, or addr itself. It fails if addr is kept for names and no name has it.
 func (g *Gate) findDestination(c *conn, addr netip.Addr) error {
 	name, isOurs := g.names.name(addr)
 	switch {
@@ -148,7 +148,8 @@ func (g *Gate) findDestination(c *conn, addr netip.Addr) error {
 	return nil
 }
 
-// ends returns the program's address of the connection, and the address it connected to.
+// ends returns the program's address of the connection, and the address that the program connected
+// to.
 func (c *conn) ends() (from, to netip.AddrPort) {
 	from, to = c.inside.RemoteAddr().(*net.TCPAddr).AddrPort(), c.inside.LocalAddr().(*net.TCPAddr).AddrPort()
 	return netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
@@ -166,7 +167,7 @@ func (g *Gate) register(c *conn) error {
 		return ErrPaused
 	case !g.permitsLocked(c):
 		return ErrNoRule
-	case len(g.conns)+g.asking.waiting >= g.maxConns:
+	case len(g.conns)+g.questions.waiting >= g.maxConns:
 		return ErrTooMany
 	case c.isAnswered() && g.answered >= maxAnswered:
 		return errTooManyAnswered
@@ -203,7 +204,7 @@ func (g *Gate) connect(c *conn) error {
 	found := make(chan Program, 1)
 	g.served.Go(func() { found <- g.owner(c, true) })
 	out, needsAddr, err := g.dial(c.ctx, c)
-	c.program = <-found // afterwards the program may have closed the connection
+	c.program = <-found // looked up early: the program may close the connection later
 	if err == nil {
 		if err = g.establish(c, out, needsAddr); err == nil {
 			if err = g.opt.Record(Event{State: Opened, Host: names.Foreign(c.host), Port: c.port, Addr: c.addr, Program: c.program, Began: c.began}); err == nil {
@@ -320,8 +321,8 @@ func (g *Gate) dropLocked(c *conn) {
 	}
 }
 
-// relay copies both ways until both sides have ended, and resets both if one breaks off. It
-// returns why it ended early.
+// relay copies both ways until both sides have ended or one breaks off, and then resets both. It
+// returns why the connection ended early.
 func (g *Gate) relay(c *conn) error {
 	down := make(chan error, 1)
 	fail := func(err error) error {
@@ -353,8 +354,9 @@ func (g *Gate) relay(c *conn) error {
 // flushTimeout bounds the wait for a side that takes nothing.
 const flushTimeout = time.Minute
 
-// flush waits until both sides have taken the bytes that the kernel still holds for them. The
-// connection stays in the table meanwhile, so Remove drops these bytes, too.
+// flush waits until both sides have taken the bytes that the kernel still holds for them, but no
+// longer than flushTimeout while neither side takes any. The connection stays in the table
+// meanwhile, so Remove drops these bytes, too.
 func (g *Gate) flush(c *conn) {
 	last, since := 0, time.Now()
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
@@ -377,7 +379,7 @@ func (g *Gate) flush(c *conn) {
 }
 
 // tcpClose is the state of a connection that is over (include/net/tcp_states.h). If the other
-// end resets a connection, SIOCOUTQ goes on counting the bytes that it has not acknowledged.
+// end resets a connection, SIOCOUTQ still counts the bytes that the other end has not acknowledged.
 const tcpClose = 7
 
 // queued returns how many bytes were sent and are not acknowledged (SIOCOUTQ, tcp(7)); 0
@@ -418,9 +420,9 @@ func (g *Gate) relayUp(c *conn) error {
 	return c.copy(c.outside, c.inside, up)
 }
 
-// requireServer adds a server name to the names that a connection needs rules for, and fails if
-// no rule permits it. Both happen under the mutex: Remove comes before, or finds the name in the
-// table.
+// requireServer adds a server name to the names that a connection needs rules for, and fails if no
+// rule permits it. Both happen under the mutex. So a Remove at the same time has either removed the
+// rule before, or finds the name in the table.
 func (g *Gate) requireServer(c *conn, name string) error {
 	if name == "" || name == c.host {
 		return nil
@@ -457,9 +459,9 @@ func (c *conn) sendOn(k *credit, taken []byte, n int) error {
 	return nil
 }
 
-// inlineUrgent leaves urgent bytes (tcp(7), SO_OOBINLINE) in their place among the others. A
-// read would skip such a byte until the next one comes, so other bytes would be sent than
-// those that handshake.peek has checked.
+// inlineUrgent leaves urgent bytes (tcp(7), SO_OOBINLINE) in their place among the others.
+// Otherwise a read would skip an urgent byte until the next urgent byte comes. The gate would then
+// send other bytes than handshake.peek has checked.
 func inlineUrgent(c *net.TCPConn) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -476,7 +478,7 @@ func reset(c *net.TCPConn) {
 }
 
 // resetAll resets connections that were removed from the table. It resets them side by side:
-// each waits for reads and writes under way, and many of those wait for a processor.
+// each reset waits for reads and writes under way, and many of these wait for a processor.
 func resetAll(list []*conn) {
 	var wg sync.WaitGroup
 	for _, c := range list {

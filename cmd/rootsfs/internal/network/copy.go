@@ -18,10 +18,10 @@ var copyBuffers = sync.Pool{New: func() any { b := make([]byte, copyBuffer); ret
 const copyBuffer = 128 << 10
 
 // copy copies until src ends, then closes dst for writing. It takes bytes from src only when
-// dst has taken them: while one waits for the other, the bytes stay in the kernel, which
+// dst has taken them: while src waits for dst, the bytes stay in the kernel, which
 // bounds them. io.Copy would hold two pipes for each waiting connection. Once the connection
 // has ended, copy moves nothing more.
-func (c *conn) copy(dst, src *net.TCPConn, may credit) error {
+func (c *conn) copy(dst, src *net.TCPConn, k credit) error {
 	to, err := dst.SyscallConn()
 	if err != nil {
 		return err
@@ -31,15 +31,15 @@ func (c *conn) copy(dst, src *net.TCPConn, may credit) error {
 		return err
 	}
 	for {
-		waiting, err := may.copyOnce(to, from)
+		waiting, err := k.copyOnce(to, from)
 		switch {
 		case errors.Is(err, io.EOF):
-			_ = dst.CloseWrite() // after an error dst has gone, and dst's own direction ends, too
+			_ = dst.CloseWrite() // if this fails, dst is closed, and the direction from dst ends, too
 			return nil
 		case errors.Is(err, unix.EAGAIN):
 			err = waitWritable(to)
 		case errors.Is(err, errPace):
-			may.wait(waiting)
+			k.wait(waiting)
 			err = nil
 		case errors.Is(err, errClaimed):
 			time.Sleep(time.Millisecond)
@@ -51,8 +51,8 @@ func (c *conn) copy(dst, src *net.TCPConn, may credit) error {
 	}
 }
 
-// copyOnce waits for bytes and copies those that the other side takes at once. If it takes
-// none, copyOnce returns EAGAIN. waiting is the number of waiting bytes.
+// copyOnce waits for bytes and copies the bytes that the other side takes at once. If the other
+// side takes none, copyOnce returns EAGAIN. waiting is how many bytes there were to copy.
 func (k *credit) copyOnce(to, from syscall.RawConn) (waiting int, err error) {
 	perr := peek(from, func(fd int, data []byte) bool {
 		waiting = len(data)
@@ -78,7 +78,7 @@ func (k *credit) copyOnce(to, from syscall.RawConn) (waiting int, err error) {
 		k.settle(granted, n)
 		for rest := n; rest > 0; {
 			taken, derr := retryInterrupted(func() (int, error) { return discard(fd, data[:rest]) })
-			if derr != nil || taken <= 0 { // cannot be: the bytes are there
+			if derr != nil || taken <= 0 { // cannot happen: peek has shown the bytes
 				err = errors.Join(io.ErrUnexpectedEOF, derr)
 				break
 			}
@@ -118,8 +118,8 @@ func peek(from syscall.RawConn, look func(fd int, data []byte) (enough bool)) (e
 	return err
 }
 
-// discard removes len(seen) bytes, which peek has shown, from the connection without copying
-// them (tcp(7), MSG_TRUNC).
+// discard removes up to len(seen) bytes, which peek has shown, from the connection without copying
+// them (tcp(7), MSG_TRUNC). It returns how many it has removed.
 func discard(fd int, seen []byte) (int, error) {
 	n, _, err := unix.Recvfrom(fd, seen, unix.MSG_TRUNC)
 	return n, err

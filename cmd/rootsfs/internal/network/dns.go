@@ -15,9 +15,9 @@ import (
 // whole run; whether a connection is permitted is decided when it is made.
 const dnsTTL = 60
 
-// serveDatagrams answers the questions that come to conn until it is closed. One goroutine
-// is enough, because no answer waits for another peer, and a flood of questions takes no
-// more memory.
+// serveDatagrams answers the questions that come to conn until conn is closed. One goroutine
+// is enough, because no answer waits for another peer. So a flood of questions takes no more
+// memory.
 func (g *Gate) serveDatagrams(conn *net.UDPConn) {
 	query, oob := make([]byte, 4096), make([]byte, 128)
 	for {
@@ -54,8 +54,8 @@ func sourceOf(oob []byte) []byte {
 
 // answer returns the answer to a query. It returns nil if the query's header is malformed, if the query
 // is itself a response, or if the question cannot be repeated. A malformed question gets the answer
-// FORMERR. A permitted name has an A record and no other, localhost also has an AAAA record, and any
-// other name does not exist.
+// FORMERR. A name that mayResolve permits has an A record and no other, localhost also has an AAAA
+// record, and any other name does not exist.
 func (g *Gate) answer(query []byte) []byte {
 	var p dnsmessage.Parser
 	head, err := p.Start(query)
@@ -112,7 +112,7 @@ func (g *Gate) lookup(q dnsmessage.Question) (dnsmessage.ResourceBody, dnsmessag
 		}
 		return nil, dnsmessage.RCodeSuccess
 	case !isName(name):
-		if g.mayResolve(name) { // below a wildcard
+		if g.mayResolve(name) { // a wildcard permits it, or every name may resolve
 			g.refuseName(names.Quote(name), errNotName)
 		}
 		return nil, dnsmessage.RCodeNameError // other names are not recorded: they may be anything

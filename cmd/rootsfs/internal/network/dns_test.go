@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// If a program looks up more names than it may, each further name has a record. The log has none of
-// these names, because a terminal may show the log.
+// If a program looks up more names than it may, the refused names are on record. The log has none
+// of these names, because a terminal may show the log.
 func TestTooManyNamesAreOnRecord(t *testing.T) {
 	var log bytes.Buffer
 	refused := 0

@@ -13,7 +13,7 @@ type Conn struct {
 	Port           uint16
 	Addr           netip.AddrPort
 	Sent, Received int64
-	Rate           int64 // bytes a second both ways, between the two latest looks; see rateLocked
+	Rate           int64 // bytes a second both ways, between the two latest samples; see rateLocked
 	Began          time.Time
 	// ServerNames are the names in hellos of TLS that differ from Host.
 	ServerNames []string
@@ -75,21 +75,21 @@ func (g *Gate) Conns() []Conn {
 	return list
 }
 
-// look is one measurement of a connection's rate.
-type look struct {
+// rateSample is one measurement of a connection's rate.
+type rateSample struct {
 	at    time.Time
 	moved int64 // bytes until then
-	rate  int64 // bytes a second since the look before
+	rate  int64 // bytes a second since the sample before
 }
 
-// rateLocked returns the bytes a second between the two latest looks. It takes another look if
-// the latest one is at least a second old.
+// rateLocked returns the bytes a second between the two latest samples. It takes another sample
+// first if the latest one is at least a second old.
 func (c *conn) rateLocked(now time.Time, moved int64) int64 {
-	if c.look.at.IsZero() {
-		c.look.at = c.began
+	if c.sample.at.IsZero() {
+		c.sample.at = c.began
 	}
-	if spent := now.Sub(c.look.at); spent >= time.Second {
-		c.look = look{now, moved, int64(float64(moved-c.look.moved) / spent.Seconds())}
+	if spent := now.Sub(c.sample.at); spent >= time.Second {
+		c.sample = rateSample{now, moved, int64(float64(moved-c.sample.moved) / spent.Seconds())}
 	}
-	return c.look.rate
+	return c.sample.rate
 }

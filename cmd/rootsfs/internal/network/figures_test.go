@@ -41,7 +41,7 @@ func TestFigures(t *testing.T) {
 	}
 	n.g.mu.Lock()
 	for c := range n.g.conns {
-		c.look.at = c.began.Add(-time.Second) // old enough for the next look to measure a rate
+		c.sample.at = c.began.Add(-time.Second) // old enough for the next sample to measure a rate
 	}
 	n.g.mu.Unlock()
 	testkit.Until(t, "delivered bytes are counted", func() bool { return n.g.Totals().Received > 0 })

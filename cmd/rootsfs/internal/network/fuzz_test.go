@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// FuzzAnswer checks that no query makes answer fail, that an answer belongs to its query, and
-// that only approved names get an address.
+// FuzzAnswer checks that no query makes answer panic, that an answer has the ID of its query, and
+// that only approved names get an address other than a loopback address.
 func FuzzAnswer(f *testing.F) {
 	for _, name := range []string{"api.test.", "A.wild.test.", "evil.test.", "localhost.", "5.0.18.198.in-addr.arpa.", ".", "\x00.wild.test."} {
 		for _, kind := range []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA, dnsmessage.TypePTR, dnsmessage.TypeALL} {
@@ -71,8 +71,9 @@ func (c *helloRecorder) Write(p []byte) (int, error) {
 func (c *helloRecorder) Read([]byte) (int, error) { return 0, io.EOF }
 func (c *helloRecorder) Close() error             { return nil }
 
-// FuzzHello checks that no beginning of a handshake makes the parser panic. A decision from a
-// beginning is the same as from the whole. Bytes that have not come are never counted.
+// FuzzHello checks that no beginning of a handshake makes the parser panic. A decision about the
+// first bytes is the same as about all bytes. More than maxHello bytes are always enough for a
+// decision. Only the last part may be empty.
 func FuzzHello(f *testing.F) {
 	whole := hello("api.test")
 	f.Add(whole, 4096)
@@ -87,7 +88,7 @@ func FuzzHello(f *testing.F) {
 		if size < 1 {
 			return
 		}
-		sent = sent[:min(len(sent), copyBuffer)] // no more is looked at
+		sent = sent[:min(len(sent), copyBuffer)] // peek shows no more bytes at once
 		var h handshake
 		for {
 			before := h
@@ -95,7 +96,7 @@ func FuzzHello(f *testing.F) {
 			for n := size; n < len(sent); n += size {
 				some := before
 				p, enough, err := some.next(sent[:n])
-				if (enough || err != nil) && (p != whole || enough != wholeEnough || (err == nil) != (wholeErr == nil) || some.hasBegun != h.hasBegun || some.isEarly != h.isEarly) {
+				if (enough || err != nil) && (p != whole || enough != wholeEnough || (err == nil) != (wholeErr == nil) || some.hasBegun != h.hasBegun || some.hasEarlyData != h.hasEarlyData) {
 					t.Fatalf("of %d bytes it says %+v, %v, %v; of all %d it says %+v, %v, %v", n, p, enough, err, len(sent), whole, wholeEnough, wholeErr)
 				}
 				if len(sent)/size > 1000 { // is slow
@@ -109,7 +110,7 @@ func FuzzHello(f *testing.F) {
 				return
 			}
 			if whole.size == 0 {
-				t.Fatalf("nothing was looked at, and it is not the last: %+v", whole)
+				t.Fatalf("a part without bytes is not the last: %+v", whole)
 			}
 			sent = sent[whole.size:]
 		}

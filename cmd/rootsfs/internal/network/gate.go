@@ -22,12 +22,12 @@ import (
 const maxConns = 4096
 
 // connLimit returns how many connections a process may hold with this many descriptors
-// (RLIMIT_NOFILE). A connection takes two, and up to four while it is dialled. At least a third
-// are left for the mount and for revocation.
+// (RLIMIT_NOFILE). A connection takes two descriptors, and up to four while it is dialled. At
+// least a third of the descriptors are left for the mount and for revocation.
 func connLimit(descriptors uint64) int { return int(min(maxConns, descriptors/6)) }
 
 // Reasons of refusals. Their texts are in the records. The program only sees that the
-// connection is reset or that the name does not exist.
+// connection is reset or that the look-up of the name fails.
 var (
 	ErrNoRule    = errors.New("no rule permits it")
 	ErrClosed    = errors.New("the name leads to an address of this machine or of a private network; a rule that names the address would permit it")
@@ -43,8 +43,8 @@ var (
 // Options configure a gate.
 type Options struct {
 	Rules []Rule
-	// AnyServerName lets TLS connections name another server than the one that they are made
-	// to. Without it such a connection is refused.
+	// AnyServerName lets TLS connections name any server. Without it, a connection that names
+	// another server than its host needs a rule for that server.
 	AnyServerName bool
 	// ResolveAll makes names without a rule resolve inside, so that the port that the
 	// program wants is known when the connection is refused. Nothing about them leaves the
@@ -72,7 +72,7 @@ type Gate struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	served sync.WaitGroup // every goroutine
+	served sync.WaitGroup // every goroutine, and every connection of a service
 	// deciding is how many connections are being accepted and decided about.
 	deciding atomic.Int64
 
@@ -80,13 +80,13 @@ type Gate struct {
 	meter    *meter
 	totals   totals
 
-	mu      sync.Mutex
-	rules   rules
-	conns   map[*conn]struct{}
-	asking  *asking
-	reached map[target]*Reached // by connections that have ended
-	closed  bool
-	paused  bool
+	mu        sync.Mutex
+	rules     rules
+	conns     map[*conn]struct{}
+	questions *questions
+	reached   map[target]*Reached // by connections that have ended
+	closed    bool
+	paused    bool
 	// answered counts the connections that services answer.
 	answered int
 	inside   *inside // nil before Serve
@@ -95,7 +95,7 @@ type Gate struct {
 // State is the kind of an Event.
 type State string
 
-// The states. A connection that was permitted is Opened and, later, Ended.
+// The states. A permitted connection that reaches its host is Opened and, later, Ended.
 const (
 	Opened  State = "opened"
 	Ended   State = "ended"
@@ -110,7 +110,7 @@ type Event struct {
 	Port    uint16         // 0: a name was looked up
 	Addr    netip.AddrPort // the address that the gate connected to
 	Program Program        // that made the connection, if it was found
-	// ServerName is the name in the last hello of TLS, if it differs from Host.
+	// ServerName is the last name in a hello of TLS that differs from Host.
 	ServerName names.Foreign
 	Sent       int64 // bytes from the program
 	Received   int64 // bytes to the program
@@ -123,7 +123,7 @@ type Event struct {
 func New(o Options) *Gate {
 	g := &Gate{
 		opt: o, names: newNameTable(namedNet), rules: slices.Clone(o.Rules), conns: map[*conn]struct{}{},
-		meter: newMeter(o.Limits), asking: newAsking(), reached: map[target]*Reached{},
+		meter: newMeter(o.Limits), questions: newQuestions(), reached: map[target]*Reached{},
 	}
 	if g.opt.Record == nil {
 		g.opt.Record = func(Event) error { return nil }
@@ -132,7 +132,7 @@ func New(o Options) *Gate {
 	g.opt.Record = func(e Event) error { g.totals.count(e); return record(e) }
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		files.Cur = 1024 // the least that systems give
+		files.Cur = 1024 // the usual limit
 	}
 	g.maxConns = connLimit(files.Cur)
 	g.ctx, g.cancel = context.WithCancel(context.Background())
@@ -233,11 +233,12 @@ func (g *Gate) Remove(gone ...Rule) int {
 	})
 }
 
-// RemoveAll is Remove for every rule, also one that is added at this moment. It returns the rules.
-// Afterwards there are no more questions about hosts.
+// RemoveAll does what Remove does, for all rules that are in force when it locks the gate. It
+// returns these rules and how many connections it ended. Afterwards there are no more questions
+// about hosts.
 func (g *Gate) RemoveAll() (gone []Rule, ended int) {
 	ended = g.end(func() []*conn {
-		g.asking.stopped.Store(true)
+		g.questions.stopped.Store(true)
 		g.endQuestionsLocked(ErrRevoked, false)
 		gone = g.rules
 		return g.removeLocked(gone)
@@ -312,7 +313,8 @@ func (g *Gate) endLocked(reason error, isEnding func(*conn) bool) (ended []*conn
 	return ended
 }
 
-// permitsLocked reports whether the rules permit everything that a connection needs.
+// permitsLocked reports whether everything that a connection needs is permitted: its host by the
+// rules or by its service, and a closed address and server names by the rules.
 func (g *Gate) permitsLocked(c *conn) bool {
 	permitted := g.rules.permits(c)
 	if c.service != nil {
@@ -323,12 +325,13 @@ func (g *Gate) permitsLocked(c *conn) bool {
 		!slices.ContainsFunc(c.serverNames, func(name string) bool { return !g.rules.permitsServer(c, name) })
 }
 
-// rulesLocked returns the rules that permit a connection, or a part of its needs.
+// rulesLocked returns the rules that permit the host, the closed address or a server name of a
+// connection.
 func (g *Gate) rulesLocked(c *conn) []Rule {
 	return slices.DeleteFunc(slices.Clone(g.rules), func(r Rule) bool {
-		isOf := c.service == nil && (r.hasName(c.host) || r.hasAddr(c.literal)) ||
+		permitsPart := c.service == nil && (r.hasName(c.host) || r.hasAddr(c.literal)) ||
 			c.needsAddr && r.hasAddr(c.addr.Addr()) || slices.ContainsFunc(c.serverNames, r.hasName)
-		return !isOf || !r.hasPort(c.port)
+		return !permitsPart || !r.hasPort(c.port)
 	})
 }
 
@@ -338,15 +341,15 @@ func (g *Gate) mayResolve(name string) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	isOf := func(s *Service) bool { return s.Name == name && !s.isGone() }
-	return slices.ContainsFunc(g.opt.Services, isOf) || g.rules.permitsName(name, 0)
+	hasName := func(s *Service) bool { return s.Name == name && !s.isGone() }
+	return slices.ContainsFunc(g.opt.Services, hasName) || g.rules.permitsName(name, 0)
 }
 
 func (g *Gate) refuseName(name string, reason error) {
 	g.note(Event{State: Refused, Host: names.Foreign(name), Began: time.Now(), Reason: reason})
 }
 
-// note records an event that cannot be refused any more.
+// note records an event that has already happened. If Record fails, note only logs the error.
 func (g *Gate) note(e Event) {
 	if err := g.opt.Record(e); err != nil {
 		g.log.Error("a connection cannot be recorded", "host", e.Host, "state", string(e.State), "error", err)

@@ -111,7 +111,7 @@ var programs = map[string]func(args []string) error{
 		fmt.Printf("%s\n", b)
 		return err
 	},
-	// lookup prints the addresses of args.
+	// lookup prints the addresses of each name in args, and whether the look-up failed.
 	"lookup": func(args []string) error {
 		for _, name := range args {
 			addrs, err := net.DefaultResolver.LookupHost(context.Background(), name)
@@ -416,8 +416,8 @@ func TestRemoveEndsConnections(t *testing.T) {
 	}
 }
 
-// receivedBytes returns the bytes that the event of the ended connection has, or -1 if there is no
-// such event yet.
+// receivedBytes returns the received bytes in the event of the ended connection, or -1 if there is
+// no such event yet.
 func receivedBytes(n *namespace) int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()

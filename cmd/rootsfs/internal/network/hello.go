@@ -23,8 +23,8 @@ const (
 	handshakeRecord    = 0x16
 	dataRecord         = 0x17
 
-	clientHello = 1  // a message
-	earlyData   = 42 // an extension
+	clientHello = 1  // type of a handshake message
+	earlyData   = 42 // type of an extension
 )
 
 const (
@@ -33,8 +33,8 @@ const (
 )
 
 // maxHello bounds the bytes of a hello that are read, and helloTimeout the time until it is
-// complete. Hellos with post-quantum keys need about 2 KiB. No server accepts a hello of
-// noHello bytes.
+// complete. Hellos with post-quantum keys need about 2 KiB. A message of noHello bytes
+// or more is no hello, because no server accepts such a large hello.
 const (
 	maxHello     = 64 << 10
 	helloTimeout = 10 * time.Second
@@ -47,26 +47,28 @@ var (
 	errNotHello = fmt.Errorf("%w: there is another message than a hello", ErrHello)
 )
 
-// handshake follows a program's bytes until no ClientHello can come any more. There may be
-// two: a server that lacks a key of its choice in the first one asks for another
-// (HelloRetryRequest).
+// handshake follows a program's bytes until no ClientHello can come any more. There may be two
+// hellos: if the first hello has no key for the group that the server chooses, the server asks for
+// a second hello (HelloRetryRequest).
 type handshake struct {
 	hasBegun bool // the first hello was seen
-	isEarly  bool // it announces data that may come before the second hello (0-RTT)
-	// taken is the header of the next record, once the first hello was seen. It is sent before
-	// all that is still in the connection.
+	// hasEarlyData is set if the latest hello announces data that may come before the second
+	// hello (0-RTT).
+	hasEarlyData bool
+	// taken is the header of the next record, once the first hello was seen. readHeader has read
+	// the header from the connection. It is sent before the bytes that are still in the connection.
 	taken []byte
 }
 
 // part is the next part of the bytes that a program sends.
 type part struct {
-	size   int    // bytes, after which next must look again
-	server string // the server name in a hello among them; "": none
+	size   int    // in bytes; then handshake.next must be called again, unless isLast is set
+	server string // the server name in a hello among these bytes; "": none
 	isLast bool   // no hello comes after these bytes
 }
 
-// peek waits for the next bytes of a program and leaves them in the connection, except
-// h.taken.
+// peek waits for the next part of a program's bytes, and returns it. The bytes stay in the
+// connection, except h.taken.
 func (h *handshake) peek(conn *net.TCPConn) (p part, err error) {
 	if h.hasBegun {
 		if err := h.readHeader(conn); err != nil {
@@ -108,9 +110,9 @@ func (h *handshake) peek(conn *net.TCPConn) (p part, err error) {
 	return p, errors.Join(perr, err)
 }
 
-// readHeader takes the header of the next record, or nothing if the program sends no more. The
-// beginning of a header must not stay in the connection: the kernel frees received data in
-// large pieces, so a few bytes can keep it from receiving the rest.
+// readHeader reads the header of the next record into h.taken. If the program sends no more,
+// h.taken is empty. The beginning of a header must not stay in the connection: the kernel frees
+// received data in large pieces, so a few bytes can keep it from receiving the rest.
 func (h *handshake) readHeader(conn *net.TCPConn) error {
 	header := make([]byte, recordHeader)
 	h.taken = nil
@@ -137,8 +139,9 @@ func hasEnded(fd int) bool {
 	return n > 0
 }
 
-// next returns the next part of begin. isEnough is false if it needs more bytes. An empty begin
-// means that the program sends no more.
+// next returns the next part of a program's bytes. begin has the bytes after the previous part,
+// as far as they have come. isEnough is false if next needs more bytes. An empty begin means that
+// the program sends no more.
 func (h *handshake) next(begin []byte) (p part, isEnough bool, err error) {
 	last := part{isLast: true}
 	if len(begin) == 0 || !h.hasBegun && !mayBeTLS(begin) {
@@ -149,14 +152,14 @@ func (h *handshake) next(begin []byte) (p part, isEnough bool, err error) {
 			return part{}, false, nil
 		}
 		switch size := recordSize(begin); {
-		case begin[0] == dataRecord && size > recordHeader && !h.isEarly:
+		case begin[0] == dataRecord && size > recordHeader && !h.hasEarlyData:
 			return last, true, nil
-		case begin[0] != handshakeRecord, size == recordHeader: // servers may skip it
+		case begin[0] != handshakeRecord, size == recordHeader: // servers may skip such a record
 			return part{size: size}, true, nil
 		}
 	}
 	end, err := helloEnd(begin)
-	if errors.Is(err, errNotHello) && h.hasBegun && !h.isEarly {
+	if errors.Is(err, errNotHello) && h.hasBegun && !h.hasEarlyData {
 		return last, true, nil // the server has chosen TLS 1.2, or refuses the handshake
 	}
 	if end == 0 || err != nil {
@@ -167,12 +170,12 @@ func (h *handshake) next(begin []byte) (p part, isEnough bool, err error) {
 		return part{}, false, ErrHello
 	}
 	p = part{size: end, server: hello.ServerName, isLast: h.hasBegun}
-	h.hasBegun, h.isEarly = true, slices.Contains(hello.Extensions, earlyData)
+	h.hasBegun, h.hasEarlyData = true, slices.Contains(hello.Extensions, earlyData)
 	return p, true, nil
 }
 
 // mayBeTLS reports whether a connection begins like TLS, or with a change of ciphers, which may
-// be empty. No client begins with the latter, but some servers accept it.
+// be empty. No client begins with a change of ciphers, but some servers accept it.
 func mayBeTLS(begin []byte) bool {
 	switch begin[0] {
 	case handshakeRecord, alertRecord:
@@ -193,12 +196,13 @@ func parseHello(records []byte) (hello *tls.ClientHelloInfo) {
 	return hello
 }
 
-// recordSize returns how long a record is that begins with a whole header.
+// recordSize returns the size of a record with its header. begin must have the whole header.
 func recordSize(begin []byte) int { return recordHeader + int(binary.BigEndian.Uint16(begin[3:])) }
 
 // helloEnd returns the end of the records with a ClientHello, or 0 if more bytes are needed.
-// Servers skip warnings before it; Go's do, too. An encrypted message may begin like a hello,
-// but data records follow it, which never interrupt a hello.
+// Servers, also those of crypto/tls, skip warnings before a hello. An encrypted handshake message
+// of TLS 1.2 may look like the beginning of a hello. A data record after it shows that it is none,
+// because data records never come within a hello.
 func helloEnd(begin []byte) (int, error) {
 	var message []byte
 	for at := 0; at < maxHello; {
@@ -236,7 +240,7 @@ func helloEnd(begin []byte) (int, error) {
 	return 0, ErrHello
 }
 
-// messageSize returns the length of a ClientHello, or 0 if more bytes are needed.
+// messageSize returns the size of a ClientHello with its header, or 0 if more bytes are needed.
 func messageSize(begin []byte) (int, error) {
 	if len(begin) > 0 && begin[0] != clientHello {
 		return 0, errNotHello
@@ -263,5 +267,5 @@ func (c *helloConn) Close() error                     { return nil }
 func (c *helloConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
 func (c *helloConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
 
-// canonical returns a name in the form of rules.
+// canonical returns a host name as rules have it: in lower case, without a final dot.
 func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }

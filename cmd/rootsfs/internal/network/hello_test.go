@@ -20,7 +20,8 @@ import (
 )
 
 // Servers skip a warning that comes before the handshake (here no_renegotiation and
-// user_canceled), so the gate does, too. No program begins with a change of ciphers.
+// user_canceled), so the gate does, too. A hello after a change of ciphers is
+// refused: no program begins with a change of ciphers.
 func TestServerNameAfterWarnings(t *testing.T) {
 	for _, warnings := range []string{"", "\x15\x03\x01\x00\x02\x01\x64", "\x15\x03\x03\x00\x02\x01\x5a\x15\x03\x01\x00\x02\x01\x64"} {
 		sent := append([]byte(warnings), hello("evil.test")...)
@@ -41,8 +42,9 @@ func TestServerNameAfterWarnings(t *testing.T) {
 	}
 }
 
-// helloPair returns the two hellos of a handshake with a server that asks for another one:
-// the first has no key for the only curve that the server takes.
+// helloPair returns the first hello of a handshake, and all bytes that the client sends after that
+// hello, among them the second hello. The server asks for a second hello, because the first hello
+// has no key for the only curve that the server takes.
 func helloPair(t *testing.T, server string) (first, second []byte) {
 	t.Helper()
 	cert, err := tls.X509KeyPair(testCert(t))
@@ -76,8 +78,8 @@ func (c *sentRecorder) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// follow parses the bytes that a program sends as handshake messages, until the last one or an
-// incomplete one. It returns the names that the hellos ask for, and how many bytes were parsed.
+// follow passes a program's bytes to handshake.next, until the last part, an incomplete part or an
+// error. It returns the server names in the hellos, and how many bytes the parts have.
 func follow(sent []byte) (servers []string, size int, err error) {
 	var h handshake
 	for {
@@ -105,7 +107,8 @@ func records(record []byte, n int) (out []byte) {
 	return out
 }
 
-// The name in a second hello is checked, whatever skipped messages come before it.
+// The name in a second hello is found, also after records that servers skip. A second hello that
+// other records interrupt, or that is in the record of the first hello, is refused.
 func TestSecondHello(t *testing.T) {
 	api, _ := helloPair(t, "api.test")
 	_, second := helloPair(t, "evil.test")
@@ -140,7 +143,7 @@ func TestSecondHello(t *testing.T) {
 		{"after data, which no server takes", join(api, data, second), "api.test", nil},
 		{"after early data", join(early, data, data, second), "api.test evil.test", nil},
 		{"among early data", join(early, data, records(second, 100)[:105], data, records(second, 100)[105:]), "api.test", ErrHello},
-		{"larger than any", join(api, []byte("\x16\x03\x03\x40\x00\x01\x02\x00\x00"), make([]byte, 70<<10)), "api.test", ErrHello},
+		{"larger than any hello", join(api, []byte("\x16\x03\x03\x40\x00\x01\x02\x00\x00"), make([]byte, 70<<10)), "api.test", ErrHello},
 		{"TLS 1.2: the client's key", join(api, []byte("\x16\x03\x03\x00\x05\x10\x00\x00\x01a")), "api.test", nil},
 		{"TLS 1.2: an encrypted message like a hello", join(api, []byte("\x14\x03\x03\x00\x01\x01"), finished, data), "api.test", nil},
 	} {
@@ -170,8 +173,8 @@ func earlyHello(t *testing.T, record []byte) []byte {
 }
 
 func init() {
-	// retried does what "tls" does, with a first hello that has no key for P-384, and with the
-	// name args[2], of the same length, in all later messages.
+	// retried does what "tls" does, with a first hello that has no key for P-384. In all later
+	// messages it replaces the name args[1] with args[2], which has the same length.
 	programs["retried"] = func(args []string) error {
 		out, err := net.Dial("tcp", args[0])
 		if err != nil {
@@ -201,8 +204,8 @@ func (f *forger) Write(p []byte) (int, error) {
 	return f.Conn.Write(p)
 }
 
-// A handshake with a second hello works. If the second hello asks for another server, it does
-// not reach the host.
+// A handshake with a second hello works. If the second hello asks for a server without a rule, the
+// second hello does not reach the host, unless any server name is allowed.
 func TestSecondHelloIsChecked(t *testing.T) {
 	cert, err := tls.X509KeyPair(testCert(t))
 	if err != nil {
@@ -215,7 +218,7 @@ func TestSecondHelloIsChecked(t *testing.T) {
 		arrives bool
 	}{
 		{"api.test", false, "hello, second hello: true", true},
-		{"two.test", false, "error:", true}, // is approved, and the host itself does not take it
+		{"two.test", false, "error:", true}, // is approved, but the host itself refuses the changed hello
 		{"bad.test", false, "error:", false},
 		{"bad.test", true, "error:", true},
 	} {

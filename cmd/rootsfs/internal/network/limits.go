@@ -14,8 +14,8 @@ import (
 // ErrLimit is the reason for refusing or ending a connection beyond a limit.
 var ErrLimit = errors.New("a limit of the network is reached")
 
-// These errors make a copying goroutine try again: after a wait, or when another connection
-// has moved the bytes that it has claimed.
+// These errors make a copying goroutine wait and try again. errPace: the pace permits no bytes now.
+// errClaimed: other connections have claimed the last bytes, and may move fewer.
 var (
 	errPace    = errors.New("bytes must wait")
 	errClaimed = errors.New("the last bytes are claimed")
@@ -33,7 +33,7 @@ type Limits struct {
 type meter struct {
 	limits Limits
 	pace   *rate.Limiter // nil: no bound
-	chunk  int           // moved at a time, if there is a pace
+	chunk  int           // bytes moved at a time, if there is a pace
 
 	moved   atomic.Int64 // bytes
 	claimed atomic.Int64 // bytes that were moved or are about to be
@@ -66,7 +66,7 @@ func (m *meter) spent() error {
 	return nil
 }
 
-// claim returns how many of n bytes may be moved.
+// claim claims n bytes, or fewer if Limits.Bytes permits only fewer. It returns how many.
 func (m *meter) claim(n int) int {
 	over := m.claimed.Add(int64(n)) - m.limits.Bytes
 	if m.limits.Bytes <= 0 || over <= 0 {
@@ -77,15 +77,16 @@ func (m *meter) claim(n int) int {
 	return n - int(back)
 }
 
-// credit counts the bytes that one direction of a connection may move.
+// credit limits and counts the bytes that one direction of a connection moves.
 type credit struct {
 	c            *conn
 	m            *meter
-	count, total *atomic.Int64 // bytes that it has moved, and that all such directions have moved
+	count, total *atomic.Int64 // bytes moved in this direction by c, and by all connections
 	left         int           // bytes that the pace permits now
 }
 
-// up returns the credit for sending on a connection, and down the credit for receiving.
+// up returns the credit for the bytes that a connection sends to its host, and down the credit for
+// the bytes that it receives from its host.
 func (g *Gate) up(c *conn) credit {
 	return credit{c: c, m: g.meter, count: &c.sent, total: &g.totals.sent}
 }
@@ -130,8 +131,9 @@ func (k *credit) wait(n int) {
 	}
 }
 
-// move moves n bytes as the limits permit, and returns how many.
-func (k *credit) move(n int, move func(granted, from int) (int, error)) (moved int, err error) {
+// move moves n bytes as the limits permit, and returns how many. It calls transfer with the number
+// of granted bytes and the number of bytes moved before.
+func (k *credit) move(n int, transfer func(granted, from int) (int, error)) (moved int, err error) {
 	for moved < n {
 		if k.c.ctx.Err() != nil {
 			return moved, net.ErrClosed
@@ -147,7 +149,7 @@ func (k *credit) move(n int, move func(granted, from int) (int, error)) (moved i
 		case err != nil:
 			return moved, err
 		}
-		m, err := move(granted, moved)
+		m, err := transfer(granted, moved)
 		k.settle(granted, m)
 		if moved += m; err != nil {
 			return moved, err

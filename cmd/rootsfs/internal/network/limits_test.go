@@ -35,7 +35,7 @@ func newLimited(t *testing.T, hosts string, l Limits) *namespace {
 	})
 }
 
-// movedBytes returns how many bytes the records of ended connections have.
+// movedBytes closes the gate, and returns how many bytes the ended connections have moved.
 func (n *namespace) movedBytes() (total int64) {
 	n.g.Close() // waits for the last records
 	for _, e := range n.events {
@@ -72,7 +72,7 @@ func TestBytesInAllAreLimited(t *testing.T) {
 
 func init() {
 	// pour makes args[0] connections to args[1], sends a byte on each, and reads from them
-	// until they are reset. Then it reads from one more.
+	// until they end. Then it reads from one more.
 	programs["pour"] = func(args []string) error {
 		var conns []net.Conn
 		for range int(args[0][0] - '0') {
@@ -130,7 +130,7 @@ func TestBytesPerSecondAreLimited(t *testing.T) {
 	})
 	n := newLimited(t, "api.test", Limits{BytesPerSecond: speed})
 	began := time.Now()
-	if got := n.run("pour", "4", "api.test:"+port); got != "4 were reset" { // they ended
+	if got := n.run("pour", "4", "api.test:"+port); got != "4 were reset" { // pour prints this after any end
 		t.Errorf("got %q", got)
 	}
 	took := time.Since(began)

@@ -69,7 +69,7 @@ func runInside(name string) {
 	os.Exit(0)
 }
 
-// namespace runs programs whose network is g.
+// namespace runs programs in network namespaces that g serves.
 type namespace struct {
 	t      *testing.T
 	g      *Gate
@@ -77,7 +77,7 @@ type namespace struct {
 	events []Event
 	drop   bool // no event is kept
 	dns    string
-	lacks  func(*Sockets) // removes the sockets that the kernel of the test lacks
+	lacks  func(*Sockets) // removes sockets, as if the kernel lacked them
 }
 
 // newNamespace returns a namespace with its own gate.
@@ -145,8 +145,8 @@ func (n *namespace) start(name string, args ...string) (*exec.Cmd, io.Reader) {
 	for _, fd := range fds {
 		fs = append(fs, os.NewFile(uintptr(fd), "a socket inside"))
 	}
-	// An init does this in a sandbox. Here the owner of the namespace does it, since a program
-	// that an ordinary user executes has no capabilities in the namespace.
+	// In a sandbox, an init brings lo up. Here the owner of the namespace brings it up, since a
+	// program that an ordinary user executes has no capabilities in the namespace.
 	up, err := unix.NewIfreq("lo")
 	if err != nil {
 		n.t.Fatal(err)

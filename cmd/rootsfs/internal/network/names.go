@@ -17,7 +17,7 @@ var (
 	// loopbackNet replaces namedNet if no routes can be made.
 	loopbackNet  = netip.MustParsePrefix("127.18.0.0/16")
 	resolverAddr = netip.MustParseAddr("198.18.0.1") // in /etc/resolv.conf
-	ownAddr      = netip.MustParseAddr("198.18.0.2") // the source of every connection
+	ownAddr      = netip.MustParseAddr("198.18.0.2") // the source of connections over IPv4
 	ownAddr6     = netip.MustParseAddr("fd72:6f6f:7473::2")
 )
 
@@ -37,7 +37,7 @@ var errTooManyNames = errors.New("the program asked for too many names")
 // name. So a connection to the address is meant for that name. It is safe for concurrent use.
 type nameTable struct {
 	net   netip.Prefix
-	fresh *rate.Limiter
+	fresh *rate.Limiter // bounds the rate of new names
 
 	mu     sync.Mutex // guards the fields below
 	byName map[string]netip.Addr
@@ -52,7 +52,7 @@ func newNameTable(net netip.Prefix) *nameTable {
 }
 
 // address returns the address of name. A hash of the name chooses the address, so that
-// programs that remember addresses, such as ssh, get the same one in the next run.
+// programs that remember addresses, such as ssh, usually get the same one in the next run.
 func (t *nameTable) address(name string) (netip.Addr, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

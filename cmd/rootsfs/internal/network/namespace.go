@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The gate changes two things in a namespace: routes, and a rule of nf_tables.
+// This file configures a namespace: the interface lo with its addresses, the routes, and a table of
+// nf_tables.
 
 var errAck = errors.New("the kernel sent no answer")
 
@@ -54,7 +55,7 @@ func (s *Sockets) addRoutes() error {
 
 func (s *Sockets) route(r request) error { return exchange(int(s.Route.Fd()), r) }
 
-// divert adds this table, in the notation of nft:
+// divert adds this table, in the notation of nft. Without Stream6 it leaves out the rule for IPv6.
 //
 //	table inet rootsfs {
 //		chain divert {
