@@ -124,7 +124,7 @@ func steers(t *testing.T, name string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(c.Servers[0].Steers(false)) > 0
+	return len(c.Servers[0].SteeringSettings(false)) > 0
 }
 
 // variablesRead returns the environment variables that the program's packages read, each with a

@@ -285,7 +285,7 @@ func (w *wrapping) planWrap() (doc []byte, flags map[*hostconfig.Server]hostconf
 			w.judge(s, &r)
 		case notStarted[s.Kind] != "":
 			r.State = notStarted[s.Kind]
-		case s.Container() && len(w.servers) == 0:
+		case s.IsContainer() && len(w.servers) == 0:
 			r.State = "container"
 		default:
 			flags[s] = w.chooseFlags(s, place, &r)
@@ -444,7 +444,7 @@ func (w *wrapping) steers(s *hostconfig.Server) []string {
 			secrets = append(secrets, w.own.Secrets[i].Name)
 		}
 	}
-	return s.Steers(w.file.isOwners(), secrets...)
+	return s.SteeringSettings(w.file.isOwners(), secrets...)
 }
 
 // verify parses the new document before it is written: a file that the host cannot read would

@@ -51,7 +51,7 @@ type machineList struct {
 	Machines []fleet.Machine `json:"machines"`
 }
 
-// watchTime is how often machines --watch asks.
+// watchTime is the pause between two queries of machines --watch.
 const watchTime = 2 * time.Second
 
 func machines(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) error {
@@ -86,7 +86,7 @@ func machines(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string
 		if err != nil {
 			return err
 		}
-		if now := changes(all); now != last {
+		if now := comparedText(all); now != last {
 			last = now
 			if err := p.Line(machineList{o.Names.Name(), all}, func() { printMachines(p, all) }); err != nil {
 				return err
@@ -100,15 +100,17 @@ func machines(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string
 	}
 }
 
-// warnRestored warns that a keeper was restored, and says what is left to do.
+// warnRestored warns if a keeper was restored from an older copy, and says what other owners have to
+// do then.
 func warnRestored(p *cli.Printer, o *fleet.Owner) {
 	if o.HasRestoredOrders {
 		p.Warn("the keeper was restored from an older copy. It has this owner's orders again; let other owners run this, too")
 	}
 }
 
-// changes returns the text that machines --watch compares. It has no times, which always change.
-func changes(all []fleet.Machine) (text string) {
+// comparedText returns the text that machines --watch compares to find out whether anything has
+// changed. The text has no times, because times always change.
+func comparedText(all []fleet.Machine) (text string) {
 	for _, m := range all {
 		text += fmt.Sprintln(m.Name, m.StateText(), m.Key)
 		if m.MachineStatus != nil {
@@ -142,7 +144,8 @@ func printMachines(p *cli.Printer, all []fleet.Machine) {
 	p.Table(rows)
 }
 
-// leaseText returns how long a machine goes on without the fleet.
+// leaseText returns the time that is left of a machine's lease. It returns "-" if the machine has not
+// reported its lease, and "no end" for more than longestLease.
 func leaseText(m fleet.Machine) string {
 	if m.MachineStatus == nil || m.Standing == nil {
 		return "-"

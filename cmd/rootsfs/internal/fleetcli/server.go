@@ -28,7 +28,7 @@ func serverDir(f *cli.FleetFlags) (fleet.ServerDir, error) {
 		return fleet.DefaultServerDir()
 	}
 	dir, err := filepath.Abs(f.Dir)
-	if err == nil { // no root may contain the default directory, but one may contain this one
+	if err == nil { // unlike the default directory, this directory may lie in a root
 		err = writabledirs.NewJudge().File(dir)
 	}
 	return fleet.ServerDir(dir), err
@@ -80,7 +80,7 @@ func natsServer(urls string) string {
 	return strings.Join(list, ",")
 }
 
-// serveReport is the output of serve, when it is ready.
+// serveReport is the output of serve when the server is ready.
 type serveReport struct {
 	Fleet  string `json:"fleet"`
 	ID     string `json:"id"`

@@ -20,7 +20,8 @@ import (
 // withCommands are the commands of rootsfs that only talk to sessions.
 var withCommands = []string{"console", "top", "status", "roots", "net", "consent", "why", "allow", "policy", "metrics", "revoke", "pause", "resume", "unmount"}
 
-// with runs a command with the sessions of machines.
+// with runs a command that reaches the live sessions of the machines in args[0], and no other
+// sessions.
 func with(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
 	argv, err := withCommand(args[1:])
 	if err != nil {
@@ -65,8 +66,9 @@ func withCommand(words []string) ([]string, error) {
 	return append([]string{program}, words[1:]...), err
 }
 
-// runChild runs a command to its end, and returns its exit code as an error. The terminal's signals reach
-// the command directly, and the command decides when it ends. Other signals are passed on.
+// runChild runs a command to its end. It returns an exit code other than 0 as an error. It passes
+// SIGTERM and SIGHUP on to the command. It does not pass on SIGINT and SIGQUIT: the terminal sends
+// them to the command, too, and the command decides whether to end.
 func runChild(argv []string) error {
 	caught := make(chan os.Signal, 4)
 	signal.Notify(caught, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)

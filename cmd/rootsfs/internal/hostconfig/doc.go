@@ -4,7 +4,7 @@
 //
 // # The files
 //
-// Ten hosts, five places for servers in a JSON document, and one in TOML:
+// The servers of the ten hosts are in six places of JSON documents, and in one of a TOML document:
 //
 //	{"mcpServers": {NAME: SERVER}}                         Claude Desktop, Claude Code, Cursor,
 //	                                                       Windsurf, Gemini CLI, Cline
@@ -16,8 +16,8 @@
 //
 // A SERVER that is started has "command", "args" and "env"; one that is reached
 // over a network has "url". opencode's "command" is a list with the arguments in it, and
-// its variables are in "environment". Verified against VS Code's and Cursor's reference
-// pages and against Claude Code 2.1 itself in November 2026.
+// its variables are in "environment". In November 2026, the formats of VS Code and Cursor were
+// verified against their reference pages, and the format of Claude Code against Claude Code 2.1.
 //
 // # What is written
 //
@@ -30,16 +30,15 @@
 // and everything outside of them is copied. The parser is hujson. It keeps the place of every
 // value among comments and trailing commas, and its Pack returns a document byte for byte (a
 // fuzz target checks that). For TOML the parser is package tomltree, which also reads the
-// configuration of rootsfs and reports places; the servers in it are converted to hujson's
-// tree. Packages that decode and encode will not do: they lose comments, the order of keys and
-// large numbers.
+// configuration of rootsfs. Both parsers report the place of a value. The servers of a TOML document
+// are converted to hujson's tree. Packages that decode and encode a document cannot be used: they lose
+// comments, the order of keys and large numbers.
 //
 // # Promises
 //
-// A document with a mistake in the parts that matter is an error with its line, and nothing is
-// changed: malformed JSON, a duplicate key, text that is not UTF-8. A server of unknown shape is
-// an error of that server alone (Server.Err). No input makes the package panic; its work is
-// bounded (MaxSize, maxDepth).
+// Parse refuses a document that is malformed, has a duplicate key or is not UTF-8. The error tells
+// the line, if the parser reports it. A server of unknown shape is an error of that server alone
+// (Server.Err). No input makes the package panic; its work is bounded (MaxSize, maxDepth).
 //
 // Unwrap after Wrap returns the document byte for byte: comments, order, indentation, line
 // ends, byte order mark. If the document was edited or reformatted in between, Unwrap keeps the
@@ -47,7 +46,7 @@
 //
 // # Not promised
 //
-// A server may not work with the proposed roots: the proposals (Propose) are guesses from its
+// A server may fail with the proposed roots: the proposals (Propose) are guesses from its
 // arguments, for a person to check. A comment that a person wrote between the words that Wrap
 // added is removed with them.
 //

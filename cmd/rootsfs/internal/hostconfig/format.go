@@ -57,7 +57,8 @@ func Known() (list []string) {
 	return list
 }
 
-// formatOf determines the format of a JSON document by its top-level keys and the file's name.
+// formatOf determines the format of a JSON document by its top-level keys and the last two elements
+// of the file's path.
 func formatOf(path string, top *hujson.Value) Format {
 	obj, _ := top.Value.(*hujson.Object)
 	has := func(key string) bool { _, i := member(obj, key); return i >= 0 }
@@ -87,9 +88,9 @@ func formatOf(path string, top *hujson.Value) Format {
 	return Generic
 }
 
-// Default returns the user's own file of a host; "" for a format that is not Known. config is
-// the directory for configurations of this platform (os.UserConfigDir), getenv looks up the
-// host's environment.
+// Default returns the path of the user's own file of a host; "" for a format that Known does not
+// list. config is the directory for configurations of this platform (os.UserConfigDir). getenv
+// returns a variable of the host's environment.
 func Default(f Format, home, config string, getenv func(name string) string) string {
 	i := slices.IndexFunc(hosts, func(h host) bool { return h.format == f })
 	if i < 0 {

@@ -17,8 +17,9 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 const program = "/opt/rootsfs"
 
-// place describes the machine of the tests.
-func place(path string) Machine {
+// testMachine returns the machine of the tests. path is the path of the configuration file, which
+// decides whether the servers belong to a project.
+func testMachine(path string) Machine {
 	dirs := []string{"/home/u", "/home/u/code", "/home/u/code/docs", "/home/u/other/code", "/home/u/srv", "/usr/share/doc", "/"}
 	files := []string{"/home/u/srv/dist/index.js", "/home/u/code/src/main.py", "/home/u/code/config.toml", "/home/u/code/tool.py",
 		"/home/u/code/dist/index.js", "/home/u/code/db-config.json", "/home/u/memory.json"}
@@ -53,8 +54,8 @@ func place(path string) Machine {
 	}
 }
 
-// how returns the wrapping that the command does without flags.
-func how(c *Config, at Machine) map[*Server]RunFlags {
+// defaultFlags returns the flags for each server: its proposed roots and its variables.
+func defaultFlags(c *Config, at Machine) map[*Server]RunFlags {
 	all := map[*Server]RunFlags{}
 	for _, s := range c.Servers {
 		var h RunFlags
@@ -86,7 +87,7 @@ func plan(c *Config, at Machine) string {
 		if p.Fetcher != "" {
 			fmt.Fprintf(&b, "  fetched by %s\n", p.Fetcher)
 		}
-		if s.Container() {
+		if s.IsContainer() {
 			fmt.Fprintf(&b, "  a container\n")
 		}
 		for _, n := range p.Notes {
@@ -96,8 +97,9 @@ func plan(c *Config, at Machine) string {
 	return b.String()
 }
 
-// Each host's file, wrapped and shown, is compared with a golden file that a person has
-// checked. Unwrapped it is the original, byte for byte.
+// For each file in testdata, the proposals, the wrapped document and the document without secrets
+// are compared with golden files that a person has checked. The wrapped document, unwrapped, is the
+// original, byte for byte. Wrapping it again changes nothing.
 func TestGolden(t *testing.T) {
 	cases := 0
 	err := filepath.WalkDir("testdata", func(path string, d fs.DirEntry, err error) error {
@@ -132,17 +134,17 @@ func golden(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := place(name)
-	wrapped := c.Wrap(program, how(c, at))
+	at := testMachine(name)
+	wrapped := c.Wrap(program, defaultFlags(c, at))
 	compare(t, path+".plan", []byte(plan(c, at)))
 	compare(t, path+".wrapped", wrapped)
 	compare(t, path+".shown", c.WithoutSecrets())
 	if bytes.Contains(c.WithoutSecrets(), []byte("s3cret")) {
-		t.Error("a key is shown")
+		t.Error("a secret is shown")
 	}
 	w, err := Parse(name, wrapped, program)
 	if err != nil {
-		t.Fatalf("what was written cannot be read: %v", err)
+		t.Fatalf("the wrapped document cannot be parsed: %v", err)
 	}
 	var ours []*Server
 	for i, s := range w.Servers {
@@ -156,7 +158,7 @@ func golden(t *testing.T, path string) {
 	if back := w.Unwrap(ours); !bytes.Equal(back, doc) {
 		t.Errorf("unwrapped:\n%s", back)
 	}
-	if again := w.Wrap(program, how(w, at)); !bytes.Equal(again, wrapped) {
+	if again := w.Wrap(program, defaultFlags(w, at)); !bytes.Equal(again, wrapped) {
 		t.Errorf("wrapped twice:\n%s", again)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// The files of Windsurf, Gemini CLI, Cline, Zed, Codex and opencode are found,
-// understood, wrapped and given back byte for byte.
+// The files of Windsurf, Gemini CLI, Cline, Zed, Codex and opencode, which have no golden files, are
+// found, parsed, wrapped, and unwrapped byte for byte.
 func TestMoreHosts(t *testing.T) {
 	for f, c := range map[Format]struct{ path, doc string }{
 		Windsurf: {"/home/u/.codeium/windsurf/mcp_config.json", `{"mcpServers": {"a": {"command": "npx", "args": ["-y", "x"]}, "r": {"serverUrl": "https://x"}}}`},
@@ -59,8 +59,9 @@ http_headers = { X = "s3cret" }
 trust_level = "trusted"
 `
 
-// Every way of writing a server in TOML and in opencode's JSON is wrapped and given back
-// byte for byte; names of variables reach the server, and keys are not shown.
+// Servers that are spelled differently in TOML, in opencode's JSON and in VS Code's settings.json are
+// wrapped, and unwrapped byte for byte. The names of their variables become --env flags, and secrets
+// are not shown.
 func TestSpellings(t *testing.T) {
 	const args = `"run", "--root", "/srv:ro", "--env", "K", "--", `
 	for _, tt := range []struct{ path, doc, want string }{
@@ -82,7 +83,7 @@ func TestSpellings(t *testing.T) {
 			continue
 		}
 		if strings.Contains(string(c.WithoutSecrets()), "s3cret") {
-			t.Errorf("%s: a key is shown", tt.doc)
+			t.Errorf("%s: a secret is shown", tt.doc)
 		}
 		doc := c.Wrap(program, map[*Server]RunFlags{c.Servers[0]: {Roots: []string{"/srv:ro"}, Env: names.List[string](c.Servers[0].Env)}})
 		w, err := Parse(tt.path, doc, program)
@@ -99,8 +100,8 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// An error in a TOML document is reported with its line, and a server that cannot be parsed
-// does not keep the others from being read.
+// An error in a TOML document is reported with its line, if it has one. A server that cannot be
+// parsed does not keep the others from being read.
 func TestTOMLErrors(t *testing.T) {
 	for _, tt := range []struct{ doc, want string }{
 		{"a = 1\nb = [", "not TOML: "},
@@ -133,8 +134,8 @@ func TestTOMLErrors(t *testing.T) {
 	}
 }
 
-// The keys of a server that cannot be parsed are not shown either.
-func TestShownOfErrors(t *testing.T) {
+// The secrets of a server that cannot be parsed are not shown either.
+func TestSecretsOfInvalidServers(t *testing.T) {
 	for path, doc := range map[string]string{
 		"mcp.json":    `{"mcpServers": {"s": {"command": 1, "env": {"K": "s3cret"}, "headers": {"A": "s3cret"}}}}`,
 		"config.toml": "[mcp_servers.s]\ncommand = 1\nenv.K = 's3cret ${x}'\n[mcp_servers.s.http_headers]\nA = 's3cret'",
@@ -144,14 +145,14 @@ func TestShownOfErrors(t *testing.T) {
 			t.Errorf("%s: %v\n%s", path, err, c.WithoutSecrets())
 		}
 	}
-	// An array of tables is invalid, and is never read as a server.
+	// A document in which mcp_servers is a table and also an array of tables is refused.
 	if c, err := Parse("config.toml", []byte("[mcp_servers.b]\ncommand='x'\n[[mcp_servers]]\ncommand='y'"), program); err == nil {
 		t.Errorf("%+v", c.Servers)
 	}
 }
 
-// Of values that can be secrets, only the names of variables are shown, and only if the host replaces
-// the variable.
+// A value that can be a secret is shown only if it consists of variables that the host replaces. The
+// scheme of an Authorization header may precede them.
 func TestOnlyVariablesAreShown(t *testing.T) {
 	const claude, vscode, desktop, openCode, other = ".mcp.json", ".vscode/mcp.json", "claude_desktop_config.json", "opencode.json", "mcp.json"
 	for _, tt := range []struct {
@@ -208,13 +209,13 @@ func FuzzWrapTOML(f *testing.F) {
 		}
 		plans := map[*Server]RunFlags{}
 		for _, s := range c.Servers {
-			c.Propose(s, place("/home/u/code/.codex/config.toml"))
+			c.Propose(s, testMachine("/home/u/code/.codex/config.toml"))
 			plans[s] = RunFlags{Roots: []string{spec}, Env: append([]string{env}, names.List[string](s.Env)...)}
 		}
 		wrapped := c.Wrap(program, plans)
 		w, err := Parse("config.toml", wrapped, program)
 		if err != nil || len(w.Servers) != len(c.Servers) {
-			t.Fatalf("what was written cannot be read: %v\n%q", err, wrapped)
+			t.Fatalf("the wrapped document cannot be parsed: %v\n%q", err, wrapped)
 		}
 		var ours []*Server
 		for i, s := range w.Servers {
@@ -229,7 +230,7 @@ func FuzzWrapTOML(f *testing.F) {
 			t.Fatalf("unwrapped:\n%q, not\n%q", back, doc)
 		}
 		if _, err := Parse("config.toml", c.WithoutSecrets(), program); err != nil {
-			t.Fatalf("what is shown cannot be read: %v", err)
+			t.Fatalf("the document without secrets cannot be parsed: %v", err)
 		}
 	})
 }

@@ -15,7 +15,7 @@ var fetchers = []string{
 	"nix", "nix-shell", "guix", "pkgx", "dnx", "jbang",
 }
 
-// containerTools start a server in a daemon.
+// containerTools are commands that start a server in a container. A daemon does the work.
 var containerTools = []string{"docker", "podman", "nerdctl"}
 
 // launcher is a program that starts another program, which its arguments name.
@@ -62,8 +62,8 @@ var shells = []string{"sh", "bash", "zsh", "dash", "ash", "ksh", "fish"}
 // maxLaunchers is how many nested launchers are followed.
 const maxLaunchers = 8
 
-// FetcherOf returns the fetcher that words start, themselves or through shells and other
-// launchers; "": none. A fetcher needs the network.
+// FetcherOf returns the fetcher that a command starts, directly or through shells and other
+// launchers; "": none. words are the command and its arguments. A fetcher needs the network.
 func FetcherOf(words []string) string {
 	for _, last := range finalCommands(words, maxLaunchers) {
 		if i := slices.Index(fetchers, filepath.Base(last[0])); i >= 0 {
@@ -78,8 +78,9 @@ func (s *Server) words() []string {
 	return names.List[string](slices.Insert(slices.Clone(s.Args), 0, s.Command))
 }
 
-// finalCommands returns the commands that words run in the end: the words themselves, or the commands
-// that launchers among them start, up to a depth of nested launchers.
+// finalCommands returns the commands that run in the end when the command in words starts. A shell or
+// launcher is replaced by the commands that its arguments name, if there are any, and so on. depth
+// bounds the number of nested launchers that are followed.
 func finalCommands(words []string, depth int) (commands [][]string) {
 	if len(words) == 0 {
 		return nil
@@ -123,20 +124,20 @@ func (l *launcher) inner(args []string) []string {
 			return args[i+1:]
 		}
 	}
-	before, isDone := l.before, len(l.command) == 0
+	before, optionSeen := l.before, len(l.command) == 0
 	for i := 0; i < len(args); i++ {
 		switch arg := args[i]; {
 		case slices.Contains(l.command, arg):
-			if isDone = true; l.isText {
+			if optionSeen = true; l.isText {
 				return append([]string{"sh", "-c"}, args[i+1:]...)
 			}
-		case arg == "-S" || arg == "--split-string": // of env
+		case arg == "-S" || arg == "--split-string": // options of env
 			return append(shellWords(strings.Join(args[i+1:min(i+2, len(args))], " ")), args[min(i+2, len(args)):]...)
 		case strings.HasPrefix(arg, "--split-string="):
 			return append(shellWords(arg[len("--split-string="):]), args[i+1:]...)
 		case slices.Contains(l.valued, arg):
 			i++
-		case strings.HasPrefix(arg, "-") || !isDone || isAssignment(arg):
+		case strings.HasPrefix(arg, "-") || !optionSeen || isAssignment(arg):
 		case l.subcommands != nil && strings.Contains(arg, "@") && i+1 < len(args): // a version of a tool
 		case before > 0:
 			before--
@@ -238,9 +239,9 @@ func shellWords(text string) (words []string) {
 	return words
 }
 
-// namesFetcher returns a fetcher whose name is a word of the arguments; "": none. The words uv and nix
-// do not count.
-func namesFetcher(args []string) string {
+// mentionedFetcher returns a fetcher whose name is a word of the arguments; "": none. The words uv and
+// nix do not count.
+func mentionedFetcher(args []string) string {
 	for _, arg := range args {
 		for _, word := range strings.FieldsFunc(arg, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`;&|()"'=,`, r) }) {
 			if i := slices.Index(fetchers, filepath.Base(word)); i >= 0 && word != "uv" && word != "nix" {

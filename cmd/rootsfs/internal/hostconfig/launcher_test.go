@@ -33,7 +33,7 @@ func TestFetcherOf(t *testing.T) {
 	}
 }
 
-// Paths are found inside of values as programs read them.
+// inValue finds the paths inside of a value. A value that is a path as a whole has none inside of it.
 func TestInValue(t *testing.T) {
 	for text, want := range map[string]string{
 		"/a/b": "", "word": "", "a=b": "", "https://host/path": "", "postgres://u:p@host/db": "", "redis://localhost:6379": "", "--x": "", "a:b": "", "http://localhost:80/x": "",

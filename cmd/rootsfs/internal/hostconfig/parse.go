@@ -52,12 +52,12 @@ type Config struct {
 	head     []byte                 // a byte order mark, or nothing
 	body     []byte                 // the rest
 	newlines []int                  // offsets of the line ends in body
-	keys     map[int]*tomltree.Node // of a TOML document, by the offsets of their values
+	keys     map[int]*tomltree.Node // the keys of a TOML document, by the offset of the key's value
 }
 
-// Parse reads the document of the file at path. A path that ends in .toml has Codex's TOML, and any
-// other path has JSON, whose Format depends on its content and the last elements of path. programs are
-// further names of `rootsfs` that wrapped servers may call.
+// Parse reads the document of the file at path. If path ends in .toml, the document is Codex's TOML.
+// Otherwise the document is JSON, and its Format depends on its content and the last elements of path.
+// A server counts as wrapped if its command has the name rootsfs, or is one of programs.
 //
 // The error is an *Error. A single server that cannot be read is no error of Parse: its Err
 // says why.
@@ -89,7 +89,7 @@ func Parse(path string, doc []byte, programs ...string) (*Config, error) {
 	}
 	top, err := hujson.Parse(endLastLine(c.body))
 	if err != nil {
-		return nil, &Error{Err: fmt.Errorf("not JSON: %s", syntax(err))}
+		return nil, &Error{Err: fmt.Errorf("not JSON: %s", syntaxMessage(err))}
 	}
 	if err := c.checkKeys(&top); err != nil {
 		return nil, err
@@ -110,9 +110,9 @@ func endLastLine(body []byte) []byte {
 	return body
 }
 
-// syntax returns hujson's message, which begins with the place. The message quotes the
+// syntaxMessage returns hujson's message, which begins with the place. The message quotes the
 // document, so it is escaped.
-func syntax(err error) string {
+func syntaxMessage(err error) string {
 	const before, most = "invalid literal: ", 80
 	text, literal, found := strings.Cut(strings.TrimPrefix(err.Error(), "hujson: "), before)
 	if text = names.Escape(text); !found {
@@ -293,8 +293,9 @@ func (c *Config) findServers(path string, top *hujson.Value, programs []string) 
 	return nil
 }
 
-// addHostCommands adds to the servers, as HostCommand, each command in an object that Gemini CLI
-// itself runs. It reports whether there is one.
+// addHostCommands looks in the object v for commands that Gemini CLI itself runs, and adds each to
+// c.Servers with the Kind HostCommand. within is the path of v in the document, such as "tools.", or
+// "" for the whole document. It reports whether it has found a command.
 func (c *Config) addHostCommands(within string, v *hujson.Value) (found bool) {
 	obj, ok := v.Value.(*hujson.Object)
 	for i := 0; ok && i < len(obj.Members); i++ {

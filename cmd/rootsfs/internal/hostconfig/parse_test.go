@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Every error is one line, with the position.
+// Every error is one short line. The line tells the position of a mistake that has one.
 func TestParseErrors(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, maxDepth+1)
 	for _, tt := range []struct{ doc, want string }{
@@ -74,7 +74,7 @@ func TestServerErrors(t *testing.T) {
 	}
 }
 
-// Parse decides as the hosts do how a server is started or reached.
+// Parse determines the Kind of a server from the server's members.
 func TestKinds(t *testing.T) {
 	for server, want := range map[string]Kind{
 		`{"command": "x"}`: Stdio,
@@ -96,7 +96,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// The path of a file tells whether it configures a project's servers or the user's.
+// ProjectOf tells by the path of a file whether the file configures a project's servers or the
+// user's. Default returns the user's own file of a host.
 func TestPlaces(t *testing.T) {
 	none := func(string) string { return "" }
 	for path, want := range map[string]string{

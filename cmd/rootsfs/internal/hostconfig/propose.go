@@ -24,7 +24,7 @@ const (
 // Machine has the facts about the machine that proposals need.
 type Machine struct {
 	Home string
-	Base string // the project of the file (ProjectOf); "" if the host chooses the directory
+	Base string // the project of the file (ProjectOf); "": the host chooses the servers' working directory
 	// Look returns the type of the file at an absolute path.
 	Look func(path string) FileType
 	// Project is the repository or project that encloses a directory, "" for none.
@@ -33,30 +33,30 @@ type Machine struct {
 	Getenv func(name string) string
 }
 
-// Root is a proposed root, read-only.
+// Root is a root for a server. The roots that Propose returns are read-only.
 type Root struct {
 	Spec string
 	From string // the argument or variable that it comes from, for a person
-	Path string // path that Spec leads to; "" if only the host knows the path, in the project
+	Path string // path that Spec leads to; "" if only the host knows this path, which is in the project
 }
 
 // Proposal has the roots that a server seems to need, and remarks.
 type Proposal struct {
 	Roots []Root
 	Notes []string // remarks for a person, each a part of a sentence
-	// Fetcher is the server's command if it downloads a package before it runs it. It then
-	// needs the network.
+	// Fetcher is the program that downloads the server's package before the server runs (see
+	// FetcherOf); "": none. The program needs the network.
 	Fetcher string
 }
 
 // Propose finds roots for a server in its arguments and in the values of its "env", also in
-// parts of these values (see inValue). An existing directory that an argument names becomes a
+// parts of an argument or value (see inValue). An existing directory that an argument names becomes a
 // root. Its path is absolute, or begins with ~ or a variable that the host expands (both are
 // kept as written). If the path is relative to the server's working directory, the working
-// directory becomes the root. A file becomes a root by itself. For a script, the root is its
-// project, without which it cannot start. Every root is read-only.
+// directory becomes the root. For a file, the root is the file alone. For a script, the root is the
+// project of the script, without which it cannot start. Every root is read-only.
 //
-// For a server that is not Stdio, the proposal is empty.
+// For a server that is not Stdio, or has an Err, the proposal is empty.
 func (c *Config) Propose(s *Server, at Machine) Proposal {
 	if s.Kind != Stdio || s.Err != nil {
 		return Proposal{}
@@ -64,7 +64,7 @@ func (c *Config) Propose(s *Server, at Machine) Proposal {
 	if s.Project != "" {
 		at.Base = s.Project.Raw()
 	}
-	p := &proposer{format: c.Format, at: at, cwd: at.Base, isContainer: s.Container()}
+	p := &proposer{format: c.Format, at: at, cwd: at.Base, isContainer: s.IsContainer()}
 	if s.Dir != "" {
 		p.directory(s.Dir.Raw())
 	}
@@ -86,7 +86,8 @@ type proposer struct {
 	Proposal
 	format Format
 	at     Machine
-	// isContainer: a daemon binds the paths in the arguments.
+	// isContainer: a container tool starts the server. A text such as /a:/b in the arguments
+	// then tells the tool's daemon to mount /a at /b: it is no list of paths.
 	isContainer bool
 	cwd         string   // where the server is started; "" if that is not known
 	paths       []string // paths of the roots; "" if only the host knows the path
@@ -96,7 +97,7 @@ type proposer struct {
 // target has a text and the path that the text stands for.
 type target struct {
 	text string // as it is written
-	path string // "" if only the host knows
+	path string // "" if only the host knows the path
 }
 
 // directory makes the server's "cwd" its first root: the first root is the working directory of
@@ -104,7 +105,7 @@ type target struct {
 func (p *proposer) directory(text string) {
 	t, ok := p.expand(text)
 	if ok && t.path != "" && !filepath.IsAbs(t.path) {
-		// VS Code and Cursor resolve it in the project.
+		// VS Code and Cursor resolve a relative "cwd" in the project.
 		if ok = p.at.Base != ""; ok {
 			t.path = filepath.Join(p.at.Base, t.path)
 		}
@@ -117,8 +118,9 @@ func (p *proposer) directory(text string) {
 	}
 }
 
-// command handles a command that is a relative path. The confined server starts in its first
-// root, so the path must be relative to that.
+// command proposes the server's working directory as a root if the command is a relative path. The
+// confined server starts in its first root, so the path must be relative to this root. If the
+// working directory is not known, and there is no root yet, command adds a note.
 func (p *proposer) command(s *Server) {
 	t, ok := p.expand(s.Command.Raw())
 	if !ok || t.path == "" || filepath.IsAbs(t.path) || !strings.Contains(t.path, "/") {
@@ -132,7 +134,7 @@ func (p *proposer) command(s *Server) {
 	}
 }
 
-// argument proposes a root for one argument, or for the value in --flag=value or -fVALUE.
+// argument proposes a root for one argument, or for the value in --flag=VALUE or -f/PATH.
 func (p *proposer) argument(arg string) {
 	text := arg
 	if strings.HasPrefix(arg, "-") {
@@ -166,7 +168,7 @@ func (p *proposer) relative(t target, from string) {
 	}
 }
 
-// absolute proposes a root for the path that an argument names.
+// absolute proposes a root for a path in an argument or a variable. The path is not relative.
 func (p *proposer) absolute(t target, from string) {
 	what := Dir
 	if t.path != "" {
@@ -206,8 +208,8 @@ func isScript(path string) bool { return slices.Contains(scripts, filepath.Ext(p
 // kernel's.
 var neverProposed = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys", "/dev"}
 
-// add proposes a root, unless it is proposed already, a confined server sees it without a root, or it
-// may not be a root.
+// add proposes a root, unless it is proposed already, or a confined server sees it without a root. A
+// root that is or contains the home directory is not proposed either: add notes this.
 func (p *proposer) add(t target, from string) {
 	path := ""
 	if t.path != "" {
@@ -234,7 +236,8 @@ func (p *proposer) add(t target, from string) {
 	p.paths = append(p.paths, path)
 }
 
-// name returns "NAME=" if another root has the root's own name, or the name is not valid.
+// name returns the "NAME=" that the SPEC of the root at path needs. It returns "" if the default name
+// of the root is valid and no other root has it.
 func (p *proposer) name(path string) string {
 	own, err := rootspec.DefaultName(path)
 	if err != nil {
@@ -255,11 +258,11 @@ func (p *proposer) notef(format string, args ...any) {
 	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
 }
 
-// remarks notes the effects of wrapping on this server, apart from files.
+// remarks sets Fetcher. It also notes the effects of wrapping on this server, apart from files.
 func (p *proposer) remarks(s *Server) {
 	words, name := s.words(), filepath.Base(s.Command.Raw())
 	p.Fetcher = FetcherOf(words)
-	if fetcher := namesFetcher(names.List[string](s.Args)); fetcher != "" && p.Fetcher == "" {
+	if fetcher := mentionedFetcher(names.List[string](s.Args)); fetcher != "" && p.Fetcher == "" {
 		p.notef("its arguments name %s: if it fetches with that what it runs, it needs --net", fetcher)
 	}
 	if i := slices.Index(versionManagers, name); i >= 0 {
@@ -281,10 +284,10 @@ func (p *proposer) remarks(s *Server) {
 	}
 }
 
-// Container reports whether a container tool starts the server. Confining such a tool has no
-// effect on the server: its daemon does the work. A program in the project that only has the
-// name of such a tool does not count.
-func (s *Server) Container() bool {
+// IsContainer reports whether a container tool starts the server. Confining such a tool has no
+// effect on the server: the tool's daemon does the work. The tool must be found by PATH or lie in one
+// of its usual directories: a program in the project may have the same name.
+func (s *Server) IsContainer() bool {
 	dir, base := filepath.Split(s.Command.Raw())
 	return slices.Contains(containerTools, base) && slices.Contains([]string{"", "/bin/", "/usr/bin/", "/usr/local/bin/"}, dir)
 }

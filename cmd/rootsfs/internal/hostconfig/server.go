@@ -18,7 +18,7 @@ const (
 	Stdio       Kind = iota // started by the host
 	Wrapped                 // started by the host through rootsfs
 	Remote                  // reached over HTTP, server-sent events or a socket
-	Extension               // started by an extension of the host's own (Zed)
+	Extension               // started by an extension of the host (Zed)
 	Elsewhere               // switched on or off here, defined in another file (opencode)
 	HostCommand             // no server: a command that the host itself runs, beside its servers (Gemini CLI)
 )
@@ -30,9 +30,9 @@ type Server struct {
 	Line    int           // of its name
 	Kind    Kind
 	Type    names.Foreign // as written: stdio, http, sse, …; "": it is missing
-	Command names.Foreign // of a Stdio or Wrapped server, like the fields below
+	Command names.Foreign // of a Stdio or Wrapped server, like Args and Env
 	Args    []names.Foreign
-	Env     []names.Foreign // names in "env" to which the host gives a value
+	Env     []names.Foreign // names of the variables that the host passes to the server
 	EnvFile names.Foreign
 	Dir     names.Foreign // "cwd"
 	// HeadersHelper: the server has a command that the host itself runs (Claude Code).
@@ -125,22 +125,22 @@ func (c *Config) readMembers(s *Server, m *hujson.ObjectMember, mcp bool, progra
 	return nil
 }
 
-// decideKind sets the server's Kind from its members: whether the host starts it (started), or
-// reaches it at an address (remote). A server with a command counts as one that the host
-// starts, whatever its "type": hosts differ in how they treat both together. decideKind reports
-// whether no further member needs to be read.
-func (c *Config) decideKind(s *Server, at int, started, remote bool) (done bool, err error) {
+// decideKind sets the server's Kind to Remote if the server has no command, but an address or a "type"
+// such as "http". A server with a command counts as one that the host starts, whatever its "type":
+// hosts differ in how they treat both together. decideKind reports whether no further member needs to
+// be read.
+func (c *Config) decideKind(s *Server, at int, hasCommand, hasAddress bool) (done bool, err error) {
 	kind := s.Type
 	if kind == "local" { // opencode's word
 		kind = "stdio"
 	}
 	switch {
-	case !started && (kind != "" && kind != "stdio" || remote && kind == ""):
+	case !hasCommand && (kind != "" && kind != "stdio" || hasAddress && kind == ""):
 		s.Kind = Remote
 		return true, nil
-	case started && remote && kind == "":
+	case hasCommand && hasAddress && kind == "":
 		return false, c.errorf(at, "server %s has both a command and a URL; write its \"type\", or remove one of them", names.Quote(s.Name))
-	case !started:
+	case !hasCommand:
 		return false, c.errorf(at, "server %s has no \"command\" and no \"url\"", names.Quote(s.Name))
 	case s.Command == "":
 		return false, c.errorf(at, "the command of server %s is empty", names.Quote(s.Name))
@@ -148,7 +148,8 @@ func (c *Config) decideKind(s *Server, at int, started, remote bool) (done bool,
 	return false, nil
 }
 
-// markIfWrapped marks a server as Wrapped if one of the programs starts it.
+// markIfWrapped marks a server as Wrapped if its command is one of the programs, or has the name
+// rootsfs.
 func (s *Server) markIfWrapped(programs []string) {
 	if slices.Contains(programs, s.Command.Raw()) || filepath.Base(s.Command.Raw()) == "rootsfs" {
 		s.Kind = Wrapped
@@ -205,8 +206,9 @@ func (c *Config) texts(s *Server, key string, v *hujson.Value) ([]names.Foreign,
 	return words, nil
 }
 
-// readEnv notes the variables in "env" ("environment" in opencode) that reach the server. The
-// value null removes a variable (VS Code). Names that no variable can have are ignored.
+// readEnv notes the variables in "env" ("environment" in opencode): in set all of them, and in Env and
+// values only the variables that reach the server. The value null removes a variable (VS Code), and a
+// name that no variable can have does not reach the server.
 func (c *Config) readEnv(s *Server, key string) error {
 	v, _ := member(s.obj, key)
 	if v == nil {

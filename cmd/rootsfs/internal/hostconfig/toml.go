@@ -82,7 +82,8 @@ func commaEnd(b []byte) int {
 	return 0
 }
 
-// trimmed returns a TOML value as a JSON value. The items of lists and tables are left out.
+// trimmed returns a TOML value as a JSON value. The items of lists and tables are left out. Every
+// number and time becomes 0, because this package uses no such value.
 func trimmed(n *tomltree.Node) hujson.ValueTrimmed {
 	switch n.Kind {
 	case tomltree.List:
@@ -90,7 +91,7 @@ func trimmed(n *tomltree.Node) hujson.ValueTrimmed {
 	case tomltree.Table:
 		return &hujson.Object{}
 	}
-	v, _ := n.Value() // an invalid number or time is for the host to refuse
+	v, _ := n.Value() // the host will refuse an invalid number or time
 	switch x := v.(type) {
 	case string:
 		return hujson.String(x)

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A wrapped file that people or programs have edited since is unwrapped where its original text
-// can be restored. The edits stay.
+// Unwrap restores the servers' own commands also in a file that people or programs have edited since
+// Wrap. The edits stay. A server that is not of the form that Wrap writes is left unchanged.
 func TestUnwrapEdited(t *testing.T) {
 	for _, tt := range []struct{ doc, want string }{
 		// More flags, and another argument.
@@ -85,7 +85,7 @@ func FuzzWrap(f *testing.F) {
 		}
 		plans := map[*Server]RunFlags{}
 		for _, s := range c.Servers {
-			c.Propose(s, place("/home/u/code/.mcp.json"))
+			c.Propose(s, testMachine("/home/u/code/.mcp.json"))
 			plans[s] = RunFlags{Roots: []string{spec}, Env: append([]string{env}, names.List[string](s.Env)...), Home: env, Net: net}
 		}
 		// hujson replaces bytes that JSON cannot hold.
@@ -93,7 +93,7 @@ func FuzzWrap(f *testing.F) {
 		wrapped := c.Wrap(prog, plans)
 		w, err := Parse("mcp.json", wrapped, prog)
 		if err != nil {
-			t.Fatalf("what was written cannot be read: %v\n%q", err, wrapped)
+			t.Fatalf("the wrapped document cannot be parsed: %v\n%q", err, wrapped)
 		}
 		var ours []*Server
 		for i, s := range w.Servers {
@@ -112,12 +112,13 @@ func FuzzWrap(f *testing.F) {
 			t.Fatalf("something else differs:\n%v\n%v", a, b)
 		}
 		if shown, err := Parse("mcp.json", c.WithoutSecrets(), prog); err != nil || len(shown.Servers) != len(c.Servers) {
-			t.Fatalf("what is shown cannot be read: %v", err)
+			t.Fatalf("the document without secrets cannot be parsed: %v", err)
 		}
 	})
 }
 
-// rest returns the document without the commands and arguments of servers, and its comments.
+// rest returns the comments of the document, and its values without the commands and arguments of
+// servers.
 func rest(t *testing.T, c *Config) any {
 	v, err := hujson.Parse(bytes.Clone(endLastLine(c.body)))
 	if err != nil {

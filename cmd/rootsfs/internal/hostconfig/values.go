@@ -32,7 +32,7 @@ func (p *proposer) value(text, from string, relative bool) {
 	}
 }
 
-// exists reports whether a text as a whole is a path that leads somewhere.
+// exists reports whether a text as a whole is the absolute path of an existing file or directory.
 func (p *proposer) exists(text string) bool {
 	return filepath.IsAbs(text) && p.at.Look(text) != Nothing
 }
@@ -51,7 +51,8 @@ func beginsPath(s string) bool {
 	return strings.HasPrefix(s, "/") || strings.HasPrefix(s, "~/") || s == "~" || strings.HasPrefix(s, "${") || strings.HasPrefix(s, "{env:")
 }
 
-// inValue returns the paths inside of a value; nil: the whole value is a path, or it has none.
+// inValue returns the paths inside of a value; nil: the whole value is a path, or the value has no
+// path.
 func inValue(text string) []valuePart {
 	if strings.ContainsAny(text, ",;\n") || strings.HasPrefix(text, "[") || strings.HasPrefix(text, `"`) || strings.HasPrefix(text, `{"`) {
 		var parts []valuePart
@@ -92,7 +93,8 @@ func inValue(text string) []valuePart {
 	return nil
 }
 
-// inURI returns the path in the URI of a file or a database. The URI must have no host.
+// inURI returns the path in the URI of a file or a database. The URI must have no host
+// other than localhost.
 func inURI(text string) (path string, ok bool) {
 	rest := text
 	for {

@@ -9,7 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// isWorkspace reports whether a text is a host's variable for the directory of the project.
+// isWorkspace reports whether a text begins with a host's variable for the directory of the project.
 // Claude Code sets its variable for servers only, so configurations give it a default:
 // ${CLAUDE_PROJECT_DIR:-.}
 func isWorkspace(s string) bool {
@@ -23,8 +23,8 @@ func isWorkspace(s string) bool {
 	return false
 }
 
-// hasSubstitution reports whether a host replaces a part of the text: by a setting of its own, which a
-// project may define, by the content of a file, or by a variable.
+// hasSubstitution reports whether a host may replace a part of the text: by a setting of its own,
+// which a project may define, by the content of a file, or by a variable.
 func hasSubstitution(s string) bool {
 	return strings.Contains(s, "$") || strings.Contains(s, "{file:") || strings.Contains(s, "{env:")
 }
@@ -41,8 +41,8 @@ func variableStart(format Format) string {
 }
 
 // isVariable reports whether a text consists of variables that the host replaces. The scheme of an
-// Authorization header may precede them. A variable with a default is none: the default may be a
-// secret.
+// Authorization header may precede them. A variable with a default does not count: the default may
+// be a secret.
 func isVariable(format Format, s string) bool {
 	for _, scheme := range []string{"Bearer ", "Basic ", "token "} {
 		s = strings.TrimPrefix(s, scheme)
@@ -57,7 +57,7 @@ func isVariable(format Format, s string) bool {
 		for _, source := range []string{"env:", "input:", "config:", "command:"} { // Cursor and VS Code
 			name = strings.TrimPrefix(name, source)
 		}
-		if !ok || !closed || name == "" || strings.ContainsFunc(name, func(r rune) bool { return !isOfVariable(r) }) {
+		if !ok || !closed || name == "" || strings.ContainsFunc(name, func(r rune) bool { return !isVariableRune(r) }) {
 			return false
 		}
 		s = rest
@@ -65,8 +65,9 @@ func isVariable(format Format, s string) bool {
 	return true
 }
 
-// isOfVariable reports whether the name of a variable, or of an input or a setting of VS Code, can have r.
-func isOfVariable(r rune) bool {
+// isVariableRune reports whether r may be in the name of a variable, or of an input or a setting of
+// VS Code.
+func isVariableRune(r rune) bool {
 	return r == '_' || r == '-' || r == '.' || unicode.IsLetter(r) || unicode.IsDigit(r)
 }
 
@@ -107,7 +108,7 @@ func (p *proposer) expand(s string) (target, bool) {
 		return target{}, false
 	case isWorkspace("${" + name + "}"):
 		value = p.at.Base
-		known = value != "" && !strings.HasPrefix(name, "workspaceFolder:") // another one of several
+		known = value != "" && !strings.HasPrefix(name, "workspaceFolder:") // one of several folders
 	case name == "userHome" && p.format != ClaudeCode:
 		value = p.at.Home
 	case strings.HasPrefix(name, "env:") && p.format != ClaudeCode:
@@ -126,7 +127,7 @@ func (p *proposer) expand(s string) (target, bool) {
 		p.notef("%s leads out of the project: name what it needs with --root", names.Quote(s))
 		return target{}, false
 	case !filepath.IsAbs(value):
-		return target{}, false // its value may be a token
+		return target{}, false // the value may be a token
 	}
 	return target{s, value + rest}, true
 }
@@ -152,13 +153,13 @@ func IsSteering(name string) bool {
 	return slices.Contains(steering, name) || slices.ContainsFunc(steeringStart, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// Steers returns the settings of a server that rootsfs itself would obey when it starts the
-// server: variables, and "envFile", since such a file may set any variable. more are further
-// variables that rootsfs obeys: those of secrets. If own is set, the file is the owner's, and
-// only values that the host fills in from the project count. A host joins name and value by
-// "=", so a name with a "=" sets the variable in front of it. Removing a variable counts as
-// well.
-func (s *Server) Steers(own bool, more ...string) []string {
+// SteeringSettings returns the settings of a server that rootsfs itself would obey when it starts the
+// server: the names of variables, and "envFile", since such a file may set any variable. more has the
+// names of further variables that rootsfs obeys: the variables of its secrets. If own is set, the
+// file is the owner's, and only settings that a project can influence count. A host joins name and
+// value by "=", so a name with a "=" sets the variable in front of the "=". Removing a variable counts
+// as well.
+func (s *Server) SteeringSettings(own bool, more ...string) []string {
 	var list []string
 	for _, v := range s.set {
 		name, _, _ := strings.Cut(v.name, "=")

@@ -17,7 +17,7 @@ type RunFlags struct {
 	Net   bool
 }
 
-// args returns the command line up to the server's own command.
+// args returns the arguments of rootsfs that stand before the server's own command.
 func (h RunFlags) args() []string {
 	list := []string{"run"}
 	if h.Name != "" {
@@ -65,11 +65,11 @@ func (c *Config) apply(edits []edit) []byte {
 	return append(out, c.body[at:]...)
 }
 
-// Wrap returns the document in which program starts the servers in how. Servers that are not
-// Stdio are left as they are.
-func (c *Config) Wrap(program string, how map[*Server]RunFlags) []byte {
+// Wrap returns the document in which program starts the servers in flags. Servers that are not
+// Stdio, or have an Err, are left as they are.
+func (c *Config) Wrap(program string, flags map[*Server]RunFlags) []byte {
 	var edits []edit
-	for s, h := range how {
+	for s, h := range flags {
 		if s.Kind == Stdio && s.Err == nil {
 			edits = append(edits, c.wrap(s, program, h)...)
 		}
@@ -173,8 +173,8 @@ func newline(extra hujson.Extra) (string, bool) {
 	return string(extra[i:]), true
 }
 
-// deeper returns line with one more level of indentation: the server's members show how much
-// that is.
+// deeper returns line with one more level of indentation. The indentation of the server's members
+// shows how deep a level is.
 func (s *Server) deeper(line string) string {
 	step, ok := strings.CutPrefix(line, s.outer)
 	if !ok || step == "" || s.outer == "" {
@@ -209,10 +209,11 @@ func (c *Config) unwrap(s *Server, i int) []edit {
 	return append([]edit{first}, c.removeArgs(s)...)
 }
 
-// removeArgs removes the arguments of a list that has none of the server's own, or the whole member
-// if Wrap has added it. Wrap leaves no white space after the bracket of a list that was there, and
-// some after the bracket of a new list. So Unwrap knows which of the two to restore. If an editor has
-// changed the white space since, either result means the same.
+// removeArgs removes what Wrap has added for a server without arguments of its own: the whole member
+// "args", or only the elements if the list was there before and was empty. Wrap leaves white space
+// after the bracket of a new list, and none after the bracket of a list that was there. So Unwrap
+// knows which of the two to remove. If an editor has changed the white space since, either result
+// means the same to the host.
 func (c *Config) removeArgs(s *Server) []edit {
 	value := &s.obj.Members[s.args].Value
 	list := s.list.Elements
@@ -235,7 +236,7 @@ func (c *Config) memberSpan(s *Server) (from, to int, isNew bool) {
 	switch {
 	case c.Format == Codex:
 		return c.newKeySpan(&s.obj.Members[s.command].Value, &m.Value)
-	case s.args == 0: // there is another member: the command
+	case s.args == 0: // a member follows, because the server also has a command
 		from, to = m.Name.StartOffset, s.obj.Members[1].Name.StartOffset
 	default:
 		before := &s.obj.Members[s.args-1].Value
@@ -265,8 +266,9 @@ func hasComment(b []byte) bool {
 // secretKeys are the members of a server whose values hold keys and tokens.
 var secretKeys = []string{"env", "environment", "headers", "http_headers"}
 
-// WithoutSecrets returns the document without secrets: the values in secretKeys are dots. Only values
-// that consist of variables, such as ${NAME}, are shown, and only if the host replaces them.
+// WithoutSecrets returns the document without secrets: "…" replaces the texts in the members of
+// secretKeys. A text that consists of variables, such as ${NAME}, stays if the host replaces the
+// variables.
 func (c *Config) WithoutSecrets() []byte {
 	var edits []edit
 	for _, s := range c.Servers {

@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Entries reports the names in a directory and the contents of its files, also when the
-// directory appears later, is replaced, or is reached by a link.
+// With Entries, changes of the names in a directory and of the contents of its files are reported,
+// also when the directory appears later, is replaced, or is reached by a link.
 func TestEntries(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	testkit.Must(t, err)
@@ -26,7 +26,7 @@ func TestEntries(t *testing.T) {
 		{"a directory of the path", func() error { return os.Mkdir(at("a"), 0o755) }},
 		{"the directory", func() error { return os.Mkdir(at("a/records"), 0o755) }},
 		{"a file", func() error { return os.WriteFile(at("a/records/1"), nil, 0o600) }},
-		{"its contents", func() error { return add(at("a/records/1")) }},
+		{"its contents", func() error { return appendByte(at("a/records/1")) }},
 		{"the next file", func() error { return os.WriteFile(at("a/records/2"), nil, 0o600) }},
 		{"a file renamed", func() error { return os.Rename(at("a/records/2"), at("a/records/3")) }},
 		{"a file removed", func() error { return os.Remove(at("a/records/1")) }},
@@ -43,7 +43,7 @@ func TestEntries(t *testing.T) {
 		{"the directory removed", func() error { return os.RemoveAll(at("a/records")) }},
 		{"and made again", func() error { return os.Mkdir(at("a/records"), 0o755) }},
 		{"a file in that", func() error { return os.WriteFile(at("a/records/5"), nil, 0o600) }},
-		{"its contents", func() error { return add(at("a/records/5")) }},
+		{"its contents", func() error { return appendByte(at("a/records/5")) }},
 	} {
 		t.Log(step.name)
 		testkit.Must(t, step.do())
@@ -52,8 +52,8 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// Two paths may lead to one file. The kernel has one watch for both, which ends when neither
-// path is watched any more.
+// Two paths may lead to one file. The kernel has one watch for both. When one path is no longer
+// watched, changes are still reported for the other.
 func TestTwoPathsToOneFile(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	testkit.Must(t, err)
@@ -71,18 +71,18 @@ func TestTwoPathsToOneFile(t *testing.T) {
 	stopTwo := w.Signal(at("2/f"), Path, two)
 	<-two
 	drain(one, two)
-	testkit.Must(t, add(at("3/f")))
+	testkit.Must(t, appendByte(at("3/f")))
 	<-one
 	<-two
 	stopOne()
 	drain(one, two)
-	testkit.Must(t, add(at("3/f")))
+	testkit.Must(t, appendByte(at("3/f")))
 	<-two
 	stopOne = w.Signal(at("1/f"), Path, one)
 	<-one
 	stopTwo()
 	drain(one, two)
-	testkit.Must(t, add(at("3/f")))
+	testkit.Must(t, appendByte(at("3/f")))
 	<-one
 	stopOne()
 }
@@ -99,7 +99,7 @@ func drain(one, two <-chan struct{}) {
 	}
 }
 
-func add(path string) error {
+func appendByte(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err

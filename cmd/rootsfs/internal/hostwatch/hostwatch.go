@@ -10,7 +10,7 @@
 //
 // Paths without inotify are reported every recheckEvery instead: paths on file systems that are
 // not known to be local, and paths for which no instance or watch is left. Problem says
-// why. The package does not access file systems that may not answer.
+// why. The package does not access file systems that might hang.
 //
 // # Not promised
 //
@@ -33,17 +33,17 @@ import (
 
 // Watcher watches paths. Its methods may be called concurrently.
 type Watcher struct {
-	kick chan struct{} // holds a token while due is not empty
+	kick chan struct{} // gets a token when due gets a subscription; wakes run
 	done chan struct{}
 
-	mu       sync.Mutex                 // guards the fields below and subscription.problem
+	mu       sync.Mutex                 // guards all, due and subscription.problem
 	all, due map[*subscription]struct{} // due: to be reported
 
 	// These belong to the goroutine of run.
 	notify  *fsnotify.Watcher // nil: not open
 	broken  chan struct{}     // holds a token when events of notify cannot be read any more
 	open    func() (*fsnotify.Watcher, error)
-	retryAt time.Time // notify is not opened before
+	retryAt time.Time // notify is not opened before this time
 	files   fileTable
 }
 
@@ -72,8 +72,9 @@ const (
 const (
 	// recheckEvery is how often a path that cannot be watched is reported.
 	recheckEvery = time.Second
-	// recheckMost bounds how many of these paths are reported in each recheckEvery, because
-	// thousands would cost too much. If there are more, they wait longer.
+	// recheckMost bounds how many paths that cannot be watched are reported in each recheckEvery,
+	// because thousands would cost too much. If the watcher has more paths, the unwatched ones
+	// are reported less often.
 	recheckMost = 100
 	// gather is how long the watcher waits for further events after one: replacing a file
 	// causes several. pause bounds how often busy directories wake the process.
@@ -115,7 +116,8 @@ func (w *Watcher) Watch(path string, scope Scope, changed func() (looked bool)) 
 	}
 }
 
-// Signal watches like Watch, but leaves a token in the channel, which holds one.
+// Signal watches like Watch, but puts a token into the channel instead of calling a function. The
+// channel needs a buffer of one token. While the buffer is full, Signal drops the token.
 func (w *Watcher) Signal(path string, scope Scope, changes chan<- struct{}) (stop func()) {
 	return w.Watch(path, scope, func() bool {
 		select {
@@ -137,8 +139,9 @@ func (w *Watcher) CheckAll() {
 	w.check(all...)
 }
 
-// Problem says why paths are reported every recheckEvery, and how many if not all of them,
-// without naming them; "" if none is.
+// Problem says why paths are reported every recheckEvery. For each reason it gives the number of
+// paths, unless the reason holds for all of them. It names no path. It returns "" if inotify watches
+// all paths.
 func (w *Watcher) Problem() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,9 +225,9 @@ func (w *Watcher) await(ctx context.Context, deadline <-chan time.Time) bool {
 	return true
 }
 
-// receiveErrors receives the errors of notify until notify is closed. It has a goroutine of
-// its own, because fsnotify may wait for the receiver while it holds the lock that Add
-// needs.
+// receiveErrors receives the errors of notify until notify is closed, or until an error shows that
+// events cannot be read any more: then broken gets a token. receiveErrors has a goroutine of its own,
+// because fsnotify may wait for the receiver while fsnotify holds the lock that its Add needs.
 func (w *Watcher) receiveErrors(notify *fsnotify.Watcher, broken chan<- struct{}) {
 	for err := range notify.Errors {
 		// EINVAL: a watch could not be removed, because its file was gone already.
@@ -244,7 +247,8 @@ func (w *Watcher) closeNotify() {
 	w.notify, w.files = nil, newFileTable()
 }
 
-// checkOne watches the path as it leads now, and reports it.
+// checkOne watches the files and directories on the path as it leads now, and reports the path. If
+// the subscription has ended, checkOne only ends its watches.
 func (w *Watcher) checkOne(s *subscription, recheck time.Duration) {
 	if s.recheck != nil {
 		s.recheck.Stop()

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Every change that makes a path lead elsewhere, or that changes its target, is reported:
-// changes of the directories, links and files on the way, also of those that are missing.
+// Changes that make a path lead elsewhere, or that change its target, are reported: changes of the
+// directories, links and files on the path, also when a missing one is created.
 func TestPaths(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	testkit.Must(t, err)

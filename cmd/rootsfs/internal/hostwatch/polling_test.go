@@ -17,10 +17,10 @@ import (
 )
 
 // While the user has no inotify instance or watch left, a path is reported periodically and
-// Problem gives the reason. As soon as there is one, the path is watched.
+// Problem gives the reason. As soon as an instance or watch is available, the path is watched.
 func TestUsedUp(t *testing.T) {
 	if what := os.Getenv("HOSTWATCH_USED_UP"); what != "" {
-		useUp(t, what)
+		checkUsedUp(t, what)
 		return
 	}
 	for _, what := range []string{"max_inotify_instances", "max_inotify_watches"} {
@@ -45,8 +45,9 @@ func TestUsedUp(t *testing.T) {
 	}
 }
 
-// useUp uses up a resource, in a user namespace of this process.
-func useUp(t *testing.T, what string) {
+// checkUsedUp sets the limit of a resource to 0, in a user namespace of this process, checks that the
+// path is reported periodically, and restores the limit.
+func checkUsedUp(t *testing.T, what string) {
 	limit := filepath.Join("/proc/sys/user", what)
 	before, err := os.ReadFile(limit)
 	testkit.Must(t, err)
@@ -69,8 +70,8 @@ func useUp(t *testing.T, what string) {
 	<-changed
 }
 
-// A path that leads to a file system that is not known to be local is not watched, and not
-// walked further: the file system may hang. Problem gives the number of such paths.
+// A path that leads to a file system that is not known to be local is reported periodically, because
+// the file system might hang. Problem gives the number of such paths.
 func TestNotLocal(t *testing.T) {
 	w, changed := New(t.Context()), make(chan struct{}, 1)
 	w.Signal(t.TempDir(), Path, changed)

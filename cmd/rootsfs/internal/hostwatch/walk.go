@@ -30,7 +30,7 @@ var (
 type step struct {
 	of   *subscription
 	at   *watchedFile
-	name string // anyName: each; "": at is the file at the end of the path
+	name string // anyName: every name; "": at is the file at the end of the path
 }
 
 // anyName stands for every name in a directory. No file can have this name.
@@ -85,8 +85,8 @@ func (t *fileTable) subscriptionsOf(e fsnotify.Event, gone func(*watchedFile)) (
 	return all
 }
 
-// forget ends the watch of a file. Other subscriptions on it are checked again: if there
-// are other paths to the same file, fsnotify has one watch for all.
+// forget ends the watch of a file. The subscriptions on the file are checked again, also by other
+// paths to the same file: fsnotify has one watch for all paths.
 func (w *Watcher) forget(f *watchedFile) {
 	if w.files.byPath[f.path] != f {
 		return
@@ -104,7 +104,7 @@ func (w *Watcher) forget(f *watchedFile) {
 	}
 }
 
-// release ends a step, and the watch of its file with the last step there.
+// release ends a step. If it was the last step of its file, release ends the watch of the file.
 func (w *Watcher) release(s *step) {
 	s.at.steps = slices.DeleteFunc(s.at.steps, func(o *step) bool { return o == s })
 	if len(s.at.steps) == 0 {
@@ -170,10 +170,10 @@ func (w *Watcher) openNotify() error {
 }
 
 // errWatched ends a walk at a file, or at a name that does not exist.
-var errWatched = errors.New("all of the path that there is, is watched")
+var errWatched = errors.New("the part of the path that exists is watched")
 
 // watchStep watches the directory of a name, and then looks the name up. target is the text of
-// a link.
+// the link, or "" if the name is no link.
 func (w *Watcher) watchStep(s *subscription, at names.LinkStep) (target string, err error) {
 	if err := w.acquire(s, at.Dir, at.Name); err != nil {
 		return "", err

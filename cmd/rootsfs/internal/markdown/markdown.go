@@ -2,12 +2,13 @@
 // Markdown: headings, paragraphs, lists of one level, fenced code, and tables. Text may
 // hold `code`, **strong words** and [links](page.md).
 //
-// A page is rendered as plain text without escape sequences, no line of prose wider than
-// asked for, or as roff for man. The same page gives the same bytes.
+// Text renders a page as plain text without escape sequences. A line of prose has at most the given
+// width (at least 40 columns), unless a single word is longer. Man renders a page as roff. The same
+// page gives the same bytes.
 //
 // Markdown that the pages do not use (nested lists, quotes, HTML, reference links) is
-// taken for text. Comments and images are left out. Pages are the program's own: foreign text
-// must not be rendered.
+// taken for text. Comments, and lines that consist of images, are left out. Pages are the program's
+// own: foreign text must not be rendered.
 package markdown
 
 import (
@@ -82,7 +83,7 @@ func parse(page string) []block {
 	return out
 }
 
-// addRow adds a row to the table above it, or begins one.
+// addRow adds a row to the table above it, or begins a table.
 func addRow(out []block, line string, continued bool) []block {
 	const bar = "\x00" // a bar that is text
 	cells := strings.Split(strings.Trim(strings.ReplaceAll(line, `\|`, bar), "| "), "|")
@@ -97,7 +98,7 @@ func addRow(out []block, line string, continued bool) []block {
 	return out
 }
 
-// addText adds a line to the paragraph or item above it, or begins one.
+// addText adds a line to the paragraph or item above it, or begins a new paragraph or item.
 func addText(out []block, line string, continued bool) []block {
 	if m := syntax().item.FindStringSubmatch(line); m != nil {
 		return append(out, block{kind: item, mark: m[1], text: m[2]})
@@ -151,8 +152,8 @@ func spans(text string) []span {
 	return out
 }
 
-// hasArticle reports whether text ends with the article "the". A link after an article is rendered as
-// its own words with the command for its topic.
+// hasArticle reports whether text ends with the article "the". After an article, a link to a topic is
+// rendered as the words of the link and the reference to the topic, otherwise as the reference alone.
 func hasArticle(text string) bool { return strings.HasSuffix(text, "the ") }
 
 // topicOf returns the topic that a link leads to, "" if it leads elsewhere.

@@ -62,7 +62,7 @@ A HEADING
 	}
 }
 
-// A table whose words do not fit beside each other is a list.
+// A table whose words do not fit beside each other is rendered as a list.
 func TestStackedTable(t *testing.T) {
 	const table = "| first | second | third | fourth |\n|---|---|---|---|\n" +
 		"| `averyveryverylongword` | `anotherveryverylongword` and more | x | x |\n| y |  |  | z |\n"
