@@ -72,7 +72,7 @@ func newAsker(t *testing.T, conf string) *asker {
 		t.Fatal(err)
 	}
 	s, err := session.Start(t.Context(), session.Options{
-		Name: "s", Config: c, Keep: c.Keep(), Mount: mount.Options{Point: filepath.Join(work, "mnt")},
+		Name: "s", Config: c, Keep: c.ReservedPaths(), Mount: mount.Options{Point: filepath.Join(work, "mnt")},
 		Roots:  []guard.Grant{{Root: "pub", Dir: names.Foreign(filepath.Join(work, "src/pub")), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}},
 		Logger: func(string) (*slog.Logger, error) { return slog.New(slog.DiscardHandler), nil },
 	})

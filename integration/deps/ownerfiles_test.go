@@ -14,7 +14,7 @@ import (
 // one of these reasons says why no confined program controls the file.
 const (
 	judged       = "writabledirs.Judge refuses what programs can write"
-	ownPlace     = "a place of rootsfs itself, which no root may hold (session.Keeps)"
+	ownPlace     = "a place of rootsfs itself, which no root may hold (session.ReservedPaths)"
 	systems      = "the kernel's or root's"
 	itself       = "this program, by its own descriptor or /proc/self/exe"
 	commands     = "of the command, which is confined, or started by the owner's --unconfined"

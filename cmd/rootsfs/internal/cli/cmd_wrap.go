@@ -366,7 +366,7 @@ func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 // checkRoot returns an error if no session may have the root of spec. place is the directory of the
 // root, as a path without links.
 func (w *wrapping) checkRoot(place, spec string) error {
-	keeps, err := session.RootKeeps("", nil)
+	keeps, err := session.RootReservedPaths("", nil)
 	if err != nil {
 		return err
 	}

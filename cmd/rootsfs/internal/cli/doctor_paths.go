@@ -32,9 +32,9 @@ func checkPaths(conf *config.Config, paths []string, opened map[string]rootInfo)
 func doctorRules(conf *config.Config) rules.RootRules {
 	var more []rules.ReservedPath
 	if conf != nil {
-		more = conf.Keep()
+		more = conf.ReservedPaths()
 	}
-	keeps, _ := session.RootKeeps("", more) // an error: there is no HOME, so no place to protect
+	keeps, _ := session.RootReservedPaths("", more) // an error: there is no HOME, so no place to protect
 	out := rules.RootRules{ReservedPaths: keeps}
 	if c, err := config.LoadCeiling(); err == nil { // checkCeiling reports the error
 		out.Ceilings = c.Roots

@@ -151,7 +151,7 @@ func (f *sessionFlags) Options(cmd *cobra.Command, point string) (session.Option
 		return o, usage(fmt.Errorf("--posix %s: write safe or full", names.Quote(f.Posix)))
 	}
 	o.Rules = rules.RootRules{AllowSystem: f.AllowSystem, AllowRootDir: f.AllowTop}
-	o.Keep, o.Config, o.Profile = conf.Keep(), conf, f.Profile
+	o.Keep, o.Config, o.Profile = conf.ReservedPaths(), conf, f.Profile
 	o.Abuse, o.AbuseFixed = conf.Abuse, len(f.abuse.setKeys) > 0
 	f.abuse.override(&o.Abuse)
 	if o.AbuseFixed && o.Abuse.Suspend && o.Abuse.Escapes == 0 && o.Abuse.Refusals == 0 {

@@ -234,7 +234,7 @@ func (p *runPlan) checkHome() error {
 		}
 		return fmt.Errorf("--home: %w", err)
 	}
-	keeps, err := session.Keeps(p.session.Mount.Point, p.session.Config.Keep())
+	keeps, err := session.ReservedPaths(p.session.Mount.Point, p.session.Config.ReservedPaths())
 	if err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func withoutSecretHosts(rules []network.Rule, list []*commandSecret) []network.R
 }
 
 // readSecrets reads the credentials. The command gets the variables of the credentials with
-// placeholders. No root contains the files of the credentials: see config.Config.Keep.
+// placeholders. No root contains the files of the credentials: see config.Config.ReservedPaths.
 func (f *runFlags) readSecrets(ctx context.Context, p *runPlan) error {
 	if len(p.secrets) == 0 {
 		return nil

@@ -128,7 +128,7 @@ func TestReadSecrets(t *testing.T) {
 	if err != nil || !slices.Equal(p.env, want) {
 		t.Fatalf("%q, %v", p.env, err)
 	}
-	if keep := p.session.Config.Keep(); len(keep) < 2 || keep[len(keep)-1].Path != file {
+	if keep := p.session.Config.ReservedPaths(); len(keep) < 2 || keep[len(keep)-1].Path != file {
 		t.Errorf("kept from roots: %+v", keep)
 	}
 	for want, box := range map[string]sandbox.Options{

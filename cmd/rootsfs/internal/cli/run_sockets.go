@@ -103,7 +103,7 @@ func (p *runPlan) addSocket(text string) error {
 	if err := p.session.Ceiling.CheckPath(resolved, guard.ReadWrite); err != nil {
 		return session.CeilingError(fmt.Errorf("the socket is refused: %w", err))
 	}
-	keeps, err := session.Keeps("", nil)
+	keeps, err := session.ReservedPaths("", nil)
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,8 @@
 // # Not promised
 //
 // The package does not check whether the roots exist: the guard does when they are granted. The
-// guard also refuses a root whose path reaches the file through links (see Config.Keep). POSIX
-// ACLs are seen only as far as the group bits of the mode show them. The user and root can
+// guard also refuses a root whose path reaches the file through links (see Config.ReservedPaths).
+// POSIX ACLs are seen only as far as the group bits of the mode show them. The user and root can
 // write anything into the file.
 //
 // A *Config is not changed after Load has returned it. The functions may be
@@ -113,11 +113,11 @@ func (c *Config) Select(profile string) ([]Root, error) {
 		"no profile %s in %s: %s", names.Quote(profile), names.Escape(c.Path), known)}
 }
 
-// Keep returns the paths that no root may contain: the files of secrets, whether a run uses
-// them or not, and the configuration file under its own name and under the name that links lead
-// to. The paths of the configuration file are reserved even before the file exists, because a
+// ReservedPaths returns the paths that no root may contain: the files of secrets, whether a run
+// uses them or not, and the configuration file under its own name and under the name that links
+// lead to. The paths of the configuration file are reserved even before the file exists, because a
 // program that creates the file decides about the next session.
-func (c *Config) Keep() []rules.ReservedPath {
+func (c *Config) ReservedPaths() []rules.ReservedPath {
 	const what = "the configuration file"
 	list := []rules.ReservedPath{{Path: c.Path, What: what}}
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(c.Path)); err == nil {

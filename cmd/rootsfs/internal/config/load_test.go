@@ -40,8 +40,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// If the configuration file is a link, no root may contain the target of the link, and Keep returns
-// the paths of both.
+// If the configuration file is a link, no root may contain the target of the link, and
+// ReservedPaths returns the paths of both.
 func TestLoadLink(t *testing.T) {
 	dir := home(t)
 	path, target := filepath.Join(dir, "config.toml"), filepath.Join(dir, "dot/files/c.toml")
@@ -57,7 +57,7 @@ func TestLoadLink(t *testing.T) {
 		t.Errorf("resolved %s", c.Resolved)
 	}
 	kept := map[string]bool{}
-	for _, k := range c.Keep() {
+	for _, k := range c.ReservedPaths() {
 		kept[k.Path] = true
 	}
 	if !kept[path] || !kept[target] {

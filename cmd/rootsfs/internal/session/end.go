@@ -48,7 +48,7 @@ func (s *Session) endUnlessAnchored() {
 
 // anchorErr returns why the audit log could not be anchored when it was opened.
 func (s *Session) anchorErr() error {
-	return noAudit(s.audit.opened().Anchored())
+	return wrapAuditErr(s.audit.opened().Anchored())
 }
 
 // waitServed waits until no program holds the mount, if a root could not be revoked. If the mount

@@ -25,7 +25,7 @@ func (s *Session) addRoots(ctx context.Context, req control.AddRequest) (control
 		return control.AddAnswer{}, invalid("no root was named")
 	}
 	for i := range req.Roots {
-		if err := checkAsked(&req.Roots[i]); err != nil {
+		if err := checkRequestedGrant(&req.Roots[i]); err != nil {
 			return control.AddAnswer{}, err
 		}
 	}
@@ -63,9 +63,9 @@ func invalid(format string, args ...any) error {
 	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// checkAsked refuses a grant over the control socket that makes no sense. It sets the origin if the
-// grant has none. The registry judges the directory.
-func checkAsked(g *guard.Grant) error {
+// checkRequestedGrant refuses a grant that came over the control socket and makes no sense. If the
+// grant has no origin, checkRequestedGrant sets one. The registry judges the directory.
+func checkRequestedGrant(g *guard.Grant) error {
 	name := names.Quote(string(g.Root))
 	if _, err := names.ParseRootName(string(g.Root)); err != nil {
 		return err
@@ -142,7 +142,8 @@ func revokedMeanwhile(name guard.RootName) error {
 	return &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("root %s was revoked meanwhile", names.Quote(string(name)))}
 }
 
-// approveAgain grants an unavailable root's policy to the directory that is now at its place.
+// approveAgain grants an unavailable root again, with the same policy, until end. The root then has
+// the directory that is now at the root's path.
 func (s *Session) approveAgain(ctx context.Context, st guard.Status, end time.Time) (control.Root, error) {
 	refuse := func(format string, args ...any) (control.Root, error) {
 		return control.Root{}, &guard.Error{Op: names.OpSet, Kind: names.Unavailable, Err: fmt.Errorf(format, args...)}
@@ -186,10 +187,10 @@ func (s *Session) setMode(ctx context.Context, req control.SetRequest) (control.
 	return control.SetAnswer{Root: root}, err
 }
 
-// pastGrant is a remembered grant, perhaps after its end.
+// pastGrant is a remembered grant. It may have ended.
 type pastGrant struct {
 	guard.Grant
-	at time.Time
+	at time.Time // when the grant was made
 }
 
 // life returns the intended duration of the grant; 0: as long as the session.
@@ -216,15 +217,15 @@ func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Gra
 	s.refusals.noteGrants(got, now)
 	for i := range asks {
 		if g := &asks[i]; err != nil && g.Origin == config.Origin {
-			err = s.opt.systemDir(err, g, Resolve(g.Dir.Raw()), g.Policy.Rights, "write allow_system = true in its [[root]] block")
+			err = s.opt.explainSystemDir(err, g, Resolve(g.Dir.Raw()), g.Policy.Rights, "write allow_system = true in its [[root]] block")
 		}
 	}
 	return got, err
 }
 
-// systemDir adds a fitting remedy to the rules' refusal of a writable system directory. It
-// returns any other error unchanged.
-func (o *Options) systemDir(err error, g *guard.Grant, resolved string, rights guard.Rights, remedy string) error {
+// explainSystemDir returns a better error, with the remedy, if the rules refused a root because it
+// is a writable system directory. Otherwise it returns err.
+func (o *Options) explainSystemDir(err error, g *guard.Grant, resolved string, rights guard.Rights, remedy string) error {
 	own := rules.RootRules{AllowSystem: o.Rules.AllowSystem || g.AllowSystem, AllowRootDir: true}
 	all := rules.RootRules{AllowSystem: true, AllowRootDir: true}
 	if !errors.Is(err, names.Permission) || resolved == "/" || own.Check(resolved, rights) == nil || all.Check(resolved, rights) != nil {
@@ -239,7 +240,7 @@ func (s *Session) setRights(ctx context.Context, name guard.RootName, rights gua
 	rights = s.opt.Bound.Rights(rights)
 	err := s.reg.Set(ctx, name, rights)
 	if st, ok := s.reg.Lookup(name); ok && err != nil {
-		err = s.opt.systemDir(err, &st.Grant, st.Grant.Resolved, rights, "revoke it and add it again with --allow-system")
+		err = s.opt.explainSystemDir(err, &st.Grant, st.Grant.Resolved, rights, "revoke it and add it again with --allow-system")
 	}
 	return err
 }
@@ -293,7 +294,7 @@ type Bound struct {
 	Stage bool
 	// Patterns are added to the patterns of each root, but they lift no protection.
 	Patterns guard.Patterns
-	// Trash, if it is on, keeps removed files in every root.
+	// Trash, if it is on, keeps the removed files of each root.
 	Trash rules.Trash
 }
 
@@ -302,7 +303,8 @@ func (b Bound) hasEnded(now time.Time) bool {
 	return !b.Expires.IsZero() && !now.Before(b.Expires)
 }
 
-// Rights returns the rights that a root gets for which the owner has approved rights.
+// Rights returns approved, the rights that the owner has approved for a root. If Stage is set, all
+// changes that these rights permit are staged.
 func (b Bound) Rights(approved guard.Rights) guard.Rights {
 	if b.Stage {
 		return approved.AsStaged()
@@ -329,8 +331,8 @@ func (b Bound) Apply(g guard.Grant) guard.Grant {
 	}
 	l, m := g.Policy.Limits, b.Limits
 	if m.OpsPerSecond > 0 {
-		// A burst that is not given is one second's operations, so the
-		// stricter one is known only together with the speed.
+		// Without a burst, the burst is the operations of one second. So the stricter burst is
+		// known only together with the speed.
 		l.Burst, m.Burst = burst(l), burst(m)
 	}
 	if m.Timeout > 0 && l.Timeout == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// The stricter of a bound and a grant holds.
+// For each limit and for the end, the stricter of a bound and a grant applies.
 func TestBound(t *testing.T) {
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	early, late := now.Add(time.Hour), now.Add(2*time.Hour)
@@ -21,17 +21,17 @@ func TestBound(t *testing.T) {
 		expires, wantEnd time.Time
 	}{
 		{name: "no bound", own: guard.Limits{OpsPerSecond: 5, MaxFile: 3}, want: guard.Limits{OpsPerSecond: 5, MaxFile: 3}, expires: late, wantEnd: late},
-		{name: "nothing of its own", bound: Bound{Expires: early, Limits: guard.Limits{MaxFile: 3, MaxWritten: 4, MaxCreated: 5, BytesInFlight: 6, Timeout: time.Second}},
+		{name: "grant without limits", bound: Bound{Expires: early, Limits: guard.Limits{MaxFile: 3, MaxWritten: 4, MaxCreated: 5, BytesInFlight: 6, Timeout: time.Second}},
 			want: guard.Limits{MaxFile: 3, MaxWritten: 4, MaxCreated: 5, BytesInFlight: 6, Timeout: time.Second}, wantEnd: early},
-		{name: "stricter itself", bound: Bound{Expires: late, Limits: guard.Limits{MaxFile: 30, MaxWritten: 40, MaxCreated: 50, BytesInFlight: 60, Timeout: time.Minute}},
+		{name: "stricter grant", bound: Bound{Expires: late, Limits: guard.Limits{MaxFile: 30, MaxWritten: 40, MaxCreated: 50, BytesInFlight: 60, Timeout: time.Minute}},
 			own:     guard.Limits{MaxFile: 3, MaxWritten: 4, MaxCreated: 5, BytesInFlight: 6, Timeout: time.Second},
 			want:    guard.Limits{MaxFile: 3, MaxWritten: 4, MaxCreated: 5, BytesInFlight: 6, Timeout: time.Second},
 			expires: early, wantEnd: early},
-		{name: "laxer itself", bound: Bound{Expires: early, Limits: guard.Limits{MaxFile: 3, OpsPerSecond: 7}},
+		{name: "laxer grant", bound: Bound{Expires: early, Limits: guard.Limits{MaxFile: 3, OpsPerSecond: 7}},
 			own: guard.Limits{MaxFile: 30, OpsPerSecond: 70}, want: guard.Limits{MaxFile: 3, OpsPerSecond: 7, Burst: 7}, expires: late, wantEnd: early},
 		{name: "the default burst is one second's", bound: Bound{Limits: guard.Limits{OpsPerSecond: 5}},
 			own: guard.Limits{OpsPerSecond: 2000, Burst: 4000}, want: guard.Limits{OpsPerSecond: 5, Burst: 5}},
-		{name: "a burst without a speed is none", bound: Bound{Limits: guard.Limits{OpsPerSecond: 5, Burst: 9}},
+		{name: "a burst without a speed does not count", bound: Bound{Limits: guard.Limits{OpsPerSecond: 5, Burst: 9}},
 			own: guard.Limits{Burst: 2}, want: guard.Limits{OpsPerSecond: 5, Burst: 9}},
 		{name: "a speed below one", bound: Bound{Limits: guard.Limits{OpsPerSecond: 0.5}},
 			own: guard.Limits{OpsPerSecond: 5, Burst: 3}, want: guard.Limits{OpsPerSecond: 0.5, Burst: 1}},
@@ -56,8 +56,9 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// A root that was granted to requests without a session says who else has it.
-func TestRootsSaySharing(t *testing.T) {
+// addSharing sets SharedBy of a root that is for one subject, if the server with that subject
+// shares its consents.
+func TestAddSharing(t *testing.T) {
 	st := control.Status{
 		Roots: []control.Root{{Name: "a", Subject: "s#1"}, {Name: "b", Subject: "s#2"}, {Name: "c"}},
 		Files: []broker.Stats{{Subject: "s#2"}, {Subject: "s#1", SharedBy: "all"}, {SharedBy: "nobody in particular"}},

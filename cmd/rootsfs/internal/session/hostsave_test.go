@@ -14,14 +14,16 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// contextFor returns a context of a question that nobody answers within d.
+// contextFor returns a context for a question. The context ends after d with the cause
+// network.ErrUnanswered.
 func contextFor(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), d, network.ErrUnanswered)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// If an answer cannot be saved, the host is not allowed and the question stays open.
+// If an answer cannot be saved, the question stays open. An answer that can be saved allows the
+// host and writes it to the configuration.
 func TestHostIsSaved(t *testing.T) {
 	opt, _ := newOptions(t)
 	opt.Unmounted, opt.Name = true, "me"
@@ -48,7 +50,8 @@ func TestHostIsSaved(t *testing.T) {
 	}
 }
 
-// A host is not saved for a name that a project's program has chosen.
+// A host is not saved for a session that is named after its program: a project may have chosen the
+// program.
 func TestHostIsNotSavedForACommandsName(t *testing.T) {
 	s := &Session{opt: Options{NameSource: "my-agent", HasProgramName: true}}
 	if file, err := s.saveHost(&broker.Host{Name: "evil.test", Port: 443}, 0); err == nil || !strings.Contains(err.Error(), "rootsfs run --name NAME") {

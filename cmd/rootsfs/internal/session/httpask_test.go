@@ -109,8 +109,8 @@ func overHTTP(t *testing.T, s *Session, req control.HTTPRequest) func(token stri
 	}
 }
 
-// startWithFile starts a session, and makes a file that it was not granted. In conf, FILE stands
-// for the file.
+// startWithFile starts a session with the configuration conf, and makes a file that is in no root
+// of the session. In conf, FILE stands for the path of the file.
 func startWithFile(t *testing.T, conf string, mounted bool) (s *Session, file string) {
 	t.Helper()
 	opt, work := newOptions(t)
@@ -157,8 +157,9 @@ func awaitQuestion(t *testing.T, s *Session, done <-chan struct{}) *control.Ques
 	}
 }
 
-// A client over HTTP is asked nothing: with the token, as a user of the issuer, or without a
-// token. Its question waits for the owner, whose answer alone decides.
+// A client over HTTP is not asked for consent, whether it has the token, is a user of the issuer,
+// or has no token. The question about its call goes to the owner. After the owner's denial the call
+// fails.
 func TestHTTPCallersAnswerNothing(t *testing.T) {
 	for name, how := range map[string]func(*testing.T) (req control.HTTPRequest, token string){
 		"token": func(*testing.T) (control.HTTPRequest, string) {

@@ -58,8 +58,8 @@ func openJournal(dir, session string, reg *guard.Registry) (*journal, error) {
 	return &journal{reg: reg, file: f}, nil
 }
 
-// Begin implements vfs.Journal. If a line cannot be written, the write goes on, and only the
-// clean-up after a kill misses the name.
+// Begin implements vfs.Journal. If a line cannot be written to the journal, the file is replaced
+// all the same, and only the clean-up after a kill misses the name.
 func (j *journal) Begin(p guard.Path) (done func()) {
 	st, ok := j.reg.Lookup(p.Root)
 	if !ok {
@@ -107,8 +107,9 @@ func (j *journal) close() {
 	}
 }
 
-// cleanUp removes the unfinished files of killed sessions from the roots of this one. A journal
-// stays while it has names in directories that are not roots now.
+// cleanUp removes the unfinished files of earlier sessions from the roots of this session. A
+// journal stays while it has names in directories that are not roots now, or names that cannot be
+// removed.
 func cleanUp(ctx context.Context, dir string, reg *guard.Registry, tree *vfs.Tree) (removed int, err error) {
 	list, err := filepath.Glob(filepath.Join(dir, "*"+journalSuffix))
 	if err != nil {

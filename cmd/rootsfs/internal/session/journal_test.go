@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The next session that has the directory as a root removes the temporary files of a killed
-// session, and nothing else (R074).
+// The next session that has the directory as a root removes the temporary files that a killed
+// session left, and no other file (R074).
 func TestJournal(t *testing.T) {
 	state, dir := t.TempDir(), t.TempDir()
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
@@ -82,8 +82,7 @@ func TestJournal(t *testing.T) {
 	if list, err := os.ReadDir(state); err != nil || len(list) != 0 {
 		t.Errorf("the journal is still there: %v, %v", list, err)
 	}
-	// A session that ends in order leaves its journal only if a temporary file could not be
-	// removed because its root had ended.
+	// A session that ends normally leaves its journal only if a temporary file was not removed.
 	if j, err = openJournal(state, "s", reg); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +91,7 @@ func TestJournal(t *testing.T) {
 	j.Begin(path(vfs.TempPrefix + "gone"))()
 	j.close()
 	if n := clean(); n != 1 || here(left) {
-		t.Errorf("%d removed of a session that ended in order; left %v", n, here(left))
+		t.Errorf("%d removed of a session that ended normally; left %v", n, here(left))
 	}
 	if j, err = openJournal(state, "s", reg); err != nil {
 		t.Fatal(err)

@@ -13,22 +13,23 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// RootKeeps returns Keeps and the directory of the HOMEs that are kept for agents and servers.
-// A root there would give one repository's agent the logins and the history of another's. A
-// kept HOME itself, and a socket, may lie there.
-func RootKeeps(point string, more []rules.ReservedPath) ([]rules.ReservedPath, error) {
+// RootReservedPaths returns the ReservedPaths and, in addition, the directory of the HOMEs that are
+// kept for agents and servers. A root in that directory would give the agent of one repository the
+// logins and the history of another repository's agent. ReservedPaths omits the directory, because
+// kept HOMEs and sockets may lie in it.
+func RootReservedPaths(point string, more []rules.ReservedPath) ([]rules.ReservedPath, error) {
 	if homes, err := xdg.Data(); err == nil { // otherwise there are no kept HOMEs
 		more = append(slices.Clone(more), rules.ReservedPath{
 			Path: homes, What: "the HOMEs that are kept for agents",
 			Remedy: "choose another directory, or give a run that HOME with --home DIRECTORY",
 		})
 	}
-	return Keeps(point, more)
+	return ReservedPaths(point, more)
 }
 
-// Keeps lists the places of rootsfs itself that no root may contain or lie in. Places that do
-// not exist yet count, too: no root may contain them later.
-func Keeps(point string, more []rules.ReservedPath) ([]rules.ReservedPath, error) {
+// ReservedPaths returns the resolved paths of rootsfs itself and of more. No root may contain such
+// a path or lie in it, even if nothing exists at the path yet.
+func ReservedPaths(point string, more []rules.ReservedPath) ([]rules.ReservedPath, error) {
 	state, err := config.StateDir()
 	if err != nil {
 		return nil, err
@@ -51,8 +52,8 @@ func Keeps(point string, more []rules.ReservedPath) ([]rules.ReservedPath, error
 	return all, nil
 }
 
-// resolveNamed resolves a host path that a client chose, and not the owner. It follows no link
-// that programs or other users can change.
+// resolveNamed resolves a host path that the owner has not chosen, such as a client's. It returns
+// an error if the path passes a link that programs or other users can change.
 func (s *Session) resolveNamed(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", errors.New("it is not an absolute path")
@@ -63,7 +64,8 @@ func (s *Session) resolveNamed(path string) (string, error) {
 	return Resolve(path), nil
 }
 
-// Resolve follows the links of the part of path that exists.
+// Resolve makes path absolute and follows the links of the part of path that exists. If there are
+// too many links, it follows none.
 func Resolve(path string) string {
 	abs, err := filepath.Abs(path)
 	if err != nil {

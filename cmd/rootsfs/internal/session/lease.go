@@ -20,9 +20,9 @@ import (
 )
 
 // A machine can belong to a fleet. Then a session begins only under the machine's lease, and
-// pauses when the lease has run out or the fleet has locked the machine. It goes on with the
-// next lease. On a machine without a fleet, the session only finds at its start that the file of
-// the membership is missing.
+// pauses when the lease has run out or the fleet has locked the machine. The session goes on with
+// the next lease. Whether the machine belongs to a fleet is decided at the session's start: without
+// the membership file, it belongs to none.
 
 // machineLease is the machine's lease as the session read it last. A nil machineLease is that of
 // a machine without a fleet.
@@ -32,12 +32,12 @@ type machineLease struct {
 	mu       sync.Mutex // guards the fields below after the session's start
 	current  control.Lease
 	isPaused bool       // the session is paused because the lease has run out
-	wake     *bootTimer // says when to look again
+	wake     *bootTimer // expires when the lease has to be read again
 }
 
 // When the lease is read: at half of the time left, but every leaseOften in the last leaseSoon,
-// and every leasePaused during a pause. The pause begins a little before the end, so that dirty
-// data is flushed while the gate is open.
+// and every leasePaused during a pause. The pause begins a little before the lease ends: dirty data
+// can be flushed only while the registry still admits operations.
 const (
 	leaseSoon   = time.Second
 	leaseOften  = 250 * time.Millisecond
@@ -113,7 +113,7 @@ func (l *machineLease) apply(reg *guard.Registry) {
 	reg.SetMachineLease(now.Left(), func() bool { return now.Left() <= 0 }, l.reason(&now))
 }
 
-// reason is the reason of a pause at the end of a lease.
+// reason returns the reason of a pause at the end of a lease.
 func (l *machineLease) reason(now *control.Lease) string {
 	if now.Locked != "" {
 		return "the fleet " + l.fleet + " has locked the machine: " + now.Locked
@@ -121,7 +121,8 @@ func (l *machineLease) reason(now *control.Lease) string {
 	return "the fleet " + l.fleet
 }
 
-// checkUnchanged returns an error if the fleet has given orders since the lease was read.
+// checkUnchanged returns an error if the lease is not in force any more, or if the fleet has given
+// orders since l.current was read.
 func (l *machineLease) checkUnchanged() error {
 	got, err := l.read()
 	l.mu.Lock()
@@ -141,8 +142,8 @@ func (l *machineLease) checkGrants() error {
 	return err
 }
 
-// followLease reads the lease until ctx ends. It pauses the session at the end of the lease, and
-// lets it go on with the next one.
+// followLease reads the lease again and again until ctx ends. It pauses the session at the end of
+// the lease, and ends the pause when there is a new lease.
 func (s *Session) followLease(ctx context.Context) {
 	wake, err := newBootTimer(ctx)
 	if err != nil {
@@ -161,8 +162,8 @@ func (s *Session) followLease(ctx context.Context) {
 	}
 }
 
-// lookAtLease reads the lease now. When it returns, the session is paused if the lease is over.
-// An error says what could not be taken back.
+// lookAtLease reads the lease now. When it returns, the session is paused if the lease is over. The
+// error says what could not be taken back, or that the timer for the next read could not be set.
 func (s *Session) lookAtLease(ctx context.Context) (err error) {
 	l := s.lease
 	l.mu.Lock()

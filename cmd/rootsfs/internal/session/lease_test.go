@@ -49,16 +49,16 @@ func writeLease(t *testing.T, left time.Duration, change func(l *control.Lease))
 	testkit.Must(t, os.Rename(file+".new", file))
 }
 
-// On a machine of a fleet a session begins only with a lease that is in force and that only the
-// machine's user can have written.
+// On a machine of a fleet a session begins only with a lease that is in force. The lease must be in
+// a regular file that belongs to the user and that other users cannot open.
 func TestNoStartWithoutLease(t *testing.T) {
 	file := func() string { return filepath.Join(control.LeaseDir(), "lease") }
 	for name, c := range map[string]struct {
 		lease func(t *testing.T)
 		says  string
 	}{
-		"none":         {func(*testing.T) {}, `"acme", which has not answered yet`},
-		"over":         {func(t *testing.T) { writeLease(t, -time.Second, nil) }, `"acme", which has not answered since`},
+		"no lease":     {func(*testing.T) {}, `"acme", which has not answered yet`},
+		"expired":      {func(t *testing.T) { writeLease(t, -time.Second, nil) }, `"acme", which has not answered since`},
 		"locked":       {func(t *testing.T) { writeLease(t, time.Hour, func(l *control.Lease) { l.Locked = "fire" }) }, `has locked it: "fire"`},
 		"earlier boot": {func(t *testing.T) { writeLease(t, time.Hour, func(l *control.Lease) { l.BootID = "x" }) }, "earlier boot"},
 		"other clock":  {func(t *testing.T) { writeLease(t, time.Hour, func(l *control.Lease) { l.TimeNS = "time:[1]" }) }, "clock of another time namespace"},
@@ -68,7 +68,7 @@ func TestNoStartWithoutLease(t *testing.T) {
 			writeLease(t, time.Hour, nil)
 			testkit.Must(t, os.Chmod(file(), 0o644))
 		}, "open to other users"},
-		"another's": {func(t *testing.T) {
+		"another user's": {func(t *testing.T) {
 			writeLease(t, time.Hour, nil)
 			if os.Geteuid() != 0 {
 				t.Skip("only root gives files away")
@@ -103,7 +103,7 @@ func TestNoStartWithoutLease(t *testing.T) {
 
 // If the fleet gives an order after the session has read the lease, and before the fleet's
 // agent can find the session, the session does not begin.
-func TestHeadsMovedDuringStart(t *testing.T) {
+func TestFleetOrderDuringStart(t *testing.T) {
 	opt, _ := newFleetOptions(t, "r")
 	writeLease(t, time.Hour, nil)
 	opt.Observe = func(e guard.Event) {
@@ -122,7 +122,7 @@ func TestHeadsMovedDuringStart(t *testing.T) {
 }
 
 // When the lease runs out, the session pauses, grants nothing, and cannot be resumed by its
-// owner. It continues with the next lease. An invalid file is no lease.
+// owner. It continues with the next lease.
 func TestLeaseRunsOut(t *testing.T) {
 	opt, work := newFleetOptions(t, "r")
 	net := &pausedNetwork{}
@@ -163,8 +163,8 @@ func TestLeaseRunsOut(t *testing.T) {
 	testkit.Until(t, "the network", func() bool { return !net.isPaused.Load() })
 }
 
-// A lease file is in force when the session has answered that it has read it: a lock pauses the
-// session, and the next lease resumes it.
+// When readLease has returned, the lease file is in force: a lock has paused the session, or the
+// next lease has resumed it.
 func TestLeaseIsReadNow(t *testing.T) {
 	opt, _ := newFleetOptions(t, "r")
 	writeLease(t, time.Hour, nil)
@@ -205,7 +205,7 @@ func TestPausesOfNetwork(t *testing.T) {
 	a, err := s.resume(context.Background(), control.ResumeRequest{All: true})
 	testkit.Must(t, err)
 	if a.Pause == nil || a.Pause.Reason != "fire" || !net.isPaused.Load() || len(s.pauses()) != 1 {
-		t.Errorf("the owner's pause has ended: %+v, network paused %v, %+v", a.Pause, net.isPaused.Load(), s.pauses())
+		t.Errorf("after the owner's pause: ended %+v, network paused %v, pauses %+v", a.Pause, net.isPaused.Load(), s.pauses())
 	}
 	testkit.Must(t, s.endPause(guard.PausedByLease))
 	if net.isPaused.Load() {
@@ -213,7 +213,7 @@ func TestPausesOfNetwork(t *testing.T) {
 	}
 }
 
-// pausedNetwork knows whether it is paused.
+// pausedNetwork records whether it is paused.
 type pausedNetwork struct {
 	closingNetwork
 	isPaused atomic.Bool

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Metrics implements control.Service. A registry of its own keeps out metrics that libraries
-// register by themselves.
+// Metrics implements control.Service. It makes a new Prometheus registry, which keeps out metrics
+// that libraries register by themselves.
 func (s *Session) Metrics() prometheus.Gatherer {
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(&metrics{s}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "rootsfs"}))
@@ -131,7 +131,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	roots := s.reg.Roots()
 	s.avail.AskFree(s.ctx, roots)
 	for _, r := range roots {
-		name := string(r.Grant.Root) // valid UTF-8: names.ParseRootName has seen to that
+		name := string(r.Grant.Root) // valid UTF-8: names.ParseRootName requires that
 		set(rootLive, boolValue(r.State == guard.Live), name)
 		if n := s.avail.Place(r.Epoch).Free; n != nil && r.State == guard.Live {
 			set(rootFree, float64(*n), name)

@@ -16,7 +16,7 @@ import (
 
 // The functions about the session's mount, if it has one.
 
-// checkMount finds out whether a mount can be made.
+// checkMount checks whether a mount can be made, and resolves the mountpoint.
 func (o *Options) checkMount() (err error) {
 	if err := mountpoint.CheckFUSE(); err != nil {
 		return err
@@ -37,7 +37,7 @@ func checkPoint(path string) (string, error) {
 		return point, err
 	}
 	if clearErr := mountpoint.ClearStale(path); clearErr != nil {
-		return "", err // the error of Check describes a mount further up, or of another user
+		return "", err // err describes a mount at a directory above path, or of another user
 	}
 	return mountpoint.Check(path)
 }
@@ -50,7 +50,7 @@ func (o *Options) point() string {
 	return o.Mount.Point
 }
 
-// mount makes the mount, and the tree.
+// mount makes the mount, if the session has one, and the tree.
 func (s *Session) mount() (err error) {
 	if s.opt.Unmounted {
 		s.tree = vfs.New(s.reg)
@@ -65,7 +65,8 @@ func (s *Session) mount() (err error) {
 	return nil
 }
 
-// watchMount records the mount and notices when it goes away.
+// watchMount begins to watch the mount and the table of mounts, and writes the mount to the audit
+// log. After each change of the table, the watched paths are checked again.
 func (s *Session) watchMount(ctx context.Context) error {
 	if s.Point() != "" {
 		var err error
@@ -82,8 +83,8 @@ func (s *Session) watchMount(ctx context.Context) error {
 	return nil
 }
 
-// served returns a channel that is closed when the mount has ended, so that no program holds
-// anything in it any more.
+// served returns a channel that is closed when the mount has ended: then no program holds anything
+// in the mount any more. Without a mount, the channel is closed when the session has ended.
 func (s *Session) served() <-chan struct{} {
 	if s.mnt == nil {
 		return s.endDone
@@ -94,7 +95,7 @@ func (s *Session) served() <-chan struct{} {
 // endWithoutMount ends a session whose mount was unmounted, or has lost its connection.
 func (s *Session) endWithoutMount() {
 	if s.isEnding() {
-		return // the owner ended the session
+		return // the session unmounts the mount itself
 	}
 	why := "unmounted by somebody else"
 	if attached, _ := s.mnt.IsAttached(); attached {

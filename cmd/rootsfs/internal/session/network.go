@@ -25,13 +25,15 @@ type Network interface {
 	// Hosts that Add returns with an error are recorded and not permitted.
 	Add(hosts []string, record func(host string) error) ([]string, error)
 	// Remove removes rules and secrets (nil: all of them), or nothing if a rule does not exist.
-	// When it returns, connections that only these permitted carry no more data.
+	// ended is the number of connections that only the removed rules and secrets permitted. When
+	// Remove returns, these connections carry no more data.
 	Remove(hosts []string) (removed []string, ended int, err error)
 	// Pause ends every connection and refuses new ones until Resume. When it returns, no
 	// connection carries any more data.
 	Pause()
 	Resume()
-	// Close ends every connection for good. When it returns, their ends are recorded.
+	// Close ends every connection for good. When it returns, the ends of the connections are
+	// recorded.
 	Close()
 }
 

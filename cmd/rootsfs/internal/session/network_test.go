@@ -38,6 +38,6 @@ func TestNetworkEndsBeforeTheAuditLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !n.closed || n.err != nil {
-		t.Errorf("closed: %v, the end of its connection is recorded: %v", n.closed, n.err)
+		t.Errorf("closed: %v, recording the end of its connection: %v", n.closed, n.err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // maxReason is how long the reason of a pause may be, in bytes.
 const maxReason = 200
 
-// pausing serialises the pauses of a session.
+// pausing serialises the calls that begin or end a pause of the session.
 type pausing struct{ mu sync.Mutex }
 
 // pause serves control.Pause.

@@ -19,7 +19,7 @@ import (
 // records is a session's audit log. It is opened when the session begins to serve, so that a
 // mount that fails before leaves no file behind. Earlier records (of the first grants) are held
 // in memory, and written first. A request of the kernel means that the session serves, even if
-// Start has not returned. So it opens the log, too, and its record is not held.
+// Start has not returned. So such a request opens the log, too, and its record is not held.
 type records struct {
 	open func() (*audit.Log, error)
 
@@ -53,8 +53,9 @@ func (r *records) Pace(rec *guard.Record, limit time.Duration) time.Duration {
 	return 0
 }
 
-// Reserve implements guard.Reserver. An operation means that the session serves, so Reserve
-// opens the log.
+// Reserve implements guard.Reserver. An operation that did not come over the control socket means
+// that the session serves, so Reserve opens the log. For the control socket Reserve opens no log:
+// it returns 0 until there is one.
 func (r *records) Reserve(ctx context.Context, stop <-chan struct{}, rec *guard.Record) (room int64, err error) {
 	log := r.opened()
 	if log == nil {
@@ -180,20 +181,20 @@ func (r *records) close() error {
 func checkAudit() error {
 	dir, err := config.AuditDir()
 	if err != nil {
-		return noAudit(err)
+		return wrapAuditErr(err)
 	}
 	for ; ; dir = filepath.Dir(dir) {
 		switch err := unix.Access(dir, unix.W_OK|unix.X_OK); {
 		case err == nil:
 			return nil
 		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR):
-			return noAudit(fmt.Errorf("make a directory in %s: %w", names.Quote(dir), err))
+			return wrapAuditErr(fmt.Errorf("make a directory in %s: %w", names.Quote(dir), err))
 		}
 	}
 }
 
-// noAudit wraps an error that keeps the audit log from being opened; nil stays nil.
-func noAudit(err error) error {
+// wrapAuditErr wraps an error that keeps the audit log from being opened; nil stays nil.
+func wrapAuditErr(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -219,7 +220,7 @@ func (s *Session) openAudit() (*audit.Log, error) {
 			s.log.Info("an old audit file was deleted to keep all of them within audit_max_days and audit_max_size", "file", path)
 		},
 	})
-	return l, noAudit(err)
+	return l, wrapAuditErr(err)
 }
 
 // auditBounds returns the bounds of all sessions' audit files, by the configuration and the ceiling

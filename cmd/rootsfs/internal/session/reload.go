@@ -18,8 +18,9 @@ import (
 
 // confState is the configuration in force.
 type confState struct {
-	// changing serialises reloads and switches of profiles. It is held during calls of views, which may
-	// take long. So it is a channel: a call that waits for it can end with its context.
+	// changing serialises reloads and switches of profiles. It holds one value while roots are
+	// granted and revoked. That may take long, so changing is a channel and not a mutex: a call
+	// that waits for it can end with its context.
 	changing chan struct{}
 
 	mu      sync.Mutex // guards the fields below
@@ -42,8 +43,9 @@ func (s *Session) followConfig(ctx context.Context) {
 	<-done
 }
 
-// reload puts a new state of the file in force, or reports err, the mistake in it. A state with a
-// mistake changes nothing.
+// reload puts next, a new state of the configuration file, in force. If err is set, it is the
+// mistake in the file. If err is set or next is refused, reload reports the error, and the roots
+// and settings stay as they are.
 func (s *Session) reload(ctx context.Context, next *config.Config, err error) {
 	if ctx.Err() != nil {
 		return
@@ -94,9 +96,10 @@ func rootNames(roots []config.Root) []string {
 	return out
 }
 
-// apply switches the session to another state of the file (nil: the same), or another profile
-// (nil: the same). If it returns an error, it has changed no root and no setting. An error after the
-// first change is only logged.
+// apply switches the session to another state of the file (nil: the same), or another profile (nil:
+// the same). If it returns an error, it has changed no root and no setting, but the paths that next
+// reserves may be reserved already. An error after the first change is only logged and published as
+// an event.
 func (s *Session) apply(ctx context.Context, next *config.Config, profile *string) (config.Changes, error) {
 	select {
 	case s.conf.changing <- struct{}{}:
@@ -139,12 +142,12 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 	return ch, nil
 }
 
-// protectNewFiles protects the files of new secrets: later roots may not contain them. A live root
-// stays.
+// protectNewFiles reserves the paths that next reserves and old does not, such as the files of new
+// secrets: later roots may not contain these paths. A live root stays.
 func (s *Session) protectNewFiles(old, next *config.Config) {
-	had := old.Keep()
-	for _, k := range next.Keep() {
-		if !slices.Contains(had, k) {
+	oldPaths := old.ReservedPaths()
+	for _, k := range next.ReservedPaths() {
+		if !slices.Contains(oldPaths, k) {
 			k.Path = Resolve(k.Path)
 			s.reg.ReservePaths(k)
 		}
@@ -152,8 +155,8 @@ func (s *Session) protectNewFiles(old, next *config.Config) {
 }
 
 // change grants, changes and revokes configured roots. New roots come first: they may be refused,
-// and then nothing has changed. Only a root with the name or the directory of a removed one has to
-// come after the removal.
+// and then nothing has changed. Only a root with the name or the directory of a root that ends has
+// to come after that end.
 func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	now := time.Now()
 	var grantsFirst, grantsAfter []guard.Grant
@@ -161,14 +164,14 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	for _, r := range ch.Removed {
 		freedPaths[r.Path] = true
 	}
-	isStaged := func(r config.Root) bool { return s.opt.askWithin(r, now).Policy.Rights.Staged() }
+	isStaged := func(r config.Root) bool { return s.opt.boundedGrant(r, now).Policy.Rights.Staged() }
 	for i := range ch.Changed {
 		c := &ch.Changed[i]
 		c.ModeOnly = c.ModeOnly && isStaged(c.Old) == isStaged(c.New) // a live root cannot become staged
 		freedPaths[c.Old.Path] = freedPaths[c.Old.Path] || !c.ModeOnly && !c.PatternsOnly
 	}
 	for _, r := range ch.Added {
-		switch g := s.opt.askWithin(r, now); {
+		switch g := s.opt.boundedGrant(r, now); {
 		case s.opt.expired(r, now) || s.has(g) || !s.opt.isFor(r):
 		case freedPaths[r.Path]:
 			grantsAfter = append(grantsAfter, g)
@@ -192,13 +195,13 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 			continue
 		}
 		if c.PatternsOnly {
-			p := s.opt.askWithin(c.New, now).Policy.Patterns
+			p := s.opt.boundedGrant(c.New, now).Policy.Patterns
 			errs = append(errs, ignoreGone(s.reg.SetPatterns(ctx, c.New.Name, p)))
 			continue
 		}
 		ending = append(ending, c.Old.Name)
 		if !s.opt.expired(c.New, now) && s.opt.isFor(c.New) {
-			grantsAfter = append(grantsAfter, s.opt.askWithin(c.New, now))
+			grantsAfter = append(grantsAfter, s.opt.boundedGrant(c.New, now))
 		}
 	}
 	ending = slices.DeleteFunc(ending, func(n guard.RootName) bool { _, ok := s.reg.Lookup(n); return !ok })
@@ -212,19 +215,19 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	}
 	s.avail.Update()
 	if err := errors.Join(errs...); err != nil {
-		// The result is narrower than the new configuration. It is not undone.
+		// A failed change leaves the old root or none. The other changes are not undone.
 		s.log.Error("part of the new configuration could not be applied", "error", err)
 		s.hub.Publish(control.Event{Time: now, Kind: "config-error", Detail: names.Foreign(err.Error())})
 	}
 	return nil
 }
 
-// isFor reports whether a configured root may be granted here. A root for a server's name
-// requires that the owner has given the session its name.
+// isFor reports whether the session may grant a configured root. A root that is for one server is
+// not granted if the session is named after its program: a project may have chosen that name.
 func (o *Options) isFor(r config.Root) bool { return r.Subject == "" || !o.HasProgramName }
 
-// askWithin returns the grant of a configured root, within the command line's bound.
-func (o *Options) askWithin(r config.Root, now time.Time) guard.Grant {
+// boundedGrant returns the grant of a configured root, narrowed to the command line's bound.
+func (o *Options) boundedGrant(r config.Root, now time.Time) guard.Grant {
 	return o.Bound.Apply(r.Grant(now))
 }
 
@@ -287,7 +290,8 @@ func (c *confState) putInForce(conf *config.Config, profile string) {
 	c.current, c.profile = conf, profile
 }
 
-// status returns the profile and the file in force, and why its present state is not.
+// status returns the profile in force, the path of the configuration file ("": there is none), and
+// why the file's present contents are not in force ("": they are).
 func (c *confState) status() (profile, path string, problem names.Foreign) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

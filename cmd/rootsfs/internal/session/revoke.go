@@ -28,7 +28,7 @@ func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a cont
 	defer s.avail.Update()
 	switch {
 	case req.Subject != "":
-		a.Ended, err = s.revokeOf(ctx, guard.Subject(req.Subject))
+		a.Ended, err = s.revokeForSubject(ctx, guard.Subject(req.Subject))
 	case req.All:
 		a.Ended, err = s.revokeAll(ctx)
 	case req.Net && s.opt.Network == nil:
@@ -84,8 +84,8 @@ func (s *Session) RevokeBySignal(ctx context.Context) {
 	}
 }
 
-// revokeOf revokes the roots that are for one subject alone, or for a session of it.
-func (s *Session) revokeOf(ctx context.Context, who guard.Subject) ([]control.Ended, error) {
+// revokeForSubject revokes the roots that are for the subject who alone, or for a session of who.
+func (s *Session) revokeForSubject(ctx context.Context, who guard.Subject) ([]control.Ended, error) {
 	var which []guard.RootName
 	for _, st := range s.reg.Roots() {
 		if who != "" && who.Covers(st.Grant.Subject) {
@@ -125,7 +125,7 @@ func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]con
 	return out, incomplete(out)
 }
 
-// checkKnown returns an error that lists the names in which that are not roots.
+// checkKnown returns an error that lists the given names that no root has.
 func checkKnown(reg *guard.Registry, which []guard.RootName) error {
 	var unknown []string
 	for _, n := range which {
@@ -144,7 +144,7 @@ func checkKnown(reg *guard.Registry, which []guard.RootName) error {
 		"no root is named %s%s; see: rootsfs roots list", strings.Join(unknown, " or "), nothing)}
 }
 
-// incomplete returns an error that sums up the roots that could not be revoked completely.
+// incomplete returns an error that sums up the entries of ended that have an error; nil: none has.
 func incomplete(ended []control.Ended) error {
 	n, first := 0, ""
 	for _, e := range ended {
@@ -164,7 +164,8 @@ func incomplete(ended []control.Ended) error {
 	return fmt.Errorf("%d of %d roots: not everything could be taken back; %s", n, len(ended), first)
 }
 
-// endedNow reports the end of a socket or host. Its revocation began at the given time.
+// endedNow returns the report about a root, a socket or the network that has just ended. The
+// revocation began at begun.
 func endedNow(name string, begun time.Time) control.Ended {
 	return control.Ended{Root: names.Foreign(name), State: guard.RevokedState.String(), TookMS: float64(time.Since(begun).Microseconds()) / 1000}
 }
@@ -200,7 +201,7 @@ func isSocket(granted *sandbox.Sockets, name string) bool {
 	return slices.ContainsFunc(liveSockets(granted), func(one control.Socket) bool { return one.Name == name })
 }
 
-// cutSockets cuts the named sockets and records that. A nil list stands for all of them.
+// cutSockets cuts the named sockets and records that. If which is nil, it cuts all granted sockets.
 func (s *Session) cutSockets(which []string) []control.Ended {
 	if which == nil {
 		for _, one := range liveSockets(s.opt.Sockets) {

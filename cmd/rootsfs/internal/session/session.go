@@ -4,11 +4,12 @@
 //
 // # Promises
 //
-//   - Start leaves no files behind when it fails, not even an audit file.
+//   - If Start fails before the session serves, it leaves no files behind, not even an audit
+//     file.
 //   - A session that ends for any reason (a signal, the owner's unmount, another program's
 //     umount) first revokes every root and only then unmounts. It does not wait for programs
-//     that still hold the detached mount. Only if not everything could be taken back does it
-//     stay, and refuses every request.
+//     that still hold the detached mount. It stays only if not everything could be taken back.
+//     Then it refuses every request.
 //   - A root whose directory vanishes, is replaced or becomes unreadable ends by itself, and is
 //     shown as unavailable until it is approved again.
 //
@@ -57,9 +58,9 @@ type Options struct {
 	Name string // "": made from NameSource's base name
 	// NameSource is a path or name from which the session's name is made; "": the mountpoint.
 	NameSource string
-	// HasProgramName is set if the session has the name of a program, which a project may have
-	// chosen. Then blocks of the configuration for a name do not apply to the session, and
-	// nothing is saved for its name.
+	// HasProgramName is set if the session is named after its program. A project may have
+	// chosen the program. So blocks of the configuration that are for a name do not apply to
+	// the session, and nothing is saved for the session's name.
 	HasProgramName bool
 	// NumberName adds a number to Name if a live session has that name, as to a name made from
 	// NameSource.
@@ -71,12 +72,12 @@ type Options struct {
 	// front ends. Mount is then ignored.
 	Unmounted bool
 	Roots     []guard.Grant // with an Origin each
-	PosixFull bool          // of every root, those added later included
+	PosixFull bool          // Policy.PosixFull of roots that the owner or the configuration adds later; the grants in Roots have their own
 	// Abuse has the bounds at which servers are reported or suspended. With AbuseFixed, a
 	// reload of the configuration does not change them.
 	Abuse      ledger.Abuse
 	AbuseFixed bool
-	Bound      Bound // of configured roots that are granted later; those in Roots are within it. Bound.Stage holds for every root
+	Bound      Bound // of roots that the configuration or an answer grants later; the grants in Roots are within it already. Bound.Stage holds for every root
 	// Config is the configuration whose roots are in Roots. Its file is watched; nil: there is
 	// none.
 	Config     *config.Config
@@ -107,8 +108,8 @@ type Options struct {
 	Network Network
 	// Ceiling is the ceiling that these options keep to; nil: Start reads it.
 	Ceiling *config.Ceiling
-	// Within, unless nil, returns an error if the session as a whole is above a ceiling: by its
-	// confinement, or its network. The session ends then.
+	// Within, unless nil, returns an error if a ceiling does not allow the session's confinement
+	// or network. Then the session does not begin, or it ends.
 	Within func(*config.Ceiling) error
 	// Logger makes the session's log, once its name is known.
 	Logger func(session string) (*slog.Logger, error)
@@ -128,14 +129,14 @@ type Session struct {
 	broker   *broker.Broker
 	consent  *consent.Questions
 	shared   atomic.Int64                     // MCP clients served over the control socket
-	clients  atomic.Uint64                    // the number of the last session of a subject
+	clients  atomic.Uint64                    // the last number that a client got, see guard.Subject.InSession
 	watching *watch.Hub                       // of all servers and MCP clients
 	server   atomic.Pointer[control.Confined] // nil: the session runs none
-	paths    *hostwatch.Watcher               // of the roots and the configuration
+	paths    *hostwatch.Watcher               // of the roots, the ceiling and the configuration
 	avail    *availability.Monitor            // nil until the session is open
-	watches  sync.WaitGroup                   // of the roots and the configuration
+	watches  sync.WaitGroup                   // of the roots, the ceiling, the configuration and the lease
 	started  time.Time
-	unlisted <-chan struct{} // closed when the mount is not in the table of mounts any more; nil: it never was
+	unlisted <-chan struct{} // closed when the mount is not in the table of mounts any more; nil: there is no mount, or it is not watched yet
 	ctx      context.Context // ends with the session
 	cancel   context.CancelFunc
 
@@ -153,11 +154,11 @@ type Session struct {
 	ceiling  ceilingState
 }
 
-// outcome describes the end of a session. After endDone is closed, only isStuck changes, which
-// belongs to Run.
+// outcome describes the end of a session. After endDone is closed, only isStuck changes, and only
+// Run uses isStuck.
 type outcome struct {
 	ended     []control.Ended
-	err       error    // revokeErr, and that of the unmount
+	err       error    // revokeErr joined with the error of the unmount
 	revokeErr error    // describes what could not be taken back
 	isHeld    bool     // a program held the mount when it was detached
 	holders   []string // these programs
@@ -258,7 +259,7 @@ func (s *Session) prepare() (err error) {
 
 // grantFirst makes the registry with its rules, and grants the first roots.
 func (s *Session) grantFirst(ctx context.Context) error {
-	keeps, err := RootKeeps(s.opt.point(), s.opt.Keep)
+	keeps, err := RootReservedPaths(s.opt.point(), s.opt.Keep)
 	if err != nil {
 		return err
 	}
@@ -309,8 +310,8 @@ func (s *Session) open(ctx context.Context) (err error) {
 	if err := s.publish(false); err != nil || s.lease == nil {
 		return err
 	}
-	// From here on the fleet's agent finds the session. It may have revoked between the first
-	// look at the lease and now.
+	// From here on the fleet's agent finds the session. The fleet may have given an order
+	// after prepare read the lease. The agent could not pass that order to this session.
 	if err := s.lease.checkUnchanged(); err != nil {
 		return err
 	}
@@ -322,8 +323,8 @@ func (s *Session) open(ctx context.Context) (err error) {
 // sessions need begins then.
 const shortRun = 250 * time.Millisecond
 
-// watch watches the places of the roots, the ceiling and the configuration until ctx ends. Short
-// runs end before it begins.
+// watch waits for shortRun, and then watches the paths of the roots, the ceiling and the
+// configuration until ctx ends. In a session that ends earlier, it watches nothing.
 func (s *Session) watch(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -75,8 +75,8 @@ func start(t *testing.T, roots ...string) (*Session, string) {
 	return s, work
 }
 
-// A session that cannot begin, however far it has come, leaves nothing behind: no
-// mount, no session, no audit file.
+// A session that cannot begin leaves nothing behind: no mount, no session, no audit file. It may
+// fail early, or only at the mount or the audit log.
 func TestStartLeavesNothing(t *testing.T) {
 	no := errors.New("no")
 	for name, change := range map[string]func(o *Options, work string){
@@ -160,7 +160,8 @@ func TestManyRootsDoNotBlock_R149(t *testing.T) {
 			if n := len(s.state().Roots); n != many+1 {
 				t.Errorf("%d roots, want %d", n, many+1)
 			}
-			// Most roots are not ended here, because that is not tested.
+			// The end of the roots is not tested. Without the view, ending them does not wait for
+			// the mount.
 			s.Registry().RemoveView(s.mnt)
 			return
 		default:
@@ -228,8 +229,8 @@ func TestNoRootsAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A grant that comes during the ending is revoked: the ending may have listed the roots before
-// it.
+// A root that is granted while the session ends is revoked: the ending may have listed the roots
+// before the grant.
 func TestGrantIsOvertakenByTheEnd(t *testing.T) {
 	s, work := start(t, "a")
 	s.opt.Observe = func(e guard.Event) {
@@ -248,7 +249,7 @@ func TestGrantIsOvertakenByTheEnd(t *testing.T) {
 }
 
 // Roots that did not end are reported, even if others ended.
-func TestIncompleteRevocationIsTold(t *testing.T) {
+func TestIncompleteRevocationIsReported(t *testing.T) {
 	ended := endings([]guard.Ended{
 		{Root: "a", State: guard.RevokedState},
 		{Root: "b", State: guard.RevokedState, Err: errors.New("one page is left")},

@@ -15,7 +15,7 @@ import (
 )
 
 // Stages is the directory with the stores of all staged roots. It lies in the state directory,
-// which no root may touch (Keeps).
+// which no root may touch (ReservedPaths).
 func Stages() (string, error) { return config.StateDir("stage") }
 
 // stageOf describes a root's stage for the owner, or returns nil if the root is not staged.
@@ -27,8 +27,8 @@ func stageOf(r *guard.Status) *control.Stage {
 	return &control.Stage{Store: names.Foreign(st.Store), Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: names.Foreign(st.Damaged), Checkpoints: st.Checkpoints}
 }
 
-// StageOutput returns the build output in stages, by the owner's configuration. Without a
-// configuration, c is nil.
+// StageOutput returns which files of a stage are build output: those of the configured patterns, or
+// of the default patterns if c is nil or has none.
 func StageOutput(c *config.Config) (vfs.StageOutput, error) {
 	if c == nil || c.StageOutput == nil {
 		return vfs.NewStageOutput(vfs.DefaultStageOutput())
@@ -55,8 +55,9 @@ func (s *Session) closeStages() {
 	}
 }
 
-// settleTime bounds how long the answer to a command of the owner's waits until programs see what the
-// command has changed. They see it later only if one of them blocks the notice to the kernel.
+// settleTime bounds how long the answer to an owner's command waits until programs see the changes
+// that the command has made. If a program blocks the notice to the kernel, programs may see the
+// changes only after the answer.
 const settleTime = time.Second
 
 // onStage is onTree for a command that changes what programs see.
@@ -72,7 +73,7 @@ func onStage[In, Out any](s *Session, f func(context.Context, *guard.Registry, *
 	}
 }
 
-// stagedRoot returns the root of a registry whose changes are in a store.
+// stagedRoot returns the root of reg that has its changes in the given store.
 func stagedRoot(reg *guard.Registry, store string) (guard.RootName, error) {
 	for _, st := range reg.Roots() {
 		if st.Stage != nil && st.Stage.Store == store {
@@ -92,11 +93,13 @@ func ListStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req con
 	return control.AnswerOf(&vfs.StageResult{Done: list}), err
 }
 
-// maxReadAhead is how many bytes StageContents reads of all files in StageContentsRequest.Next.
+// maxReadAhead is how many bytes StageContents reads in total from the files in
+// StageContentsRequest.Next.
 const maxReadAhead = 1 << 20
 
-// StageContents reads the contents of a file in the stage, or in the source, and ahead of time those
-// of small files that the caller names as next.
+// StageContents reads the contents of one file, in the stage or in the source. It also reads the
+// first files in req.Next, up to maxReadAhead bytes in total. The answer has nil for a file in
+// req.Next that cannot be read, for example because it is too large.
 func StageContents(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.StageContentsRequest) (control.StageContentsAnswer, error) {
 	root, err := stagedRoot(reg, req.Store)
 	if err != nil {
