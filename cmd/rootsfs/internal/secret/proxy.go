@@ -22,13 +22,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bounds of the connections inside. The size of bodies and the time of answers have no bound.
+// Bounds of the program's connections to the proxy, and of the proxy's connections to the host. A
+// body has no bound unless it is held in memory (maxHashed). The time that an answer takes has
+// none.
 const (
 	maxHeader        = 64 << 10
 	maxMethod        = 32 // a record has room for little more than 2,000 bytes
 	maxAnswerHeader  = 256 << 10
-	maxUnread        = 1 << 20   // of an answer by HTTP/2 that the program does not read; less would slow distant hosts down
-	maxUnsent        = 256 << 10 // of the bodies on a connection by HTTP/2 that the host does not read
+	maxUnread        = 1 << 20   // of an HTTP/2 answer that the program has not read yet; less would slow distant hosts down
+	maxUnsent        = 256 << 10 // of the program's bodies on an HTTP/2 connection that the host has not read yet
 	headerTimeout    = 30 * time.Second
 	idleTimeout      = 2 * time.Minute
 	handshakeTimeout = 10 * time.Second
@@ -36,15 +38,17 @@ const (
 
 // Request describes one request and its outcome.
 type Request struct {
-	Secret         string        // its name
-	Host           string        // HOST[:PORT]
-	Method, Path   names.Foreign // as sent, or as the program wrote them if it was refused
-	Status         int           // of the answer; 0: there was none
-	Sent, Received int64         // bytes of the bodies
+	Secret string // its name
+	Host   string // HOST[:PORT]
+	// Method has at most the first maxMethod bytes. Path is in the form that is sent, but some
+	// refused requests have it in the form that the program wrote.
+	Method, Path   names.Foreign
+	Status         int   // of the answer that the program got; 0: it got none
+	Sent, Received int64 // bytes of the bodies
 	Began          time.Time
 	Duration       time.Duration
-	Refused        error  // why it was not sent
-	Permit         string // the rule that would allow it; "": no rule alone would, or none is proposed
+	Refused        error  // why the proxy refused to send the request
+	Permit         string // the rule that would allow a refused request; "": no single rule would, or none is proposed
 	Failed         error  // why there is no answer, or not all of it
 	Room           int64  // what Options.Reserve promised for the record
 }
@@ -58,13 +62,13 @@ type Options struct {
 	Reserve func(context.Context, Request) (room int64, err error)
 	// Record records the outcome of each request. It is called concurrently.
 	Record func(Request) error
-	// Live reports whether the secret was not revoked; nil: it cannot be.
+	// Live reports whether the secret is in force, and was not revoked; nil: it cannot be revoked.
 	Live func() bool
 	// Slots bounds the requests that are under way and the bodies in memory, of all proxies that
-	// share it; nil: it is the proxy's own.
+	// share it; nil: the proxy makes Slots of its own.
 	Slots *Slots
-	// Roots are the certificate authorities that the host's certificate may be from; nil: the
-	// machine's.
+	// Roots are the certificate authorities that the proxy trusts for the host's certificate; nil:
+	// the machine's.
 	Roots *x509.CertPool
 }
 
@@ -75,7 +79,7 @@ type Proxy struct {
 	header, value string // the credential's
 	credential    Credential
 	transport     *http.Transport
-	mostHashed    int             // bytes of a body that is held in memory
+	mostHashed    int             // the most bytes of a body that is held in memory to hash it
 	upgrades      *http.Transport // for requests that ask for another protocol, by HTTP/1.1 alone
 }
 
@@ -125,7 +129,7 @@ func newServer(h http.Handler) *http.Server {
 // write to the log.
 var silent = log.New(io.Discard, "", 0)
 
-// refusal is the program's answer to a request that is not sent.
+// refusal is the answer that the program gets to a request that is not sent.
 type refusal struct {
 	status int
 	err    error
@@ -138,22 +142,22 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Secret: p.secret.Name, Host: p.secret.URL.Authority(), Method: names.Foreign(r.Method[:min(len(r.Method), maxMethod)]), Path: names.Foreign(written), Began: time.Now(),
 	}}
 	defer x.record()
-	no := x.admit(r, written)
-	if no == nil && !p.opt.Slots.acquire() {
-		no = &refusal{http.StatusServiceUnavailable, fmt.Errorf("%d requests with secrets are under way: wait for one of them", maxRequests)}
-	} else if no == nil {
+	refused := x.admit(r, written)
+	if refused == nil && !p.opt.Slots.acquire() {
+		refused = &refusal{http.StatusServiceUnavailable, fmt.Errorf("%d requests with secrets are under way: wait for one of them", maxRequests)}
+	} else if refused == nil {
 		defer p.opt.Slots.release()
 	}
-	if no == nil {
-		no = x.reserve(r.Context())
+	if refused == nil {
+		refused = x.reserve(r.Context())
 	}
-	if no == nil {
-		no = x.hashBody(r)
+	if refused == nil {
+		refused = x.hashBody(r)
 	}
 	defer x.releaseMemory()
-	if no != nil {
-		x.rec.Refused, x.rec.Status = no.err, no.status
-		writeError(w, no.status, no.err)
+	if refused != nil {
+		x.rec.Refused, x.rec.Status = refused.err, refused.status
+		writeError(w, refused.status, refused.err)
 		return
 	}
 	// The host may answer before it has got the whole body. HTTP/2 always permits that.
@@ -162,16 +166,17 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	proxy := httputil.ReverseProxy{
 		BufferPool: buffers{},
 		Rewrite:    x.rewrite, Transport: x.transport(), FlushInterval: -1, ErrorLog: silent,
-		ModifyResponse: x.answer, ErrorHandler: x.fail,
+		ModifyResponse: x.cleanAnswer, ErrorHandler: x.fail,
 	}
 	proxy.ServeHTTP(finalAnswer{w, r.ProtoMajor == 2}, r)
 }
 
-// finalAnswer drops informational answers (status 1xx). httputil.ReverseProxy copies their
-// headers without calling ModifyResponse, and writes them while net/http may write its own.
+// finalAnswer drops informational answers (status 1xx). httputil.ReverseProxy copies the headers of
+// such an answer without calling ModifyResponse, and may write the answer while net/http writes an
+// informational answer of its own.
 type finalAnswer struct {
 	http.ResponseWriter
-	hasFrames bool // by HTTP/2
+	hasFrames bool // the program's connection is HTTP/2
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -181,11 +186,13 @@ func (f finalAnswer) WriteHeader(status int) {
 	}
 }
 
-// frameData is the most data of a frame of HTTP/2 that fits, with its header, into one record of TLS.
+// frameData is the largest payload of an HTTP/2 frame that fits, with the header of the frame, into
+// one TLS record.
 const frameData = 16<<10 - 9
 
-// Write implements io.Writer. By HTTP/2 net/http would make frames of 16 KiB and their headers. Each
-// would take two records of TLS, and the second one a system call of its own for 9 bytes.
+// Write implements io.Writer. For HTTP/2 it splits p into pieces of at most frameData bytes.
+// Otherwise net/http would make frames of 16 KiB plus a header of 9 bytes. Such a frame takes two
+// TLS records, and the second one needs a system call of its own for 9 bytes.
 func (f finalAnswer) Write(p []byte) (n int, err error) {
 	for f.hasFrames && len(p)-n > frameData && err == nil {
 		var more int
@@ -217,10 +224,10 @@ type exchange struct {
 	query          string     // as it is sent
 	isFilled       bool       // query has the credential
 	signature      *signature // nil: the host gets the credential itself
-	hasMemory      bool       // it has a place of Slots.memory
+	hasMemory      bool       // the exchange holds a place of Slots.memory
 	upgrade        string     // the other protocol that the program asks for; "": none
-	isHTTPS        bool       // the program speaks to the host, and not to the base URL
-	presented      []string   // header values with the credential, in the place of the program's own
+	isHTTPS        bool       // the program has sent the request to the host's own https URL, not to the base URL
+	presented      []string   // header values with the credential, sent in place of the program's values with the placeholder
 	sent, received atomic.Int64
 	rec            Request
 }
@@ -263,11 +270,11 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 	if x.p.credential.isSent() {
 		return nil
 	}
-	var no *refusal
-	if x.signature, no = s.readSignature(r); no == nil {
-		no = x.checkObject(r)
+	var refused *refusal
+	if x.signature, refused = s.readSignature(r); refused == nil {
+		refused = x.checkObject(r)
 	}
-	return no
+	return refused
 }
 
 // reserve makes sure that there is room for the record of the request before it is sent.
@@ -285,7 +292,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	out := pr.Out
 	path, err := url.PathUnescape(x.path.sent)
 	if err != nil {
-		panic(err) // it was encoded here
+		panic(err) // parsePath encoded the path
 	}
 	authority := x.p.secret.URL.Authority()
 	out.URL = &url.URL{Scheme: "https", Host: authority, Path: path, RawPath: x.path.sent, RawQuery: x.query}
@@ -301,10 +308,11 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		out.Header.Set(name, value)
 		x.presented = append(x.presented, value)
 	}
-	out.Header.Set("Accept-Encoding", "identity") // the credential is not found in a compressed body
+	out.Header.Set("Accept-Encoding", "identity") // the credential cannot be found in a compressed body
 }
 
-// origin returns the beginning of URLs for the program: that of the host, or of the base URL.
+// origin returns the scheme and authority with which the program's URLs begin: those of the host,
+// or those of the base URL.
 func (x *exchange) origin() string {
 	if x.isHTTPS {
 		return "https://" + x.p.secret.URL.Authority()
@@ -312,25 +320,25 @@ func (x *exchange) origin() string {
 	return "http://" + x.p.secret.Inside()
 }
 
-// answer cleans the host's answer before it goes to the program.
-func (x *exchange) answer(res *http.Response) error {
+// cleanAnswer cleans the host's answer before the answer goes to the program.
+func (x *exchange) cleanAnswer(res *http.Response) error {
 	isSwitched := x.upgrade != "" && res.StatusCode == http.StatusSwitchingProtocols
 	if res.StatusCode < http.StatusOK && !isSwitched {
 		return fmt.Errorf("the answer has status %d, which is not a final one", res.StatusCode)
 	}
 	x.rec.Status = res.StatusCode
-	res.Status = "" // a text of the host's, which is sent to the program with a change of protocol
+	res.Status = "" // the host's own text, which the program would get with an answer 101
 	if err := decode(res, func() error { return x.reserveMemory(res.Request.Context()) }); err != nil {
 		return err
 	}
 	x.clean(res.Header)
-	x.clean(res.Trailer) // whose names are announced
+	x.clean(res.Trailer) // before the body, the trailer has only the announced names
 	body := res.Body
 	for _, part := range x.p.credential.parts() {
 		prefix := publicPrefix(part.value)
 		body = scrub(body, part.value, part.placeholder, len(prefix))
 		for _, text := range spellings(part.value) {
-			body = scrub(body, text, "", len(prefix)) // no prefix has a character that is spelled otherwise
+			body = scrub(body, text, "", len(prefix)) // URLs and JSON encode no character of these prefixes
 		}
 	}
 	for _, value := range append(x.presented, x.p.value) {
@@ -350,11 +358,12 @@ func (x *exchange) answer(res *http.Response) error {
 	return nil
 }
 
-// clean removes the owner's cookies and credentials from an answer's headers, and changes
-// links to the host into links to the proxy.
+// clean removes from an answer each header that sets cookies, or whose name or value contains the
+// credential. If the program uses the base URL, clean also changes links to the host into links to
+// the base URL.
 func (x *exchange) clean(h http.Header) {
 	maps.DeleteFunc(h, func(name string, values []string) bool {
-		return strings.Contains(parameterKey(name), "setcookie") || x.p.nameReveals(name) || slices.ContainsFunc(values, x.reveals) // the host sends back what it has got
+		return strings.Contains(parameterKey(name), "setcookie") || x.p.nameReveals(name) || slices.ContainsFunc(values, x.reveals) // some hosts send the request's headers back
 	})
 	if x.isHTTPS {
 		return
@@ -385,7 +394,7 @@ func (p *Proxy) nameReveals(name string) bool {
 	return isBasic && holds(strings.TrimRight(login, "="))
 }
 
-// fail answers a request that has got no answer.
+// fail answers a request for which there is no answer of the host, or none that is passed on.
 func (x *exchange) fail(w http.ResponseWriter, r *http.Request, err error) {
 	x.rec.Failed, x.rec.Status = err, http.StatusBadGateway
 	if r.Context().Err() != nil {
@@ -394,8 +403,8 @@ func (x *exchange) fail(w http.ResponseWriter, r *http.Request, err error) {
 	writeError(w, http.StatusBadGateway, x.p.explain(err))
 }
 
-// explain tells the program why there is no answer. It leaves out facts about the machine,
-// such as its resolver and its files.
+// explain returns the reason for a missing answer in words for the program. The words leave out
+// facts about the machine, such as its resolver and its files.
 func (p *Proxy) explain(err error) error {
 	host := p.secret.URL.Authority()
 	var dns *net.DNSError
@@ -428,7 +437,7 @@ func (x *exchange) record() {
 	rec := x.rec
 	rec.Sent, rec.Received, rec.Duration = x.sent.Load(), x.received.Load(), time.Since(rec.Began)
 	if rec.Failed != nil && x.p.reveals(rec.Failed.Error()) {
-		rec.Failed = errors.New("it failed, with an error that cannot be told") // none does, as far as is known
+		rec.Failed = errors.New("it failed, with an error that cannot be told") // no known error contains the credential
 	}
 	_ = x.p.opt.Record(rec) // a request that was sent has room, and any other one was refused
 }
@@ -438,7 +447,7 @@ type countedBody struct {
 	io.ReadCloser
 	count  *atomic.Int64
 	failed *error // may be nil
-	closed func() // may be nil
+	closed func() // called by Close; may be nil
 	// written counts the other direction of a connection that has changed its protocol.
 	written *atomic.Int64
 }

@@ -31,7 +31,7 @@ type lab struct {
 	records []Request
 	arrived []*http.Request // at the host
 	dialErr error
-	noted   chan struct{} // one for each record
+	noted   chan struct{} // gets a value for each record
 }
 
 // newCredential returns a credential with a placeholder of its own.
@@ -39,7 +39,7 @@ func newCredential(value string) Credential { return found{value: value}.credent
 
 func newLab(t *testing.T, s *Secret, host http.HandlerFunc) *lab {
 	t.Helper()
-	l := &lab{t: t, noted: make(chan struct{}, 10_000)} // more than a test makes
+	l := &lab{t: t, noted: make(chan struct{}, 10_000)} // more than the records of any test
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.mu.Lock()
 		l.arrived = append(l.arrived, r)
@@ -134,8 +134,9 @@ func (l *lab) requests() []*http.Request {
 	return slices.Clone(l.arrived)
 }
 
-// The host gets the request with the owner's credential in the place of every other credential, and
-// without the headers of the connection inside.
+// The host gets the owner's credential and no other one. It does not get the headers of the
+// program's connection, or headers that some servers take for the method, host or path of the
+// request.
 func TestCredentialIsAdded(t *testing.T) {
 	for _, c := range []struct {
 		secret       Secret
@@ -172,7 +173,8 @@ func TestCredentialIsAdded(t *testing.T) {
 	}
 }
 
-// Only a plain request for an allowed path is sent.
+// A request that is invalid, ambiguous or allowed by no rule is refused, and does not reach the
+// host.
 func TestRefusedRequests(t *testing.T) {
 	rule, err := parseRule("GET /repos/me/**")
 	if err != nil {
@@ -187,7 +189,7 @@ func TestRefusedRequests(t *testing.T) {
 	for _, c := range []struct {
 		request string
 		status  int
-		says    string // "": net/http's own words
+		says    string // "": net/http refuses the request, in its own words
 	}{
 		{"GET /repos/you/x HTTP/1.1\n" + host + "\n", 403, `no rule of the secret API_TOKEN allows GET "/repos/you/x" ("GET /repos/you/x" in allow of its [[secret]] block would); it allows: GET /repos/me/**`},
 		{"DELETE /repos/me/x HTTP/1.1\n" + host + "\n", 403, "no rule"},
@@ -235,8 +237,9 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// Content-Length beside Transfer-Encoding, trailers, and bytes after a request do not make
-// one request two at the host.
+// The host reads each request as the proxy has read it, although the request has Content-Length
+// beside Transfer-Encoding, a trailer, or bytes after its end. Trailers are not sent, and each
+// request has the owner's credential alone.
 func TestSmuggling(t *testing.T) {
 	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
@@ -254,7 +257,7 @@ func TestSmuggling(t *testing.T) {
 	}
 	for _, r := range l.requests() {
 		if r.URL.Path == "/admin" {
-			continue // one way to read these bytes makes it a request of its own
+			continue // the proxy may read the bytes after POST /a as another request, and then sends it, too
 		}
 		if got := r.Header["Authorization"]; !slices.Equal(got, []string{"Bearer " + credential}) {
 			t.Errorf("%s: the host got %q", r.URL.Path, got)
@@ -337,7 +340,7 @@ func TestCredentialIsNotEchoed(t *testing.T) {
 			got = strings.TrimPrefix(got, "Basic ")
 			w.Header().Set("Link", "</"+got+">; rel=preload")
 			w.WriteHeader(http.StatusEarlyHints)
-			name := "X-" + strings.Trim(strings.TrimPrefix(got, "Bearer "), "=") // names of headers have no case
+			name := "X-" + strings.Trim(strings.TrimPrefix(got, "Bearer "), "=") // case does not matter in the names of headers
 			w.Header().Set("Trailer", "X-Echo, X-Kept, Set-Cookie, "+name+"-Trailer")
 			w.Header().Set(name, "1")
 			w.Header().Set("Location", "/?key=%zz"+strings.ReplaceAll(got, "-", "%2D"))
@@ -366,8 +369,8 @@ func TestCredentialIsNotEchoed(t *testing.T) {
 	}
 }
 
-// An answer that is not valid HTTP does not reach the program, and unsolicited bytes do not reach the
-// log of net/http: they could hold the credential.
+// An answer without a valid final status does not reach the program. Unsolicited bytes of a host,
+// which could hold the credential, do not reach package log, to which net/http writes them.
 func TestWrongAnswers(t *testing.T) {
 	var logged bytes.Buffer
 	log.SetOutput(&logged)
@@ -399,8 +402,8 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// A host sends by HTTP/2 only so much of an answer as the proxy may hold for a program that
-// does not read it.
+// By the proxy's HTTP/2 settings, a host may send at most maxUnread bytes of an answer that the
+// program does not read.
 func TestUnreadAnswerIsBounded(t *testing.T) {
 	srv := httptest.NewTLSServer(http.NotFoundHandler())
 	defer srv.Close()
@@ -411,7 +414,7 @@ func TestUnreadAnswerIsBounded(t *testing.T) {
 		defer close(windows)
 		defer c.Close()
 		tc := tls.Server(c, &tls.Config{Certificates: srv.TLS.Certificates, NextProtos: []string{"h2"}})
-		head := make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")+9) // and of the frame with the settings
+		head := make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")+9) // the preface, and the header of the settings frame
 		if _, err := io.ReadFull(tc, head); err != nil {
 			return
 		}

@@ -14,7 +14,7 @@ type ledger struct {
 	mu      sync.Mutex
 	room    int
 	records []Request
-	calls   sync.WaitGroup // of record that are still to come
+	calls   sync.WaitGroup // calls of record that have not been made yet
 }
 
 func (l *ledger) reserve(_ context.Context, r Request) (int64, error) {
@@ -32,7 +32,7 @@ func (l *ledger) record(r Request) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case r.Room == 0 && r.Refused != nil: // the log counts what it cannot take
+	case r.Room == 0 && r.Refused != nil: // the audit log counts the refusals for which it has no room
 		return nil
 	case r.Room == 0 && l.room == 0:
 		return errors.New("the disk is full")
@@ -48,7 +48,7 @@ func (l *ledger) record(r Request) error {
 func TestUnrecordedRequestsAreNotSent(t *testing.T) {
 	const room, all = 5, 20
 	log := &ledger{room: room}
-	events, open := make(chan bool, all+1), make(chan struct{}) // true: it has arrived at the host
+	events, open := make(chan bool, all+1), make(chan struct{}) // true: a request has arrived at the host; false: one was refused
 	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
 		events <- true
 		<-open

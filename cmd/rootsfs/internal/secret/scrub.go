@@ -16,14 +16,15 @@ import (
 // would be found in texts that have nothing to do with it.
 const minScrubbed = 8
 
-// scrubber removes a credential from a body. Bytes pass as they come: only those that may be
-// part of the credential wait for the next ones, and only if minScrubbed bytes of it have come.
-// So a host that sends the whole credential in parts reveals fewer than minScrubbed bytes of it.
+// scrubber removes a credential from a body. Bytes pass as soon as they are read, with one
+// exception: if the last bytes, minScrubbed or more, may be the beginning of the credential, they
+// wait for the next read. So if a host sends the whole credential in parts, fewer than minScrubbed
+// bytes of the credential pass.
 type scrubber struct {
 	io.ReadCloser
 	key, mask []byte // of the same length
 	known     int    // how many bytes at the beginning of key the program may know
-	window    []byte // bytes that have passed, at most len(key)-1, and then those that have not
+	window    []byte // bytes that have passed, of which fill keeps at most len(key)-1, and then bytes that have not
 	passed    int    // how many bytes at the beginning of window have passed
 	waiting   int    // how many bytes at the end of window wait
 	err       error  // of the last read
@@ -46,7 +47,7 @@ func scrub(body io.ReadCloser, text, placeholder string, known int) io.ReadClose
 func spellings(text string) (list []string) {
 	quoted, err := json.Marshal(text)
 	if err != nil {
-		panic(err) // a string has none
+		panic(err) // the encoding of a string never fails
 	}
 	inJSON := string(quoted[1 : len(quoted)-1])
 	for _, other := range []string{url.QueryEscape(text), url.PathEscape(text), inJSON, strings.ReplaceAll(text, "/", `\/`), strings.ReplaceAll(inJSON, "/", `\/`)} {
@@ -104,25 +105,25 @@ func (s *scrubber) partial() int {
 	return 0
 }
 
-// mayBegin reports whether bytes, at least minScrubbed, may be the beginning of the text. A program
-// that has a host send bytes of its choice sees by the time whether they are held back. So what
-// follows the known beginning counts by its characters alone: otherwise the program could find the
-// text out, one byte after the other.
+// mayBegin reports whether b, which has at least minScrubbed bytes, may be the beginning of the
+// text. A program that makes a host send chosen bytes can measure whether these bytes are held
+// back. So the bytes after the known beginning are not compared with the text: they only have to be
+// characters of keys. Otherwise the program could find out the text byte by byte.
 func (s *scrubber) mayBegin(b []byte) bool {
-	if s.known == 0 || len(b) <= s.known { // minScrubbed bytes are too many to be found out
+	if s.known == 0 || len(b) <= s.known { // minScrubbed unknown bytes are too many to guess at once
 		return bytes.HasPrefix(s.key, b)
 	}
 	return bytes.HasPrefix(b, s.key[:s.known]) && bytes.IndexFunc(b[s.known:], isNoKeyCharacter) < 0
 }
 
-// isNoKeyCharacter reports whether a character is in no key that has a known beginning, in whatever
-// spelling.
+// isNoKeyCharacter reports whether a character occurs in no spelling of a key that has a known
+// beginning.
 func isNoKeyCharacter(c rune) bool {
 	return !strings.ContainsRune(separators+`%\`, c) && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
 }
 
-// knownInBasic returns how much of a login in the encoding of HTTP Basic the program may know: what
-// stands before the value, and the value's own beginning.
+// knownInBasic returns how many characters of a login in the encoding of HTTP Basic the program may
+// know: the encoding of the text before the value and of the value's public prefix.
 func knownInBasic(encoded, value string) int {
 	login, err := base64.RawStdEncoding.DecodeString(encoded)
 	if err != nil {
@@ -140,7 +141,8 @@ func (s *scrubber) Write(p []byte) (int, error) {
 	return w.Write(p)
 }
 
-// reveals reports whether a text contains the credential, or the value of a header that had it.
+// reveals reports whether a text contains the credential, or a header value in which the credential
+// was sent to the host.
 func (x *exchange) reveals(text string) bool {
 	return x.p.reveals(text) || slices.ContainsFunc(x.presented, func(value string) bool {
 		return strings.Contains(text, strings.TrimPrefix(value, "Basic "))

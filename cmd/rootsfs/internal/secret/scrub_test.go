@@ -20,8 +20,8 @@ func (p *parts) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Wherever a body is cut, the credential is removed from it, except fewer than minScrubbed of
-// its first bytes, and nothing else changes.
+// Wherever a body is cut, fewer than minScrubbed bytes of the credential pass, and no other byte of
+// the body changes.
 func TestScrub(t *testing.T) {
 	const text, mask = "abcabcabcabcabd-0123", "XXXXXXXXXXXXXXXXXXXX"
 	for body, want := range map[string]string{
@@ -58,9 +58,9 @@ func TestScrub(t *testing.T) {
 	}
 }
 
-// Key characters that follow the publicly known beginning of a key are held back whether or not they are
-// those of the key: otherwise a program that chooses what a host sends could find out the key by the
-// time, one byte after the other.
+// After the public prefix of a key, all characters that keys may have are held back, whether or not
+// they match the key. Otherwise a program that chooses what a host sends could find out the key
+// byte by byte, by measuring the time.
 func TestScrubTellsNothingByTime(t *testing.T) {
 	const text = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789-_AbCd"
 	basic := strings.TrimRight(strings.TrimPrefix(basicHeader("x-access-token:"+text), "Basic "), "=")
@@ -85,7 +85,7 @@ func TestScrubTellsNothingByTime(t *testing.T) {
 				other = c.text[:n-1] + "8"
 			}
 			if isHeld(own) != isHeld(other) {
-				t.Fatalf("%s is told from %s", own, other)
+				t.Fatalf("only one of %s and %s is held back", own, other)
 			}
 			if !isHeld(own) {
 				t.Errorf("%s is not held back", own)
@@ -97,7 +97,8 @@ func TestScrubTellsNothingByTime(t *testing.T) {
 	}
 }
 
-// Bytes that cannot be the credential are not held back: a program may wait for them.
+// Bytes that cannot begin the credential, or of which fewer than minScrubbed can, are not held
+// back: a program may wait for them.
 func TestScrubDoesNotWait(t *testing.T) {
 	r, w := io.Pipe()
 	s := scrub(r, "abcabcabcabcabd-0123", "", 0)

@@ -41,7 +41,7 @@ type Secret struct {
 	Scopes  []string `toml:"scopes" kind:"scope" jsonschema:"of ~/.aws/credentials: what requests may be signed for, SERVICE/REGION, with * for any (default: all)"`
 }
 
-// URL is https://HOST[:PORT][/PREFIX]. The zero URL is none.
+// URL is https://HOST[:PORT][/PREFIX]. The zero URL means that there is no URL.
 type URL struct {
 	Host   string // name in lower case, or address
 	Port   uint16
@@ -58,7 +58,7 @@ func (u *URL) UnmarshalText(text []byte) (err error) {
 func ParseURL(text string) (URL, error) {
 	u, err := url.Parse(text)
 	if i := strings.LastIndexByte(text, '@'); i >= 0 {
-		text = "…" + text[i:] // before it may be a password
+		text = "…" + text[i:] // the text before @ may hold a password
 	}
 	switch {
 	case err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
@@ -160,11 +160,11 @@ func (s *Secret) Inside() string { return hostLabel(s.Name) + insideZone }
 
 const insideZone = ".secret.internal"
 
-// IsInside reports whether a name is one of those that Inside returns.
+// IsInside reports whether a host name has the ending of the names that Inside returns.
 func IsInside(name string) bool { return strings.HasSuffix(name, insideZone) }
 
 // BaseURL returns the variable that tells the program where to send its requests, and its
-// value. The paths are those of the host.
+// value. Requests to the base URL have the same paths as requests to the host.
 func (s *Secret) BaseURL() (variable, value string) {
 	if variable = s.Variable; variable == "" {
 		variable = s.Name + "_BASE_URL"
@@ -183,7 +183,8 @@ func (s *Secret) Variables() []string {
 	return []string{s.Name}
 }
 
-// Environ returns the variables that the program gets in the place of a credential.
+// Environ returns, as NAME=VALUE, the variables that hold the placeholders, and the variable that
+// holds the base URL.
 func (s *Secret) Environ(c Credential) (env []string) {
 	parts := c.parts()
 	for i, name := range s.Variables() {
@@ -197,7 +198,7 @@ func (s *Secret) Environ(c Credential) (env []string) {
 
 // CheckAll returns an error if secrets conflict with each other.
 func CheckAll(list []*Secret) error {
-	users := map[string]string{} // by a value that only one secret may have
+	users := map[string]string{} // the name of a secret, by a host name or variable that no other secret may have
 	for _, s := range list {
 		variable, _ := s.BaseURL()
 		all := []string{"the name " + s.Inside(), "the variable " + variable}

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// maxRequests bounds the requests of a program that are under way: each holds a part of its
-// answer, and by HTTP/2 a connection has many.
+// maxRequests bounds the requests of a program that are under way. Each request holds a part of its
+// answer in memory, and one HTTP/2 connection may have many requests.
 const maxRequests = 128
 
 // maxInMemory bounds the requests that hold much memory: a body of maxHashed bytes, or the window of
@@ -22,7 +22,7 @@ func NewSlots() *Slots {
 	return &Slots{make(chan struct{}, maxRequests), make(chan struct{}, maxInMemory)}
 }
 
-// acquire takes a place of a request, and reports whether one was free.
+// acquire takes a place for a request, and reports whether a place was free.
 func (s *Slots) acquire() bool {
 	select {
 	case s.requests <- struct{}{}:
@@ -34,8 +34,8 @@ func (s *Slots) acquire() bool {
 
 func (s *Slots) release() { <-s.requests }
 
-// reserveMemory waits for a place for much memory, until ctx ends. A request holds at most one such
-// place, so a request that holds one never waits for a second one.
+// reserveMemory waits until the exchange gets a place of Slots.memory, or until ctx ends. An
+// exchange that already holds such a place does not wait for a second one.
 func (x *exchange) reserveMemory(ctx context.Context) error {
 	if x.hasMemory {
 		return nil
@@ -55,8 +55,8 @@ func (x *exchange) releaseMemory() {
 	}
 }
 
-// buffers lends buffers for copying bodies. They are larger than httputil's, because each write makes
-// a record of TLS of its own.
+// buffers lends buffers for copying bodies. They are larger than httputil's, because each write
+// begins a new TLS record.
 type buffers struct{}
 
 const bufferSize = 128 << 10

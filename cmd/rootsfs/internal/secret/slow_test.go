@@ -27,7 +27,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// slowPause is between the bytes of a slow program. No timeout of a silent connection is shorter.
+// slowPause is the time between two bytes of a slow program. No timeout of a silent connection is
+// shorter.
 const slowPause = 5 * time.Second
 
 // drip writes the bytes of a text one by one, and then the last one again and again.
@@ -81,8 +82,8 @@ func tlsClient(c net.Conn, trusted *x509.CertPool, protocol string) *tls.Conn {
 	return tls.Client(c, &tls.Config{ServerName: "example.com", RootCAs: trusted, NextProtos: []string{protocol}})
 }
 
-// A connection on which a program is silent or slow is closed: before its hello of TLS, in it, after
-// it, and in the headers of a request.
+// A connection on which a program is silent or slow is closed: before and within the ClientHello of
+// TLS, after the TLS handshake, and within the preface of HTTP/2 or the headers of a request.
 func TestSlowConnectionsEnd(t *testing.T) {
 	for name, begin := range slowClients {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +92,8 @@ func TestSlowConnectionsEnd(t *testing.T) {
 	}
 }
 
-// awaitEnd runs a slow program, and fails if the door does not end its connection.
+// awaitEnd runs a slow program, and fails the test if the door does not close the program's
+// connection in time.
 func awaitEnd(t *testing.T, begin func(c net.Conn, trusted *x509.CertPool) io.Reader) {
 	t.Helper()
 	s := &Secret{Name: "API_TOKEN", URL: URL{Host: "example.com", Port: 443}}
@@ -129,5 +131,5 @@ func awaitEnd(t *testing.T, begin func(c net.Conn, trusted *x509.CertPool) io.Re
 	ours.Close()
 	close(in)
 	<-served
-	time.Sleep(2 * slowPause) // the program notices it
+	time.Sleep(2 * slowPause) // the program notices that the connection is closed
 }

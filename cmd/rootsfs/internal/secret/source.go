@@ -32,11 +32,11 @@ func (s *Secret) IsInVariable() bool {
 	return len(s.Command) == 0 && s.File == "" && s.shownAs() == "" && !s.isPreset()
 }
 
-// Read returns the credential: the output of the command, the contents of the file, what the
-// owner's own file of Secret.ShownAs has for the host, or the value of the variable, which it
-// removes from the environment of this process. No error contains it. The judge refuses a command
-// or a file that programs can write. env is the environment of commands, which are run in no
-// project: their working directory is /.
+// Read returns the credential: the output of the command, the contents of the file, the credential
+// that findOwners finds for the host, or the value of the variable. Read removes this variable from
+// the environment of this process. No error contains the credential. The judge refuses a command or
+// a file that programs can write. env is the environment of commands. Their working directory is /,
+// so that they run in no project.
 func (s *Secret) Read(ctx context.Context, judge *writabledirs.Judge, env []string) (Credential, error) {
 	f, err := s.find(ctx, &owner{judge, env})
 	if err == nil {
@@ -54,7 +54,7 @@ type owner struct {
 	env   []string // of programs
 }
 
-// lookup returns a variable of the owner's.
+// lookup returns the value of a variable in the owner's environment, or "" if it is not set.
 func (o *owner) lookup(name string) string {
 	for _, e := range o.env {
 		if value, ok := strings.CutPrefix(e, name+"="); ok {
@@ -120,7 +120,7 @@ type program struct {
 	words   []string
 	input   string
 	env     []string // besides the owner's
-	isQuiet bool     // its messages are not for a person
+	isQuiet bool     // its standard error is dropped, because no person needs it
 }
 
 // output runs a program and returns at most maxFile bytes of its standard output.
@@ -138,7 +138,7 @@ func (o *owner) output(ctx context.Context, p program) ([]byte, error) {
 	if !p.isQuiet {
 		cmd.Stderr = os.Stderr
 	}
-	if p.input != "" { // else it is /dev/null: this process's own may be an MCP client's
+	if p.input != "" { // else standard input is /dev/null: that of this process may belong to an MCP client
 		cmd.Stdin = strings.NewReader(p.input)
 	}
 	if err := cmd.Run(); err != nil {

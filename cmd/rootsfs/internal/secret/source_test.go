@@ -22,7 +22,8 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-// A credential comes from the variable, which is unset then, from a file or from a command.
+// A credential comes from a file, from a command, or from the variable, which Read then unsets.
+// Printing a credential does not show its value.
 func TestRead(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	t.Setenv("API_TOKEN", "from the variable")
@@ -36,7 +37,7 @@ func TestRead(t *testing.T) {
 			t.Errorf("%+v: %q, %v", s, c.value, err)
 		}
 		if text := fmt.Sprintf("%v %+v %#v %s %q", c, c, c, c, c); strings.Contains(text, want) {
-			t.Errorf("it prints as %s", text)
+			t.Errorf("the credential prints as %s", text)
 		}
 	}
 	if _, set := os.LookupEnv("API_TOKEN"); set {
@@ -54,7 +55,8 @@ func fifo(t *testing.T) string {
 	return path
 }
 
-// A text that is no credential is refused, by an error that does not contain it.
+// A source without a usable credential is refused, with an error that does not contain the text of
+// the source.
 func TestReadRefuses(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	t.Setenv("EMPTY", "")
@@ -156,7 +158,7 @@ func TestCheckAll(t *testing.T) {
 		}
 	}
 	if err := CheckAll([]*Secret{s("A", "A")}); err == nil {
-		t.Error("one variable is to hold the placeholder and the URL")
+		t.Error("one variable may hold both the placeholder and the URL")
 	}
 	one := &Secret{Name: "_GITHUB_TOKEN", URL: URL{Host: "a.test", Port: 443, Prefix: "/v1"}}
 	if got := one.Environ(Credential{placeholder: "other"}); strings.Join(got, " ") != "_GITHUB_TOKEN=other _GITHUB_TOKEN_BASE_URL=http://github-token.secret.internal/v1" {

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// An event reaches the program when the host has sent it, and a part of a body reaches the
-// host before the request is complete.
+// An event reaches the program before the host has sent the rest of the answer, and a part of a
+// body reaches the host before the program has sent the rest of the request.
 func TestStreams(t *testing.T) {
 	next := make(chan struct{})
 	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// If there is no answer, the program is told why, and nothing about the machine.
+// If there is no answer, the program learns the reason, but neither an address of the machine's
+// network nor the credential.
 func TestNoAnswer(t *testing.T) {
 	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) })
 	l.proxy.transport.DisableKeepAlives = true
@@ -64,7 +65,7 @@ func TestNoAnswer(t *testing.T) {
 			t.Errorf("%s %q, on record: %+v", res.Status, body, rec)
 		}
 		if strings.Contains(body, "10.0.0.2") || strings.Contains(body+rec.Failed.Error(), credential) {
-			t.Errorf("told: %s", body)
+			t.Errorf("the program is told too much: %s; on record: %v", body, rec.Failed)
 		}
 	}
 	try("broke the connection off")

@@ -14,10 +14,10 @@ import (
 // container engines use. The rules decide about the request. What follows the host's consent is
 // passed on both ways, and the credential is removed from the bytes of the host.
 
-// upgradeOf returns the protocol that a request asks for, "" if it asks for none. It returns an
-// error for more than one, and for names that begin with h or tls, as those of HTTP and TLS do:
-// further requests could follow, which no rule sees. A request for h2c counts as one for none: a
-// server may answer it by HTTP/1.1.
+// upgradeOf returns the protocol that a request asks for, or "" if the request asks for none. It
+// returns an error for more than one protocol, and for a protocol whose name begins with h or tls,
+// as the names of HTTP and TLS do: over these, further requests could follow that no rule sees. For
+// h2c it returns "", because a server may answer such a request by HTTP/1.1.
 func upgradeOf(r *http.Request) (string, error) {
 	protocol := strings.Join(r.Header.Values("Upgrade"), ",")
 	lower := strings.ToLower(strings.TrimSpace(protocol))
@@ -31,8 +31,8 @@ func upgradeOf(r *http.Request) (string, error) {
 }
 
 // isOfUpgrade reports whether a header is sent to the host with a request for another protocol.
-// The header of websocket's extensions is not: extensions compress, and the credential is not found
-// in compressed bytes.
+// The header of websocket's extensions is not sent: extensions compress, and the credential is not
+// found in compressed bytes.
 func isOfUpgrade(name string) bool {
 	return name == "Connection" || name == "Upgrade" || strings.HasPrefix(name, "Sec-Websocket-") && name != "Sec-Websocket-Extensions"
 }

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// A connection changes its protocol if the rules allow the request and the host agrees, by
-// either way. The bytes of the host then do not hold the credential either, and count.
+// A connection to the host, or to the base URL, changes its protocol if the rules allow the request
+// and the host agrees. Afterwards the credential is still removed from the host's bytes, and the
+// bytes of both directions are counted.
 func TestUpgrade(t *testing.T) {
 	rule, err := parseRule("GET /ws")
 	if err != nil {
@@ -56,7 +57,7 @@ func TestUpgrade(t *testing.T) {
 		if got, err := io.ReadAll(r); string(got) != "you said hello\n"+d.proxy.credential.placeholder+"." {
 			t.Errorf("%s: %q, %v", host, got, err)
 		}
-		c.Close() // the host has ended its direction alone
+		c.Close() // the host has closed only its own direction
 		if rec := d.last(1); rec.Status != 101 || rec.Sent != 6 || rec.Received != int64(len("you said hello\n")+len(key)+1) || rec.Failed != nil {
 			t.Errorf("%s: on record is %+v", host, rec)
 		}

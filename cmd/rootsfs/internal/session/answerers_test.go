@@ -20,8 +20,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// attempt is a question, by one way in, about something that was not granted. greedy is the asker's
-// own client.
+// attempt asks, by one way into rootsfs, for a file or host that was not granted. greedy is the MCP
+// client of whoever asks.
 type attempt struct {
 	*greedy
 	ask func() (granted bool)
@@ -29,7 +29,8 @@ type attempt struct {
 
 const testToken = "0123456789abcdef0123456789abcdef"
 
-// ways has an attempt for each way in, in each revision of the protocol where that matters.
+// ways has, for each way in, a function that prepares an attempt. Without forms, the client cannot
+// show forms. Only the ways that call newGreedy use the revision of the protocol.
 var ways = map[consent.Way]func(t *testing.T, s *Session, file, revision string, forms bool) attempt{
 	consent.WayMount: func(t *testing.T, s *Session, file, _ string, _ bool) attempt {
 		return attempt{&greedy{t: t}, func() bool {
@@ -113,19 +114,20 @@ func overStdio(t *testing.T, s *Session, ask bool) mcp.Transport {
 	return &mcp.IOTransport{Reader: toClient, Writer: fromClient}
 }
 
-// consent.Answerers lists the answerers of each way in. They answer its questions, in the order of
-// the list, and nobody else does.
+// A question is answered by the first answerer of the way in (see consent.Answerers) that is ready
+// to answer. If no answerer is ready, the access is not granted. The asker's own client is not
+// asked unless StartingHost is an answerer of the way in.
 func TestAnswerers(t *testing.T) {
 	for _, way := range consent.Ways() {
 		if ways[way] == nil {
-			t.Errorf("no attempt is made by: %s", way)
+			t.Errorf("no attempt for the way in %q", way)
 		}
 	}
 	for way, begin := range ways {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 			for name, c := range map[string]struct {
 				conf  string
-				ready []consent.Answerer // those who would allow it
+				ready []consent.Answerer // the answerers that would allow the request
 			}{
 				"everybody allows": {"[[files.allow]]\npath = \"FILE\"\n", []consent.Answerer{consent.Configuration, consent.StartingHost, consent.Owner}},
 				"no configuration": {"", []consent.Answerer{consent.StartingHost, consent.Owner}},
@@ -163,7 +165,7 @@ func TestAnswerers(t *testing.T) {
 						t.Errorf("granted: %v, and %q should answer", granted, want)
 					}
 					if n := a.questions.Load(); n > 0 && !slices.Contains(consent.Answerers(way), consent.StartingHost) {
-						t.Errorf("whoever asks was asked %d times", n)
+						t.Errorf("the asker's own client was asked %d times", n)
 					}
 					if n := len(s.Registry().Roots()); way != consent.WayNetwork && (n > 0) != granted {
 						t.Errorf("%d roots were granted", n)
@@ -175,9 +177,8 @@ func TestAnswerers(t *testing.T) {
 }
 
 // A grant to the client on a session's standard streams does not hold for clients that come by
-// another way in. Neither does a grant to a server whose run has the name of the shared
-// clients.
-func TestConsentIsOneClients(t *testing.T) {
+// another way in. Neither does a grant to a server whose subject is sharedSubject.
+func TestGrantIsForOneClient(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T, *Session, string) attempt{
 		"client": func(t *testing.T, s *Session, file string) attempt {
 			return byTool(newGreedy(t, overStdio(t, s, true), "2025-11-25", true), file)

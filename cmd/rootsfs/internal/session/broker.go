@@ -65,9 +65,9 @@ func (s *Session) startJournal(ctx context.Context) error {
 	return nil
 }
 
-// Connect begins the broker's side of a connection, by a way in and for a subject. A server
-// with the name of the shared clients becomes one session of that subject, so that its grants
-// are not theirs.
+// Connect begins the broker's side of a connection, for a subject that comes by the way in w. A
+// server whose subject is sharedSubject becomes one session of this subject, so that the server's
+// grants do not hold for the shared clients.
 func (s *Session) Connect(w consent.Way, subject guard.Subject) *broker.Session {
 	if subject == sharedSubject {
 		subject = subject.InSession(s.clients.Add(1))
@@ -110,8 +110,8 @@ func (s *Session) closeBroker() {
 
 // setFiles puts [files] in force, except for the keys that only count at the start.
 //
-// The paths are resolved now, not when a server asks: between the two, a server
-// that may write next to a path could have made it a link to another place.
+// The paths are resolved now, not when a server asks: until then, a server that may write next
+// to a path could have replaced the path by a link to another location.
 func (s *Session) setFiles(f *config.Files) {
 	var allow []consent.Preapproved
 	for _, a := range f.Allow {

@@ -108,13 +108,13 @@ func (s *Session) readCeiling(ctx context.Context, _ control.None) (a control.Ce
 	return a, err
 }
 
-// applyCeiling puts the present state of the ceiling in force. ended are the roots that it ended.
-// above says why the session as a whole has to end. Of a file with a mistake the last good state
-// stays in force.
+// applyCeiling puts the present state of the ceiling in force. ended are the roots that
+// applyCeiling ended. above says why the session as a whole has to end; nil: it stays. If a file
+// has a mistake, the last good state of this file stays in force.
 func (s *Session) applyCeiling(ctx context.Context) (ended []control.Ended, above, err error) {
 	s.ceiling.reading.Lock()
 	defer s.ceiling.reading.Unlock()
-	old := s.Ceiling() // nobody else changes it
+	old := s.Ceiling() // once the session has begun, only applyCeiling changes the ceiling
 	next, err := config.LoadCeilingAfter(old)
 	s.ceiling.mu.Lock()
 	problem := s.ceiling.problem
@@ -135,7 +135,9 @@ func (s *Session) applyCeiling(ctx context.Context) (ended []control.Ended, abov
 	return ended, above, errors.Join(err, lowerErr)
 }
 
-// lower puts a ceiling in force, and ends what it forbids.
+// lower applies a ceiling to the roots and to the network, and ends the roots, hosts and secrets
+// that the ceiling forbids. above says why the session as a whole has to end. The caller ends the
+// session.
 func (s *Session) lower(ctx context.Context, c *config.Ceiling) (list []control.Ended, above, err error) {
 	begun := time.Now()
 	ended, err := s.reg.SetCeilings(ctx, c.Roots)
@@ -193,8 +195,8 @@ func (s *Session) lowerNetwork(c *config.Ceiling) (notes []string, err error) {
 	return notes, errors.Join(err, s.noteRemoved(removed))
 }
 
-// checkHosts returns an error if the ceiling does not allow one of the hosts, which are written
-// as run --net takes them.
+// checkHosts returns an error if the ceiling forbids any of the hosts. The hosts are written as
+// run --net takes them.
 func (s *Session) checkHosts(hosts []string) error {
 	c := s.Ceiling()
 	for _, h := range hosts {

@@ -12,11 +12,11 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// Run serves until the session has ended: because stop was closed, the mount was unmounted, or
-// the session ended itself, such as for its owner. The error says what could not be taken back, or
-// that the audit log could not be anchored. If a root could not be revoked, Run returns only when
-// no program holds anything in the mount any more. If only the unmount failed, Run repeats it a few
-// times.
+// Run serves until the session has ended: because stop was closed, the mount was unmounted, or the
+// session ended itself, for example at a command of its owner. The error says what could not be
+// revoked or unmounted, or that the audit log could not be anchored. If a root could not be
+// revoked, Run returns only when no program holds anything in the mount any more. If only the
+// unmount failed, Run repeats the unmount a few times.
 func (s *Session) Run(stop <-chan struct{}) error {
 	select {
 	case <-stop:
@@ -51,9 +51,10 @@ func (s *Session) anchorErr() error {
 	return wrapAuditErr(s.audit.opened().Anchored())
 }
 
-// waitServed waits until no program holds the mount, if a root could not be revoked. If the mount
-// could not be unmounted, it first tries again for a while. The connection ends with the
-// process, and then only a dead entry stays in the table of mounts.
+// waitServed first repeats a failed unmount, at most maxUnmountRetries times. Then, if a root could
+// not be revoked, it waits until no program holds the mount. If only the unmount failed, waitServed
+// does not wait any longer: the FUSE connection ends with this process, and after that only a dead
+// entry stays in the table of mounts.
 func (s *Session) waitServed() {
 	for tries := 0; s.outcome.isStuck && tries < maxUnmountRetries; tries++ {
 		select {
@@ -77,17 +78,17 @@ const (
 	maxUnmountRetries = 5
 )
 
-// The kernel releases a mount that nobody holds within milliseconds. A process that is just
-// making a mount namespace (a container that starts, a `rootsfs run`) has copies of all mounts
-// for a moment.
+// findHolders looks for holders of the mount only after releaseTimeout. The kernel releases a mount
+// that nobody holds within milliseconds, but a process that is just making a mount namespace (a
+// container that starts, a `rootsfs run`) has copies of all mounts for a moment.
 const (
 	releaseTimeout = 300 * time.Millisecond
-	holderTimeout  = 500 * time.Millisecond // of the search in one process
+	holderTimeout  = 500 * time.Millisecond // a process with a file in /proc that takes longer is skipped
 )
 
 // findHolders finds and logs the processes that still hold the detached mount. Everything is
 // revoked, so a holder reads and changes nothing, and only gets errors. The session does not wait
-// for it: a container or sandbox that began meanwhile may hold the mount for days.
+// for holders: a container or sandbox that began meanwhile may hold the mount for days.
 func (s *Session) findHolders() {
 	if s.mnt == nil || s.opt.SkipHolderSearch {
 		return
@@ -145,7 +146,7 @@ func (s *Session) end(why string) {
 	<-s.endDone
 }
 
-// undo undoes the work of Start.
+// undo undoes the work of a failed Start.
 func (s *Session) undo() {
 	s.cancel()
 	s.closeBroker()

@@ -21,7 +21,7 @@ func (s *Session) Stream(ctx context.Context, req control.StreamRequest, send fu
 		defer tick.Stop()
 		every = tick.C
 	}
-	var asked <-chan struct{}
+	var questionsChanged <-chan struct{}
 	u, state, waiting := control.Update{}, true, true
 	for {
 		if state {
@@ -30,7 +30,7 @@ func (s *Session) Stream(ctx context.Context, req control.StreamRequest, send fu
 		}
 		if waiting {
 			u.Waiting = &control.Waiting{}
-			u.Waiting.Questions, asked = s.consent.Waiting()
+			u.Waiting.Questions, questionsChanged = s.consent.Waiting()
 			u.Waiting.Denials = s.consent.Denials()
 		}
 		if err := send(u); err != nil {
@@ -50,7 +50,7 @@ func (s *Session) Stream(ctx context.Context, req control.StreamRequest, send fu
 			}
 			waiting = news.Changed&events.Waiting != 0
 			state = req.State && changesState(u.Events)
-		case <-asked:
+		case <-questionsChanged:
 			waiting = true
 		case <-every:
 			state = true

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A watcher first gets the state and the waiting questions, then all events. It gets the state
-// again when roots change, if it asked for states.
+// A watcher that asks for states first gets the state and the waiting questions, then new questions
+// and events. It gets the state again when a root is revoked.
 func TestWatch(t *testing.T) {
 	s, _ := start(t, "a", "b")
 	updates := make(chan control.Update)
@@ -49,7 +49,7 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	if err := <-watched; err != stop {
-		t.Errorf("the reader's own end: %v", err)
+		t.Errorf("Stream returned %v, want the error of send", err)
 	}
 }
 
@@ -95,12 +95,13 @@ func TestWatchLosesEvents(t *testing.T) {
 			lost, before = lost+e.Lost, e.PID
 		}
 	}
-	if lost < events.Backlog { // one backlog is taken when the first event comes, another at last
+	if lost < events.Backlog { // the watcher gets at most one backlog at the first event, and another one at the end
 		t.Errorf("%d lost", lost)
 	}
 }
 
-// askOwner makes a question about one directory wait in a session.
+// askOwner asks the owner of a session about one directory, and returns the ID of the question,
+// which then waits for an answer.
 func askOwner(t *testing.T, s *Session, subject guard.Subject, dir string) (id string) {
 	t.Helper()
 	q := &broker.Question{ID: "q-" + string(subject), Subject: subject, Until: time.Now().Add(time.Hour),

@@ -26,8 +26,8 @@ type Explainer struct {
 	// Mount has the options of the mount, which decide which links that leave their root are
 	// shown.
 	Mount *mount.Options
-	// Shows reports whether the session's command sees a path of the system by itself, because
-	// its confinement shows that. nil: the session has no command.
+	// Shows reports whether the confinement of the session's command shows the command a path of
+	// the system, outside the roots. nil: the session has no command.
 	Shows func(path string) bool
 }
 
@@ -60,7 +60,7 @@ func (x Explainer) Check(ctx context.Context, req control.CheckRequest) (control
 	for at, links := x.Locate(&req), 0; ; links++ {
 		ask.Path, err = x.Registry.Parse(ask.Caller.Subject, at)
 		switch {
-		case names.Reason(err) == names.NoConsent: // an answer, too
+		case names.Reason(err) == names.NoConsent: // a path outside the roots gets an answer, too
 			return x.outside(at, passed, &req, &ask), nil
 		case err != nil:
 			return control.CheckAnswer{}, err
@@ -81,9 +81,10 @@ func (x Explainer) Check(ctx context.Context, req control.CheckRequest) (control
 	}
 }
 
-// Locate returns the path of a request as ROOT/PATH or absolute. A path is relative to the
-// working directory if it begins with ./ or ../, or if it begins with no root's name and lies in
-// a root.
+// Locate returns the path of a request as ROOT/PATH or as an absolute path. It takes a path as
+// relative to the working directory (req.Dir) if the path begins with ./ or ../, or if it begins
+// with no root's name and then lies in a root or below the mountpoint. It returns any other path as
+// it is.
 func (x Explainer) Locate(req *control.CheckRequest) string {
 	if req.Root != "" {
 		return req.Root + "/" + strings.TrimPrefix(req.Path, "/")
@@ -111,7 +112,8 @@ func (x Explainer) Locate(req *control.CheckRequest) string {
 	return req.Path
 }
 
-// liesInRoot reports whether a path lies below the directory of a root, by its name alone.
+// liesInRoot reports whether a path is the directory of a root or lies below one. It compares names
+// only, and follows no links.
 func (x Explainer) liesInRoot(full string) bool {
 	return slices.ContainsFunc(x.Registry.Roots(), func(st guard.Status) bool {
 		return names.Under(full, st.Grant.Dir.Raw()) || names.Under(full, st.Grant.Resolved)

@@ -43,8 +43,9 @@ func newExplainer(t *testing.T) (x Explainer, code, lib string) {
 	return Explainer{Registry: reg, Tree: vfs.New(reg), Mount: &mount.Options{Layout: mount.Layout{ByPath: true}, Visible: visible}}, code, lib
 }
 
-// A link that leaves its root is judged at the place to which it leads in the mount: in another
-// root, in a directory of the system, or nowhere.
+// An operation through a link that leaves its root is judged at the target of the link: in another
+// root, in a directory of the system, or outside both. A mount that does not show such links
+// refuses the operation.
 func TestExplainLinks(t *testing.T) {
 	x, code, _ := newExplainer(t)
 	for _, c := range []struct {
@@ -81,7 +82,7 @@ func TestExplainLinks(t *testing.T) {
 }
 
 // A path may begin with a root's name or the mountpoint, may be absolute, or may be relative to
-// the working directory if that lies in a root.
+// the working directory if the path then lies in a root or below the mountpoint.
 func TestExplainLocates(t *testing.T) {
 	x, code, _ := newExplainer(t)
 	x.Point = "/mnt/point"

@@ -85,8 +85,8 @@ func wayOf(req *control.HTTPRequest) consent.Way {
 	return consent.WayNoToken
 }
 
-// Serve serves on a port until ctx or the session ends, then withdraws questions that wait
-// for a person and lets other calls end for a moment.
+// Serve serves on a port until ctx or the session ends. Then it withdraws the questions that wait
+// for a person, and gives other calls httpGraceful to end.
 func (f *Front) Serve(ctx context.Context, l net.Listener) (err error) {
 	l = f.tools.Attach(f.http, l)
 	if f.tls != nil {
@@ -104,7 +104,7 @@ func (f *Front) Serve(ctx context.Context, l net.Listener) (err error) {
 		last, cancel := context.WithTimeout(context.Background(), httpGraceful)
 		defer cancel()
 		if f.http.Shutdown(last) != nil {
-			_ = f.http.Close() // a call that takes its time, or a client that does not read
+			_ = f.http.Close() // a call takes too long, or a client does not read
 		}
 		err = <-done
 	}
@@ -114,7 +114,7 @@ func (f *Front) Serve(ctx context.Context, l net.Listener) (err error) {
 	return err
 }
 
-// Close ends every connection and every session of a client's.
+// Close ends all connections, and the sessions of all clients.
 func (f *Front) Close() {
 	_ = f.http.Close()
 	f.tools.Close()
@@ -136,9 +136,9 @@ const maxShared = 64
 // records. Each client is a session of it.
 const sharedSubject guard.Subject = "serve"
 
-// NewTools makes MCP tools on the session's roots, for the client on the standard streams of
-// the program that calls, as a session of the subject. The caller closes them, before the
-// session.
+// NewTools makes a server of MCP tools on the session's roots, for the client on the standard
+// streams of the calling program. The client becomes a session of the subject. The caller must
+// close the server before the session is closed.
 func (s *Session) NewTools(subject guard.Subject, req control.ToolsRequest) *tools.Server {
 	return s.newTools(consent.WayStdio, subject.InSession(s.clients.Add(1)), req)
 }

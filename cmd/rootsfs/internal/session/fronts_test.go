@@ -18,7 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// serve begins an MCP server that the session's broker serves.
+// serve connects an MCP server to the session's broker, and returns the server's client for the
+// files of the session.
 func serve(t *testing.T, s *Session, name string) *client.Files {
 	t.Helper()
 	b := client.New(nil)
@@ -34,8 +35,8 @@ func serve(t *testing.T, s *Session, name string) *client.Files {
 	return files
 }
 
-// agent is a client of the tools that `rootsfs serve` offers on the session. It returns the
-// error of a call, or "".
+// agent connects a client to the tools that `rootsfs serve` offers on the session. The function
+// that agent returns calls a tool, and returns the text of the tool's error, or "".
 func agent(t *testing.T, s *Session) func(tool string, args map[string]any) string {
 	t.Helper()
 	srv := tools.New(tools.Config{Registry: s.Registry(), Tree: s.tree})
@@ -82,7 +83,7 @@ func TestFrontsShareOneTree(t *testing.T) {
 		"edit_file":  {"path": "r/f", "edits": []map[string]any{{"oldText": "text", "newText": "agent"}}},
 	} {
 		if call(tool, args) == "" {
-			t.Errorf("%s with the file open in the mount", tool)
+			t.Errorf("%s succeeds with the file open in the mount", tool)
 		}
 	}
 	_, err = f.WriteString("program")
@@ -108,13 +109,13 @@ func TestFrontsShareOneTree(t *testing.T) {
 		testkit.Must(t, err)
 		testkit.Must(t, write())
 		if _, err := one.WriteFile(t.Context(), "r/f", []byte("lost"), client.WriteOptions{IfMatch: had.ETag}); !errors.Is(err, names.Conflict) {
-			t.Errorf("a write with the etag from before that of %s: %v", name, err)
+			t.Errorf("a write with the etag from before the write of %s: %v", name, err)
 		}
 	}
 }
 
 // A client's root is not followed through a link that programs could have made.
-func TestNamedThroughAProgramsLink(t *testing.T) {
+func TestResolveNamedRefusesProgramsLinks(t *testing.T) {
 	s, _ := start(t)
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	testkit.Must(t, err)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A function for the end of garbage collections is called after each one.
+// afterEachCollection calls its function after each garbage collection.
 func TestAfterEachCollection(t *testing.T) {
 	calls := make(chan struct{}, 1000)
 	afterEachCollection(func() {
