@@ -28,12 +28,13 @@ type awsHost struct {
 	all   []byte   // all headers and bodies of the requests
 }
 
-// owners are the keys as the host knows them.
-var owners = aws.Credentials{AccessKeyID: awsKeyID, SecretAccessKey: awsSecret, SessionToken: awsToken}
+// ownersKeys are the keys whose signatures the host accepts.
+var ownersKeys = aws.Credentials{AccessKeyID: awsKeyID, SecretAccessKey: awsSecret, SessionToken: awsToken}
 
-// ServeHTTP answers like S3, or with the access key and the token, as some services do.
+// ServeHTTP answers a signed request like S3 or, if the request has the header X-Amz-Target, with
+// the access key and the token in the body, as some services do.
 func (h *awsHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	err := sigv4.Verify(r, owners)
+	err := sigv4.Verify(r, ownersKeys)
 	body, _ := io.ReadAll(r.Body)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,7 +62,8 @@ type writer struct{ to *[]byte }
 
 func (w writer) Write(p []byte) (int, error) { *w.to = append(*w.to, p...); return len(p), nil }
 
-// newAWSLab opens a door to the host, at the port of the secret's URL.
+// newAWSLab opens a door to an awsHost, and sets the host and port of the secret's URL to those of
+// the door.
 func newAWSLab(t *testing.T, s *Secret) (*doorLab, *awsHost) {
 	t.Helper()
 	host := &awsHost{}
@@ -118,9 +120,9 @@ func TestAWSClients(t *testing.T) {
 	env := []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "AWS_CA_BUNDLE=" + ca, "CURL_CA_BUNDLE=" + ca, "AWS_EC2_METADATA_DISABLED=true"}
 	env = append(env, d.proxy.secret.Environ(d.proxy.credential)...)
 	for _, c := range []struct {
-		args []string
-		want string
-		got  []string
+		args     []string
+		output   string
+		requests []string // that the host gets
 	}{
 		{[]string{"aws", "s3", "ls"}, "2026-01-02 03:04:05 mine\n", []string{"GET /"}},
 		{[]string{"python3", "-c", pythonAWS}, "['mine']\n2 tAKIA True True\n", []string{
@@ -130,7 +132,7 @@ func TestAWSClients(t *testing.T) {
 			"200\n", []string{"PUT /b/k?a=%2F&x=1"}},
 	} {
 		if c.args[0] == "aws" && os.Getenv("ROOTSFS_SOAK") == "" {
-			continue // it is slow, and botocore makes its requests
+			continue // aws is slow, and makes its requests by botocore, as the case python3 does
 		}
 		if c.args[0] == "python3" && exec.Command("python3", "-c", "import botocore").Run() != nil {
 			t.Log("this machine has no botocore")
@@ -143,14 +145,14 @@ func TestAWSClients(t *testing.T) {
 			t.Logf("this machine has no %s", c.args[0])
 			continue
 		}
-		if err != nil || string(out) != c.want {
+		if err != nil || string(out) != c.output {
 			t.Errorf("%s: %v, it said\n%s", c.args[0], err, out)
 		}
-		host.check(t, c.got...)
+		host.check(t, c.requests...)
 	}
 }
 
-// A request that cannot be signed again, or that no scope is for, is refused with the reason.
+// A request that cannot be signed again, or that no scope permits, is refused with the reason.
 func TestAWSRefuses(t *testing.T) {
 	d, host := newAWSLab(t, &Secret{Scopes: []string{"s3/eu-west-1"}, In: []string{inQuery}})
 	c := d.client(false)
@@ -197,8 +199,9 @@ func TestAWSRefuses(t *testing.T) {
 	host.check(t, "GET /")
 }
 
-// A request for S3 reaches no other object than the rules are for: by a path that S3 reads as it was
-// written, or by a copy. If the secret has no scopes, no request goes to a service that gives keys.
+// A request for S3 reaches only objects that the rules permit. It reaches no other object by a path
+// that S3 reads as the program wrote it, by a copy or by a rename. If the secret has no scopes, no
+// request goes to a service that gives keys.
 func TestAWSRulesHold(t *testing.T) {
 	s := &Secret{}
 	for _, text := range []string{"GET /mine/**", "PUT /mine/up/**", "POST /"} {
@@ -261,7 +264,8 @@ func TestAWSRulesHold(t *testing.T) {
 	host.check(t, "PUT /mine/up/a", "PUT /mine/up/", "PUT /mine/up/a", "PUT /mine/up/a", "PUT /mine/up/a", "POST /")
 }
 
-// A body whose hash the program has not sent is hashed here, up to a bound.
+// The proxy hashes a body whose hash the program has not sent. It refuses a body of more than
+// mostHashed bytes.
 func TestAWSHashesBodies(t *testing.T) {
 	d, host := newAWSLab(t, &Secret{})
 	d.proxy.mostHashed = 64 << 10
@@ -288,7 +292,7 @@ func TestAWSHashesBodies(t *testing.T) {
 	}
 }
 
-// The bound of bodies in memory holds for all secrets of a run, and not for each of them.
+// The bound of bodies in memory is for all secrets of a run together.
 func TestAWSBodiesAreBounded(t *testing.T) {
 	slots := NewSlots()
 	var proxies []*Proxy
@@ -315,7 +319,7 @@ func TestAWSBodiesAreBounded(t *testing.T) {
 	}
 	for i := range 2 * maxInMemory {
 		if _, no := hash(ended, proxies[i%2]); no == nil || no.status != http.StatusServiceUnavailable {
-			t.Fatalf("%d bodies are in memory, and one more", maxInMemory)
+			t.Fatalf("%d bodies are in memory, and another one is not refused with status 503", maxInMemory)
 		}
 	}
 	all[0].releaseMemory()
@@ -324,7 +328,8 @@ func TestAWSBodiesAreBounded(t *testing.T) {
 	}
 }
 
-// The host of a region, and the region of a host, are those of the region's own partition.
+// The host of a region has the domain of the region's partition, and the region is found in the
+// name of the host.
 func TestAWSPartitions(t *testing.T) {
 	for region, host := range map[string]string{
 		"eu-west-1": "s3.eu-west-1.amazonaws.com", "us-gov-west-1": "s3.us-gov-west-1.amazonaws.com",
@@ -339,7 +344,7 @@ func TestAWSPartitions(t *testing.T) {
 		if u.awsRegion() != region {
 			t.Errorf("%s: the region is %q", host, u.awsRegion())
 		}
-		for _, f := range showAWS([]shown{{&Secret{URL: u}, found{value: awsSecret, keys: &signingKeys{id: awsKeyID}}.credential()}}) {
+		for _, f := range showAWS([]shownSecret{{&Secret{URL: u}, found{value: awsSecret, keys: &signingKeys{id: awsKeyID}}.credential()}}) {
 			if text := string(f.Data); strings.Contains(text, "endpoint_url") || f.Path == ".aws/config" && !strings.Contains(text, "region = "+region+"\n") {
 				t.Errorf("%s: %s is %s", host, f.Path, text)
 			}

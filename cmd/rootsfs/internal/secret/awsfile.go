@@ -12,13 +12,14 @@ import (
 	"sync"
 )
 
-// signingKeys are keys of AWS besides the secret one.
+// signingKeys has the parts of a key of AWS besides the secret access key.
 type signingKeys struct {
 	id    string
-	token string // "": they are not of a session
+	token string // "": the key is not of a session
 }
 
-// awsProfile returns the values of a profile of the owner's in a file of AWS.
+// awsProfile returns the values that the text of a file of AWS has for the owner's profile, by
+// their names in lower case.
 func awsProfile(text string, o *owner) map[string]string {
 	profile := cmp.Or(o.lookup("AWS_PROFILE"), "default")
 	values, section := map[string]string{}, ""
@@ -51,8 +52,8 @@ func awsKeys(id, key, token string, o *owner) found {
 	return found{value: key, keys: &signingKeys{id, token}, settings: settings{region: o.awsRegion()}}
 }
 
-// findKeysInVariables finds keys in the owner's variables, and removes these from the environment
-// of this process.
+// findKeysInVariables finds keys in the owner's variables, and removes these variables from the
+// environment of this process.
 func findKeysInVariables(o *owner) (found, bool) {
 	id, key, token := o.lookup("AWS_ACCESS_KEY_ID"), o.lookup("AWS_SECRET_ACCESS_KEY"), o.lookup("AWS_SESSION_TOKEN")
 	if id == "" || key == "" {
@@ -110,14 +111,15 @@ func (o *owner) awsRegion() string {
 	return region
 }
 
-// awsURL returns the endpoint of the owner's files, or else that of S3 in the owner's region.
+// awsURL returns the endpoint in ~/.aws/config, or else the endpoint of S3 in the owner's region.
+// It returns an error if a variable names an endpoint that ~/.aws/config does not name.
 func awsURL(o *owner) (string, error) {
 	values, err := o.awsConfig()
 	if err != nil {
 		return "", err
 	}
 	endpoint := values["endpoint_url"]
-	for _, name := range []string{"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"} { // a repository's settings may have set it
+	for _, name := range []string{"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"} { // a repository's settings may have set the variable
 		if own := o.lookup(name); own != "" && strings.TrimRight(own, "/") != strings.TrimRight(endpoint, "/") {
 			return "", fmt.Errorf("the variable %s names another host than ~/.aws/config: write --secret aws=https://HOST for the right one", name)
 		}
@@ -144,8 +146,9 @@ func awsDomain(region string) string {
 	return awsDomains[i].domain // the last entry matches every region
 }
 
-// showAWS writes the files of AWS. They name one host, so buckets are in paths.
-func showAWS(list []shown) []HomeFile {
+// showAWS returns the files of AWS for the first secret of the list. The files name one host, so
+// clients must put the names of buckets into paths.
+func showAWS(list []shownSecret) []HomeFile {
 	s := list[0]
 	parts := s.parts()
 	keys := madeBy + fmt.Sprintf("[default]\naws_secret_access_key = %s\naws_access_key_id = %s\n", parts[0].placeholder, parts[1].placeholder)

@@ -14,7 +14,7 @@ import (
 type Credential struct {
 	value, placeholder string
 	found              found
-	more               []part // the other parts of signing keys
+	more               []part // the ID and the token of signing keys
 }
 
 // part is a text that the program must not have, with its placeholder.
@@ -26,18 +26,18 @@ type found struct {
 	// login is USER:PASSWORD for HTTP Basic, one of which is the value; "": the source names no
 	// user, or the host wants none.
 	login string
-	// keys belong to a value that is a secret key and signs requests; nil: the value itself is sent.
+	// keys has the rest of a key of AWS whose value signs requests; nil: the value itself is sent.
 	keys *signingKeys
 	from string // where the credential was found, for the owner
-	// settings are the other entries of the program's file. None of them is a credential.
+	// settings are for the program's file, besides the placeholder.
 	settings settings
 }
 
-// settings are the entries of a file of the owner's that hold no credential.
+// settings are values of the owner's that go into the program's file. None of them is a credential.
 type settings struct {
-	user   string   // of hosts.yml
+	user   string   // in gh's hosts.yml
 	region string   // of AWS
-	lines  []string // of npm
+	lines  []string // of .npmrc, each KEY=URL of a registry
 }
 
 // credential returns the credential that was found, with placeholders of its own.
@@ -83,7 +83,8 @@ func (c Credential) From() string { return c.found.from }
 // IsShort reports whether the credential is too short to be looked for in the bodies of answers.
 func (c Credential) IsShort() bool { return len(c.value) < minScrubbed }
 
-// parts returns the texts of the credential that the program must not have.
+// parts returns the texts of the credential that the program must not have: first the value, and
+// then the ID and the token of signing keys, if there are any.
 func (c Credential) parts() []part {
 	all := []part{{c.value, c.placeholder}}
 	for _, p := range c.more {
@@ -94,7 +95,7 @@ func (c Credential) parts() []part {
 	return all
 }
 
-// In reports whether text holds the credential, or a part of it.
+// In reports whether text contains the credential's value, or the ID or the token of signing keys.
 func (c Credential) In(text string) bool {
 	for _, p := range c.parts() {
 		if p.value != "" && strings.Contains(text, p.value) {
@@ -104,8 +105,9 @@ func (c Credential) In(text string) bool {
 	return false
 }
 
-// InFile reports whether a file holds the credential: as it is, or as files of npm and Docker
-// encode it. It reports false for a short credential, which files could hold by chance.
+// InFile reports whether the text of a file contains the credential: as it is, or in base64 as in
+// files of npm and Docker. It reports false for a short credential, which files could hold by
+// chance.
 func (c Credential) InFile(text string) bool {
 	for _, value := range []string{c.value, c.found.login} {
 		encoded := strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(value)), "=")
@@ -116,17 +118,17 @@ func (c Credential) InFile(text string) bool {
 	return false
 }
 
-// isSent reports whether the value itself goes to the host. A key that requests are signed with
-// does not.
+// isSent reports whether the value itself goes to the host. A key that signs requests does not.
 func (c Credential) isSent() bool { return c.found.keys == nil }
 
-// basicHeader returns the value of an Authorization header for a user and a password.
+// basicHeader returns the value of an Authorization header for login, which is USER:PASSWORD.
 func basicHeader(login string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(login))
 }
 
-// loginOf returns the parts of a credential that is a user and a password. Some hosts take a token as
-// the user, with a password that says nothing.
+// loginOf returns the parts of a credential that is a user and a password. The value is the
+// password. Some hosts take a token as the user, with an empty or meaningless password: then the
+// value is the user.
 func loginOf(user, password, from string) found {
 	f := found{value: password, login: user + ":" + password, from: from}
 	if user != "" && (password == "" || password == "x-oauth-basic") {

@@ -18,15 +18,16 @@ import (
 // The proxy asks hosts for uncompressed answers, but some hosts compress them anyway. The
 // credential is not found in compressed bytes, so the program gets them decompressed.
 
-// decompressors has the content codings that are decompressed; nil: it is no compression.
+// decompressors has the functions that decompress, by content codings; nil: the coding does not
+// compress.
 var decompressors = map[string]func(io.Reader) (io.Reader, error){
-	"": nil, "identity": nil, "utf-8": nil, "aws-chunked": nil, // the last ones are mistakes of known hosts
+	"": nil, "identity": nil, "utf-8": nil, "aws-chunked": nil, // known hosts name the last two by mistake
 	"gzip": gunzip, "x-gzip": gunzip, "deflate": inflate, "zstd": unzstd,
 }
 
 func gunzip(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
 
-// inflate reads zlib's format. Some hosts leave out its header.
+// inflate reads zlib's format. Some hosts leave out the header of the format.
 func inflate(r io.Reader) (io.Reader, error) {
 	in := bufio.NewReader(r)
 	head, err := in.Peek(2)
@@ -52,9 +53,9 @@ type encodingError string
 // Error implements error.
 func (e encodingError) Error() string { return string(e) }
 
-// decode replaces the compressed body of an answer by one that is decompressed as it is read. It
-// returns an error if that is not possible. It calls reserve for a body that needs a large window:
-// the program may have stored such a body at the host.
+// decode replaces the compressed body of an answer by a body that is decompressed as it is read. It
+// returns an error if the body cannot be decompressed. For zstd it calls reserve first, because the
+// window may need maxWindow bytes of memory: the program may have stored such a body at the host.
 func decode(res *http.Response, reserve func() error) error {
 	coding := strings.ToLower(strings.Join(res.Header.Values("Content-Encoding"), ","))
 	if res.Body == http.NoBody || res.StatusCode == http.StatusSwitchingProtocols || res.Request.Method == http.MethodHead || res.StatusCode == http.StatusNotModified {
@@ -89,8 +90,8 @@ func decode(res *http.Response, reserve func() error) error {
 	return nil
 }
 
-// decodedBody is a body that is decompressed. The first Read opens the decompressor, because that
-// waits for the host's first bytes.
+// decodedBody is a body that is decompressed. The first Read opens the decompressor, because
+// opening waits for the host's first bytes.
 type decodedBody struct {
 	io.ReadCloser
 	open func(io.Reader) (io.Reader, error)

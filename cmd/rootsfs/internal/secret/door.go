@@ -15,8 +15,9 @@ import (
 // maxStreams bounds the requests by HTTP/2 that a connection of the program has at a time.
 const maxStreams = 32
 
-// maxFrame bounds the frames of the program's bodies. A frame is passed on when all of it has come, and
-// one as large as maxUnsent would leave the program waiting meanwhile.
+// maxFrame bounds the frames of HTTP/2 that the program sends. The body in a frame is passed on
+// only when the whole frame has come. A frame as large as maxUnsent would use the program's whole
+// window, so the program would have to wait until the frame has been passed on.
 const maxFrame = 32 << 10
 
 // Door answers the program's own https connections to the host of secrets. It ends TLS with a
@@ -26,7 +27,7 @@ type Door struct {
 	certificate tls.Certificate
 }
 
-// NewDoor returns the door to the host of the secrets of some proxies.
+// NewDoor returns the door to the host of the proxies' secrets, which have the same host and port.
 func NewDoor(a *Authority, proxies []*Proxy) (*Door, error) {
 	certificate, err := a.leaf(proxies[0].secret.URL.Host)
 	return &Door{proxies, certificate}, err
@@ -43,18 +44,20 @@ func (d *Door) Serve(l net.Listener) {
 	_ = s.ServeTLS(l, "", "") // it ends when l fails
 }
 
-// configFor returns the configuration for a client, without a certificate if it asks for
-// another host: the client then gets the alert unrecognized_name.
+// configFor returns nil, which means the server's own configuration, for a client that asks for the
+// host of the secrets or names no host. For a client that asks for another host it returns a
+// configuration without a certificate: this client gets the alert unrecognized_name.
 func (d *Door) configFor(h *tls.ClientHelloInfo) (*tls.Config, error) {
 	if h.ServerName == "" || sameHost(h.ServerName, d.proxies[0].secret.URL.Host) {
-		return nil, nil // the server's own
+		return nil, nil
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS12}, nil
 }
 
 func sameHost(a, b string) bool { return strings.EqualFold(strings.TrimSuffix(a, "."), b) }
 
-// noteHandshake records that the program has refused the certificate, as a request without a
+// noteHandshake records that the program has ended the handshake with an alert of TLS. Clients send
+// an alert if they do not trust the certificate. The record is of a refused request without a
 // method.
 func (d *Door) noteHandshake(c net.Conn, state http.ConnState) {
 	t, ok := c.(*tls.Conn)
@@ -75,8 +78,9 @@ func (d *Door) noteHandshake(c net.Conn, state http.ConnState) {
 // ServeHTTP implements http.Handler.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.proxyOf(r).ServeHTTP(w, r) }
 
-// proxyOf returns the proxy for a request: of the secret whose placeholder the request has, or
-// else of the one whose URL names the path most closely. Secrets that were revoked come last.
+// proxyOf returns the proxy for a request: of the secret whose placeholder the request has, or else
+// of the secret whose URL has the longest prefix of the path. It returns the proxy of a revoked
+// secret only if all secrets are revoked.
 func (d *Door) proxyOf(r *http.Request) *Proxy {
 	best, bestScore := d.proxies[0], -1
 	written, _, _ := strings.Cut(r.RequestURI, "?")
@@ -90,7 +94,7 @@ func (d *Door) proxyOf(r *http.Request) *Proxy {
 			score = 1 + len(prefix)
 		}
 		if p.isPresented(r) {
-			score += maxHeader // more than any prefix of a path has
+			score += maxHeader // more than the length of any prefix
 		}
 		if score > bestScore {
 			best, bestScore = p, score
@@ -101,7 +105,7 @@ func (d *Door) proxyOf(r *http.Request) *Proxy {
 
 // isFor reports whether a request by https is for the host of the secret.
 func (p *Proxy) isFor(r *http.Request) bool {
-	for _, authority := range append([]string{r.Host}, r.Header["Host"]...) { // by HTTP/2 there may be both
+	for _, authority := range append([]string{r.Host}, r.Header["Host"]...) { // HTTP/2 may have :authority and host
 		host, port, err := net.SplitHostPort(authority)
 		if err != nil {
 			host, port = strings.TrimSuffix(strings.TrimPrefix(authority, "["), "]"), "443"

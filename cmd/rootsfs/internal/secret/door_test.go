@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// key has the shape of a key that programs check.
+// key is a credential with the shape of a GitHub token, which programs check.
 const key = "ghp_0123456789abcdefABCDEF0123456789abcd"
 
 // doorLab is a lab whose program speaks https to the host.
@@ -62,7 +62,7 @@ func newDoorLab(t *testing.T, host http.HandlerFunc, list ...*Secret) *doorLab {
 	return d
 }
 
-// client returns a client that connects to the door whatever a URL names, and trusts the
+// client returns a client that connects to the door, whatever host a URL names, and trusts the
 // authority alone.
 func (d *doorLab) client(hasHTTP2 bool) *http.Client {
 	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: d.trusted}, ForceAttemptHTTP2: hasHTTP2}
@@ -73,7 +73,7 @@ func (d *doorLab) client(hasHTTP2 bool) *http.Client {
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }
 
-// do sends a request with one header more, and returns the answer.
+// do sends a request with one more header, and returns the answer and its body.
 func (d *doorLab) do(c *http.Client, url, name, value string) (*http.Response, string) {
 	d.t.Helper()
 	req, err := http.NewRequest(http.MethodGet, url, nil)
@@ -97,8 +97,9 @@ func (d *doorLab) do(c *http.Client, url, name, value string) (*http.Response, s
 
 func basic(text string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// A program that speaks https to the host gets the credential where it has put the placeholder,
-// and in the secret's own header if it has put it nowhere. The answer does not hold it.
+// The host of a program that speaks https gets the credential in the place of the placeholder, if
+// the placeholder is where clients send a credential. Otherwise the host gets the credential in the
+// secret's own header. The answer does not hold the credential.
 func TestDoor(t *testing.T) {
 	d := newDoorLab(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Echo", r.Header.Get("Authorization")+r.Header.Get("X-Api-Key"))
@@ -115,7 +116,7 @@ func TestDoor(t *testing.T) {
 		{"Authorization", "token " + ph, "Authorization", "token " + key},
 		{"Authorization", basic("x-access-token:" + ph), "Authorization", basic("x-access-token:" + key)},
 		{"Authorization", basic(ph + ":"), "Authorization", basic(key + ":")},
-		{"Authorization", basic("a:b:" + ph), "Authorization", "Bearer " + key}, // a password b:...
+		{"Authorization", basic("a:b:" + ph), "Authorization", "Bearer " + key}, // the password is b:PLACEHOLDER
 		{"Authorization", "Basic %", "Authorization", "Bearer " + key},
 		{"X-Api-Key", ph, "X-Api-Key", key},
 		{"Private-Token", ph, "Private-Token", key},
@@ -129,7 +130,7 @@ func TestDoor(t *testing.T) {
 		{"X-Goog-Meta-Key", ph, "Authorization", "Bearer " + key},
 		{"X-Author", ph, "Authorization", "Bearer " + key},
 		{"X_Api_Key", ph, "Authorization", "Bearer " + key}, // also a name for X-Api-Key
-		{"User-Agent", ph, "User-Agent", ph},                // in logs
+		{"User-Agent", ph, "User-Agent", ph},                // servers write it into logs
 		{"X-Sent-On", "yes", "X-Sent-On", "yes"},
 	} {
 		for _, hasHTTP2 := range []bool{false, true} {
@@ -152,7 +153,8 @@ func TestDoor(t *testing.T) {
 	}
 }
 
-// A door leads to its own host: another name in the hello, the header or the URL is refused.
+// A door leads to its own host and to paths below the secret's URL. Another name in the TLS hello
+// or in the header Host is refused, and so is another path.
 func TestDoorIsForOneHost(t *testing.T) {
 	d := newDoorLab(t, hello, &Secret{URL: URL{Host: "example.com", Port: 443, Prefix: "/v1"}})
 	for _, host := range []string{"other.test", "example.com:8443", "www.example.com", "example.com.other.test", "example.com:443:443"} {
@@ -185,20 +187,21 @@ func TestDoorIsForOneHost(t *testing.T) {
 	}
 }
 
-// A program that has authorities of its own fails by itself, and the record says why.
+// A program that does not trust the run's authority cannot connect to the door, and the record says
+// why.
 func TestDoorIsNotTrusted(t *testing.T) {
 	d := newDoorLab(t, hello, &Secret{})
 	d.trusted = x509.NewCertPool()
 	if _, err := d.client(true).Get("https://example.com/"); err == nil {
-		t.Fatal("the program trusts everybody")
+		t.Fatal("the program trusts the certificate of an authority that it does not have")
 	}
 	if rec := d.last(1); rec.Refused == nil || !strings.Contains(rec.Refused.Error(), "does not trust") || rec.Host != "example.com" {
 		t.Errorf("on record is %+v", rec)
 	}
 }
 
-// Of the secrets of one host a request uses the one whose placeholder it has, or else the one
-// whose URL is nearest. A revoked one is not used.
+// A request to the host of several secrets uses the secret whose placeholder it has, or else the
+// secret whose URL has the longest prefix of the path. A revoked secret is not used.
 func TestDoorOfSeveralSecrets(t *testing.T) {
 	at := func(name, prefix string) *Secret {
 		return &Secret{Name: name, URL: URL{Host: "example.com", Port: 443, Prefix: prefix}}
@@ -218,7 +221,7 @@ func TestDoorOfSeveralSecrets(t *testing.T) {
 			t.Fatal(res.Status, body)
 		}
 		if rec := d.last(1); rec.Secret != c.want {
-			t.Errorf("%s with %s: it used %s, want %s", c.path, c.value, rec.Secret, c.want)
+			t.Errorf("%s with %s: the request used %s, want %s", c.path, c.value, rec.Secret, c.want)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"unicode"
 )
 
-// findGit finds the credential that git would use for a host: git is asked first, and then the
-// files that git and curl read.
+// findGit finds the credential that git would use for a host. It asks git first, and then looks
+// into the files that git and curl read.
 func (s *Secret) findGit(ctx context.Context, o *owner) (found, error) {
 	f, err := o.fillGit(ctx, s.URL)
 	for _, file := range s.preset().files {
@@ -28,7 +28,8 @@ func (s *Secret) findGit(ctx context.Context, o *owner) (found, error) {
 	return f, err
 }
 
-// fillGit asks git's credential helpers. Nobody is asked for a password.
+// fillGit runs `git credential fill`, which asks git's credential helpers. No person is asked for a
+// password.
 func (o *owner) fillGit(ctx context.Context, u URL) (found, error) {
 	if err := o.judgeGit(ctx); err != nil {
 		return found{}, noGit(err)
@@ -52,7 +53,8 @@ func (o *owner) fillGit(ctx context.Context, u URL) (found, error) {
 	return loginOf(values["username"], values["password"], "`git credential fill`"), nil
 }
 
-// noGit returns errNone for a git that is not installed, or has no credential.
+// noGit returns errNone if err says that git, or a file that git needs, does not exist, or that git
+// failed: then git has no credential. It returns any other error as it is.
 func noGit(err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.As(err, new(*exec.ExitError)) {
 		return errNone
@@ -99,8 +101,8 @@ func (o *owner) judgeGit(ctx context.Context) error {
 	return nil
 }
 
-// judgeHelper refuses a helper of git's that programs can write. Git runs it by its path, by a shell
-// or, as the command credential-NAME, from PATH or by an alias.
+// judgeHelper refuses a helper of git's that programs can write. Git runs a helper by its path, by
+// a shell or, as the command credential-NAME, from PATH or by an alias.
 func (o *owner) judgeHelper(value string, aliases gitAliases) error {
 	fields := strings.Fields(value)
 	switch {
@@ -124,8 +126,9 @@ func (a gitAliases) add(name, value string) {
 	a[name] = append(a[name], value)
 }
 
-// judgeAliases refuses the value of an alias if it names a file that programs can write, or leads to
-// an alias that does. Each word of it that is the name of an alias or program may be run.
+// judgeAliases refuses the value of a helper or an alias if the value names a file that programs
+// can write, or leads to an alias that names such a file. Git or a shell may run each word of the
+// value that is the name of an alias or program.
 func (o *owner) judgeAliases(value string, aliases gitAliases) error {
 	seen := map[string]bool{}
 	for next := []string{value}; len(next) > 0; next = next[1:] {
@@ -146,13 +149,13 @@ func (o *owner) judgeAliases(value string, aliases gitAliases) error {
 	return nil
 }
 
-// isNotInWord reports whether a character is in no name of an alias or program.
+// isNotInWord reports whether a character cannot be in the name of an alias or program.
 func isNotInWord(c rune) bool {
 	return !strings.ContainsRune("-._+", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
 }
 
-// judgeAlias refuses the value of an alias, a text for a shell after ! or else a command of git's,
-// if it names a file that programs can write.
+// judgeAlias refuses the value of an alias if the value names a file that programs can write. A
+// value that begins with ! is a text for a shell, and any other value is a command of git's.
 func (o *owner) judgeAlias(value string) error {
 	text, isShell := strings.CutPrefix(strings.TrimSpace(value), "!")
 	if fields := strings.Fields(text); !isShell && len(fields) > 0 {
@@ -165,7 +168,7 @@ func (o *owner) judgeAlias(value string) error {
 }
 
 // judgeInPath refuses a program in PATH that programs can write. It accepts a name that PATH does
-// not have: that is no program, or one of git's own, which git finds elsewhere.
+// not have: such a name is no program, or a program of git's own, which git finds elsewhere.
 func (o *owner) judgeInPath(name string) error {
 	if _, err := o.judge.Program(name); err != nil && !errors.Is(err, exec.ErrNotFound) {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 )
 
-// A helper that git finds in PATH by its name, or by an alias or a chain of these, is judged like one
-// with a path.
+// A helper that git finds in PATH by its name, or by an alias or a chain of aliases, is judged like
+// a helper with a path.
 func TestGitHelperInPath(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip(err)
@@ -54,8 +54,8 @@ func TestGitHelperInPath(t *testing.T) {
 	}
 }
 
-// git's own helpers are asked first, then the files of git and curl. A configuration, helper or
-// file that programs could have written is refused.
+// The credential comes from git's helpers, or else from the files of git and curl. A configuration,
+// helper or file that programs could have written is refused.
 func TestGitCredential(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip(err)
@@ -64,7 +64,7 @@ func TestGitCredential(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files map[string]string
-		from  string // "": refused
+		from  string // "": there is an error
 		want  string // the header, or the error
 	}{
 		{"helper", map[string]string{".gitconfig": helper, ".netrc": "machine github.com login x password " + otherKey}, "`git credential fill`", basicHeader("me:" + fileKey)},
@@ -102,7 +102,7 @@ func TestGitCredential(t *testing.T) {
 			t.Errorf("%s: %q from %q, %v", c.name, header, got.From(), err)
 		}
 		if files := HomeFiles([]*Secret{s}, []Credential{got}); len(files) > 0 || len(s.Environ(got)) != 1 {
-			t.Errorf("%s: inside are %q and %q", c.name, files, s.Environ(got))
+			t.Errorf("%s: the program gets the files %q and the variables %q", c.name, files, s.Environ(got))
 		}
 	}
 }

@@ -14,9 +14,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// passedHeaders has the headers that are sent to the host, in lower case; * is any beginning or
-// end. Any other header may be a credential, or some servers may take it for the method, host,
-// path or user of a request. There are too many of those to list.
+// passedHeaders has the names of the program's headers that are sent to the host, in lower case. A
+// * in a name stands for any beginning or end. Any other header may be a credential, or some
+// servers may take it for the method, host, path or user of a request. There are too many such
+// headers to list.
 var passedHeaders = []string{
 	"accept", "accept-*", "cache-control", "content-*", "if-*", "last-event-id", "pragma", "prefer", "range", "te", "user-agent",
 	"*-version", "idempotency-key", "time-zone", "x-client-request-id", "x-correlation-id", "x-request-id", "x-requested-with",
@@ -51,9 +52,10 @@ func isPlain(header string) bool {
 	return strings.Trim(strings.ToLower(header), "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// present returns the headers of the program that hold the placeholder, with the credential in
-// its place: the program knows where the host wants it. Headers that are sent on anyway hold
-// no credential, and servers put them into logs and answers.
+// present returns the headers in which the program sends the placeholder as its credential, with
+// the credential in the place of the placeholder: the program knows in which header the host wants
+// the credential. It skips passedHeaders: these are not for credentials, and servers put them into
+// logs and answers.
 func (p *Proxy) present(h http.Header) map[string]string {
 	out := map[string]string{}
 	for name, values := range h {
@@ -74,11 +76,12 @@ func (p *Proxy) present(h http.Header) map[string]string {
 	return out
 }
 
-// credentialWords are the ends of words in the names of headers that take credentials.
+// credentialWords are for isForCredentials: a header takes credentials if a word of its name ends
+// with one of these.
 var credentialWords = []string{"auth", "authentication", "authorization", "cookie", "credential", "jwt", "key", "pass", "passwd", "password", "secret", "session", "token"}
 
-// isForCredentials reports whether a header takes credentials, by its name. In any other header the
-// key would be data, such as a title, that the host stores and shows to others.
+// isForCredentials reports whether a header, judged by its name, takes credentials. In any other
+// header the credential would be data, such as a title, that the host stores and shows to others.
 func isForCredentials(name string) bool {
 	words := strings.Split(strings.ToLower(name), "-")
 	isOne := func(word string) bool {
@@ -87,10 +90,11 @@ func isForCredentials(name string) bool {
 	return name == webSocketProtocol || slices.ContainsFunc(words, isOne) && !slices.Contains(words, "meta")
 }
 
-// webSocketProtocol is the header in which browsers send a key.
+// webSocketProtocol is the header in which browsers send a credential for a WebSocket.
 const webSocketProtocol = "Sec-Websocket-Protocol"
 
-// isPresented reports whether a request holds the placeholder where a credential is.
+// isPresented reports whether a request has the placeholder in a header for credentials or in the
+// query.
 func (p *Proxy) isPresented(r *http.Request) bool {
 	return len(p.present(r.Header)) > 0 || strings.Contains(r.URL.RawQuery, p.credential.placeholder)
 }
@@ -98,7 +102,7 @@ func (p *Proxy) isPresented(r *http.Request) bool {
 // fill returns the value of a header with the credential in the place of the placeholder. It reports
 // false for a value without the placeholder, and for one with text that does not belong to
 // credentials: a header that this package does not know may name a path or a method for some servers,
-// and the program must not choose these.
+// and the program must not choose that path or method.
 func (c Credential) fill(name, value string) (string, bool) {
 	scheme, rest, hasScheme := strings.Cut(strings.TrimSpace(value), " ")
 	rest = strings.TrimSpace(rest)
@@ -210,10 +214,11 @@ func CheckIn(text string) error {
 	return nil
 }
 
-// cleanQuery returns the query that is sent, and whether the credential is in it. It leaves out
-// the placeholder that the program sends as its credential, unless Secret.In has the query, and
-// parameters that servers read in more than one way. It returns an error for another credential:
-// leaving it out could change the meaning of the request.
+// cleanQuery returns the query that is sent, and whether the credential is in it. If Secret.In has
+// the query, a parameter for credentials whose value is the placeholder gets the credential.
+// Otherwise cleanQuery leaves the parameter out, unless Secret.Pass names it. It also leaves out
+// parameters that servers read in more than one way. It returns an error for a parameter with
+// another credential: without the parameter the request could mean something else.
 func (s *Secret) cleanQuery(raw string, c Credential) (sent string, isFilled bool, err error) {
 	var kept []string
 	for pair := range strings.SplitSeq(raw, "&") {

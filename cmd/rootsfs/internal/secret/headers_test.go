@@ -12,7 +12,7 @@ import (
 // servers take for the method, host, path or user, other credentials, and unknown headers.
 func TestPassedHeaders(t *testing.T) {
 	for _, pass := range [][]string{nil, {"X-Own-*", "session_id", "DD-Application-Key"}} {
-		sent := []string{ // as seen of the SDKs of OpenAI, Anthropic, Google and GitHub, npm, git and curl
+		sent := []string{ // as the SDKs of OpenAI, Anthropic, Google and GitHub, npm, git and curl send them
 			"Accept", "Accept-Encoding", "Accept-Language", "Content-Type", "Content-Encoding", "User-Agent", "Range", "If-None-Match", "If-Modified-Since",
 			"OpenAI-Organization", "OpenAI-Project", "OpenAI-Beta", "anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access",
 			"X-Stainless-Lang", "X-Stainless-Retry-Count", "X-Stainless-Package-Version", "x-goog-api-client", "x-goog-upload-protocol", "x-goog-upload-command",
@@ -67,13 +67,13 @@ func TestPassedHeaders(t *testing.T) {
 	}
 	for _, name := range []string{"", "*", "Host", "connection", "Transfer-Encoding", "Con*", "T*", "X Y", "X:", "a*b", "*-Version", "Cont*", "Upgrade*"} {
 		if err := CheckPass(name); err == nil {
-			t.Errorf("pass = %q is taken", name)
+			t.Errorf("pass = %q is accepted", name)
 		}
 	}
 }
 
-// The user of HTTP Basic is the owner's: some hosts let a key act for other users. A
-// placeholder in two parts is not replaced.
+// The user of HTTP Basic is the owner's: some hosts let a key act for other users. A placeholder
+// that is split over two headers is not replaced.
 func TestOwnersUser(t *testing.T) {
 	l := newLab(t, &Secret{User: "git"}, hello)
 	placeholder := l.proxy.credential.placeholder
@@ -106,8 +106,9 @@ func TestCredentialsHeaderIsOne(t *testing.T) {
 	}
 }
 
-// A credential in the query is the placeholder, which is left out, or another one, which is
-// refused. Parameters that the owner lets pass, and all others, are sent as they are.
+// A parameter for credentials is left out of the query if its value is the placeholder, and refused
+// if its value is another credential. A parameter that servers read in more than one way is left
+// out, too. Parameters that the owner lets pass, and all others, are sent as they are.
 func TestCredentialsInQueries(t *testing.T) {
 	l := newLab(t, &Secret{Pass: []string{"key"}}, hello)
 	placeholder := l.proxy.credential.placeholder
@@ -141,6 +142,6 @@ func TestCredentialsInQueries(t *testing.T) {
 		}
 	}
 	if n := len(l.requests()); n != before {
-		t.Errorf("%d of them have arrived", n-before)
+		t.Errorf("%d refused requests have arrived", n-before)
 	}
 }

@@ -18,10 +18,11 @@ type hostOfGH struct {
 	Token string            `yaml:"oauth_token"`
 	User  string            `yaml:"user,omitempty"`
 	Git   string            `yaml:"git_protocol"`
-	Users map[string]tokens `yaml:"users,omitempty"`
+	Users map[string]ghUser `yaml:"users,omitempty"`
 }
 
-type tokens struct {
+// ghUser is an entry of users in an entry of hosts.yml.
+type ghUser struct {
 	Token string `yaml:"oauth_token"`
 }
 
@@ -36,7 +37,8 @@ func ghHost(u URL) string {
 // plainUser matches a name of a user that may be shown.
 var plainUser = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,38}$`) })
 
-// findHosts finds a token in gh's hosts.yml. There is none if gh has it in the keyring.
+// findHosts finds a token in gh's hosts.yml. The file has no token if gh keeps the token in the
+// keyring.
 func findHosts(text string, u URL, _ *owner) (found, bool) {
 	var hosts map[string]hostOfGH
 	if err := yaml.Unmarshal([]byte(text), &hosts); err != nil {
@@ -53,9 +55,9 @@ func findHosts(text string, u URL, _ *owner) (found, bool) {
 	return f, one.Token != ""
 }
 
-// showHosts writes gh's hosts.yml, and the file that says that it needs no migration: gh would
-// ask the host for the user.
-func showHosts(list []shown) []HomeFile {
+// showHosts returns gh's hosts.yml, and a config.yml with the version that needs no migration: in a
+// migration gh would ask the host for the user.
+func showHosts(list []shownSecret) []HomeFile {
 	hosts := map[string]hostOfGH{}
 	for _, s := range list {
 		user := s.found.settings.user
@@ -63,12 +65,12 @@ func showHosts(list []shown) []HomeFile {
 			user = s.login()
 		}
 		hosts[ghHost(s.URL)] = hostOfGH{
-			Token: s.placeholder, User: user, Git: "https", Users: map[string]tokens{user: {s.placeholder}},
+			Token: s.placeholder, User: user, Git: "https", Users: map[string]ghUser{user: {s.placeholder}},
 		}
 	}
 	text, err := yaml.Marshal(hosts)
 	if err != nil {
-		panic(err) // these types have no such value
+		panic(err) // every value of these types can be encoded
 	}
 	return []HomeFile{
 		{".config/gh/hosts.yml", append([]byte(madeBy), text...)},
@@ -86,7 +88,7 @@ type dockerAuth struct {
 	Auth string `json:"auth"`
 }
 
-// dockerHub is the key of Docker Hub.
+// dockerHub is the key of Docker Hub in config.json.
 const dockerHub = "https://index.docker.io/v1/"
 
 // dockerHost returns the host of a key of config.json.
@@ -103,7 +105,8 @@ func dockerKey(u URL) string {
 	return u.Authority()
 }
 
-// findDocker finds a login in Docker's config.json. There is none if Docker has it in a helper.
+// findDocker finds a login in Docker's config.json. The file has no login if a credential helper of
+// Docker's has it.
 func findDocker(text string, u URL, _ *owner) (found, bool) {
 	var conf dockerConfig
 	if err := json.Unmarshal([]byte(text), &conf); err != nil {
@@ -123,8 +126,8 @@ func findDocker(text string, u URL, _ *owner) (found, bool) {
 	return found{}, false
 }
 
-// showDocker writes Docker's config.json.
-func showDocker(list []shown) []HomeFile {
+// showDocker returns Docker's config.json.
+func showDocker(list []shownSecret) []HomeFile {
 	conf := dockerConfig{Note: strings.Trim(madeBy, "# \n"), Auths: map[string]dockerAuth{}}
 	for _, s := range list {
 		login := fmt.Sprintf("%s:%s", s.login(), s.placeholder)
@@ -132,7 +135,7 @@ func showDocker(list []shown) []HomeFile {
 	}
 	text, err := json.MarshalIndent(conf, "", "\t")
 	if err != nil {
-		panic(err) // these types have no such value
+		panic(err) // every value of these types can be encoded
 	}
 	return []HomeFile{{".docker/config.json", append(text, '\n')}}
 }

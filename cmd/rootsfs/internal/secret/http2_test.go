@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// frames is a connection by HTTP/2 to the door, on which the test writes what it likes.
+// frames is a connection by HTTP/2 to the door, on which a test can write any frames.
 type frames struct {
 	*http2.Framer
 	c       *tls.Conn
@@ -41,7 +41,7 @@ func (d *doorLab) frames() *frames {
 	return f
 }
 
-// block encodes fields NAME VALUE.
+// block encodes a block of header fields, each of which is written NAME VALUE.
 func (f *frames) block(fields ...string) []byte {
 	f.encoded.Reset()
 	for _, field := range fields {
@@ -51,12 +51,12 @@ func (f *frames) block(fields ...string) []byte {
 	return bytes.Clone(f.encoded.Bytes())
 }
 
-// request is the fields of a plain request.
+// request returns the header fields of a GET request for /x, followed by more.
 func request(more ...string) []string {
 	return append([]string{":method GET", ":scheme https", ":authority example.com", ":path /x"}, more...)
 }
 
-// answer returns the status of a stream, or how it ended without one.
+// answer returns the status of a stream, or says how the stream ended without a status.
 func (f *frames) answer(stream uint32) string {
 	for {
 		frame, err := f.ReadFrame()
@@ -78,8 +78,8 @@ func (f *frames) answer(stream uint32) string {
 	}
 }
 
-// HTTP/2 lets a program write what HTTP/1 cannot say. None of that reaches the host as another
-// request than the one that the rules have seen.
+// By HTTP/2 a program can write requests that HTTP/1 cannot express, such as one with a line break
+// in its path. None of them reaches the host as another request than GET /x.
 func TestHTTP2Smuggling(t *testing.T) {
 	d := newDoorLab(t, hello, &Secret{})
 	for _, c := range []struct {
@@ -136,7 +136,7 @@ func TestHTTP2Bodies(t *testing.T) {
 	for _, c := range []struct{ length, body, trailer, want string }{
 		{"5", "hello", "x-late", "200"},
 		{"5", "hello", "authorization", "reset"},
-		{"5", "hello", "content-length", "200"}, // it is not sent on
+		{"5", "hello", "content-length", "200"}, // the trailer is not sent on
 		{"4", "helloGET /admin HTTP/1.1", "x-late", "reset"},
 		{"9", "hello", "x-late", "reset 502"},
 	} {
@@ -156,8 +156,8 @@ func TestHTTP2Bodies(t *testing.T) {
 	}
 }
 
-// Frames of an answer fit into a record of TLS each, and those of a program are a small part of what
-// may be under way.
+// Each frame of an answer fits into one record of TLS. The program may send no frame that is larger
+// than a quarter of maxUnsent.
 func TestHTTP2Frames(t *testing.T) {
 	d := newDoorLab(t, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 50000)) }, &Secret{})
 	f := d.frames()
@@ -180,8 +180,8 @@ func TestHTTP2Frames(t *testing.T) {
 	}
 }
 
-// watch reads frames until the connection ends. It closes isCut then, and answered when a ping is
-// answered.
+// watch reads frames until the connection ends, or the door says that it ends the connection for an
+// error. It closes isCut then, and answered when a ping is answered.
 func (f *frames) watch() (isCut, answered chan struct{}) {
 	isCut, answered = make(chan struct{}), make(chan struct{})
 	go func() {
@@ -204,7 +204,8 @@ func (f *frames) watch() (isCut, answered chan struct{}) {
 	return isCut, answered
 }
 
-// flood calls write count times, each with a new stream, or until the connection is cut.
+// flood calls write up to count times, each time with a new stream. It stops when the connection is
+// cut or write returns an error.
 func (f *frames) flood(count uint32, isCut <-chan struct{}, write func(f *frames, stream uint32) error) error {
 	for n := range count {
 		select {
@@ -219,8 +220,10 @@ func (f *frames) flood(count uint32, isCut <-chan struct{}, write func(f *frames
 	return nil
 }
 
-// A program that floods the door is cut off, or has no more requests under way than it may. Requests on
-// other connections are answered.
+// A program that floods the door with headers or window updates is cut off. A flood of settings is
+// answered. A flood of streams that are reset has no more than maxStreams requests under way. After
+// each flood, requests on other connections are answered. A request with too large headers is not
+// sent.
 func TestHTTP2Floods(t *testing.T) {
 	var busy, most atomic.Int64
 	d := newDoorLab(t, func(w http.ResponseWriter, r *http.Request) {
@@ -243,19 +246,19 @@ func TestHTTP2Floods(t *testing.T) {
 			}
 			return f.WriteContinuation(1, false, f.block("x-more "+strings.Repeat("y", 8000)))
 		},
-		settings:               func(f *frames, _ uint32) error { return f.WriteSettings() },
-		"a window of too much": func(f *frames, stream uint32) error { return f.WriteWindowUpdate(0, 1<<31-1) },
+		settings:                     func(f *frames, _ uint32) error { return f.WriteSettings() },
+		"a window that is too large": func(f *frames, stream uint32) error { return f.WriteWindowUpdate(0, 1<<31-1) },
 	}
 	for name, write := range floods {
 		f := d.frames()
 		isCut, answered := f.watch()
 		count := uint32(1000)
 		if name == settings {
-			count = 20000 // more than net/http queues answers
+			count = 20000 // net/http queues fewer answers
 		}
 		err := f.flood(count, isCut, write)
 		switch {
-		case name == settings: // each is answered, and none is kept
+		case name == settings: // each is answered, and the connection goes on
 			_ = f.WritePing(false, [8]byte{})
 			select {
 			case <-answered:
@@ -263,7 +266,7 @@ func TestHTTP2Floods(t *testing.T) {
 				t.Errorf("%s: the connection ended", name)
 			}
 		case name != resets && err == nil: // resets cost no more than other requests
-			<-isCut // what was written is still under way
+			<-isCut // the door has not yet read all frames
 		}
 		f.c.Close()
 		<-isCut
@@ -284,8 +287,8 @@ func TestHTTP2Floods(t *testing.T) {
 	}
 }
 
-// Requests beyond the bound are refused, however many connections they come by, and the others go
-// on.
+// Requests beyond maxRequests are refused, on whatever connections they come. The other requests
+// are answered.
 func TestRequestsAreBounded(t *testing.T) {
 	arrived, open := make(chan struct{}, maxRequests+maxStreams), make(chan struct{})
 	d := newDoorLab(t, func(w http.ResponseWriter, r *http.Request) { arrived <- struct{}{}; <-open }, &Secret{})

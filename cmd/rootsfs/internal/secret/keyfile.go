@@ -16,8 +16,8 @@ import (
 )
 
 // Programs look for credentials in files of HOME. Such a file of the owner's can be the source of
-// a credential. The program has a file of the same name with placeholders: of the owner's file it
-// has only what keyFile.show writes, so that no other credential gets in.
+// a credential. The program has a file of the same name with placeholders. That file has only the
+// text that keyFile.show returns, so no other credential of the owner's file gets into it.
 
 // HomeFile is a file that the program finds in its HOME, by its path there.
 type HomeFile struct {
@@ -29,12 +29,12 @@ type HomeFile struct {
 type keyFile struct {
 	// find returns the credential that the owner's file has for a host; false: it has none.
 	find func(text string, u URL, o *owner) (found, bool)
-	// show returns the files for the program. The list is not empty.
-	show func(list []shown) []HomeFile
+	// show returns the files for the program. It is called with one secret or more.
+	show func(list []shownSecret) []HomeFile
 }
 
-// shown is a secret whose placeholder is in a file.
-type shown struct {
+// shownSecret is a secret whose placeholder is in a file.
+type shownSecret struct {
 	*Secret
 	Credential
 }
@@ -69,7 +69,8 @@ func (s *Secret) shownAs() string {
 // IsSigned reports whether the host gets signatures by the credential, and not the credential.
 func (s *Secret) IsSigned() bool { return s.shownAs() == awsFile }
 
-// ownersPath returns the path, outside, of a file that is written as one of HOME with ~.
+// ownersPath returns the path of the owner's file that is written as ~/PATH. Below ~/.config it
+// uses XDG_CONFIG_HOME.
 func ownersPath(file string) (string, error) {
 	rest := strings.TrimPrefix(file, "~/")
 	if below, ok := strings.CutPrefix(rest, ".config/"); ok {
@@ -82,7 +83,7 @@ func ownersPath(file string) (string, error) {
 	return filepath.Join(home, rest), nil
 }
 
-// Files returns the files outside in which the credential is looked for.
+// Files returns the owner's files in which the credential is looked for.
 func (s *Secret) Files() (list []string) {
 	switch files := s.preset().files; {
 	case s.File != "":
@@ -108,8 +109,8 @@ func pathsOf(files ...string) (list []string) {
 // errNone is the error of a source that has no credential for the host.
 var errNone = errors.New("there is none")
 
-// findOwners finds the credential in the owner's own files, programs and variables.
-func (s *Secret) findOwners(ctx context.Context, o *owner) (found, error) {
+// findOwnersCredential finds the credential in the owner's own files, programs and variables.
+func (s *Secret) findOwnersCredential(ctx context.Context, o *owner) (found, error) {
 	p := s.preset()
 	find := p.find
 	if find == nil {
@@ -133,12 +134,12 @@ func (s *Secret) findOwners(ctx context.Context, o *owner) (found, error) {
 		s.URL, strings.Join(where, ", "), strings.Join(s.outsideVariables(), " or "))
 }
 
-// findInFile finds the credential in the owner's file of Secret.ShownAs.
+// findInFile finds the credential in the owner's file that shownAs names.
 func (s *Secret) findInFile(_ context.Context, o *owner) (found, error) {
 	return o.findIn(s.shownAs(), keyFiles[s.shownAs()].find, s.URL)
 }
 
-// findIn finds the credential for a URL in a file that is written as one of HOME with ~.
+// findIn finds the credential for a URL in the owner's file that is written as ~/PATH.
 func (o *owner) findIn(file string, find func(text string, u URL, o *owner) (found, bool), u URL) (found, error) {
 	path, err := ownersPath(file)
 	if err != nil {
@@ -159,10 +160,10 @@ func (o *owner) findIn(file string, find func(text string, u URL, o *owner) (fou
 	return f, nil
 }
 
-// outsideVariables returns the variables outside that may hold the credential.
+// outsideVariables returns the owner's variables that may hold the credential.
 func (s *Secret) outsideVariables() []string {
 	if host := ghHost(s.URL); s.Name == "gh" && host != "github.com" && !strings.HasSuffix(host, ".ghe.com") {
-		return []string{"GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"} // the others are not for this host
+		return []string{"GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"} // gh sends GH_TOKEN and GITHUB_TOKEN to other hosts only
 	}
 	if s.isPreset() {
 		return s.preset().outside
@@ -170,8 +171,8 @@ func (s *Secret) outsideVariables() []string {
 	return []string{s.Name}
 }
 
-// findInVariables finds the credential in the owner's variables, and removes those that hold it from
-// the environment of this process.
+// findInVariables finds the credential in the owner's variables, and removes the variables that it
+// has used from the environment of this process.
 func (s *Secret) findInVariables(o *owner) (f found, ok bool) {
 	if s.isPreset() && s.IsSigned() {
 		return findKeysInVariables(o)
@@ -190,13 +191,13 @@ func (s *Secret) findInVariables(o *owner) (f found, ok bool) {
 	return found{}, false
 }
 
-// HomeFiles returns the files with the placeholders of secrets, whose credentials have the same
-// order.
+// HomeFiles returns the files with the placeholders of the secrets in list. credentials has the
+// credential of each secret, in the same order.
 func HomeFiles(list []*Secret, credentials []Credential) (files []HomeFile) {
-	by := map[string][]shown{}
+	by := map[string][]shownSecret{}
 	for i, s := range list {
 		if file := s.shownAs(); file != "" {
-			by[file] = append(by[file], shown{s, credentials[i]})
+			by[file] = append(by[file], shownSecret{s, credentials[i]})
 		}
 	}
 	for _, file := range slices.Sorted(maps.Keys(by)) {
@@ -214,20 +215,20 @@ func KeyPaths() (list []string) {
 	return append(list, ".gitconfig", ".config/git/config")
 }
 
-// madeBy is the first line of the files. Those in JSON begin with madeInJSON.
+// madeBy is the first line of the files that HomeFiles makes. Files in JSON begin with madeInJSON.
 const (
 	madeBy     = "# made by rootsfs run: the keys here are placeholders\n"
 	madeInJSON = "{\n\t\"rootsfs\": \"made by rootsfs run: the keys here are placeholders\""
 )
 
-// IsMade reports whether text is of a file that HomeFiles has made in an earlier run.
+// IsMade reports whether text begins like a file that HomeFiles has made.
 func IsMade(text string) bool {
 	return strings.HasPrefix(text, madeBy) || strings.HasPrefix(text, madeInJSON)
 }
 
-// login returns the user for a file of the program. The owner's own stays outside, because some
-// hosts take a token as the user.
-func (s shown) login() string {
+// login returns the user for a file of the program. The user in the owner's file stays outside,
+// because some hosts take a token as the user.
+func (s shownSecret) login() string {
 	if s.User != "" {
 		return s.User
 	}

@@ -22,7 +22,8 @@ const (
 	awsToken  = "FwoGZXIvYXdzEBYaDOWNERSSESSION0123456789+/abcdefghij=="
 )
 
-// ownersFiles makes a HOME of the owner's.
+// ownersFiles makes a HOME of the owner's with some files. It sets HOME, and clears variables that
+// would lead to other sources.
 func ownersFiles(t *testing.T, files map[string]string) (home string) {
 	t.Helper()
 	home = t.TempDir()
@@ -52,12 +53,13 @@ func urlOf(t *testing.T, text string) URL {
 
 func base64Of(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// shownFiles are files of the owner's, with the parts that a secret finds in them, and the files
-// that the program gets. PLACEHOLDER, ID and TOKEN stand for placeholders.
+// shownFiles are files of the owner's, with the header in which the credential is sent, and the
+// files that the program gets. PLACEHOLDER, ID and TOKEN stand for placeholders, AUTH for a login
+// in base64 with a placeholder.
 var shownFiles = []struct {
 	name, url, shownAs, text string
-	header                   string // of requests, "" for those that are signed
-	want                     map[string]string
+	header                   string            // of requests; "": they are signed
+	want                     map[string]string // the texts of the program's files, by their paths
 }{
 	{"A", "https://h.test", "~/.netrc", "machine x.test login a password " + otherKey + "\nmacdef init\nmachine h.test login evil\n\n# machine h.test login b password b\nmachine h.test\n\tlogin me account x\n\tpassword \"" + fileKey + "\"\ndefault login c password " + otherKey + "\n",
 		"Basic " + base64Of("me:"+fileKey), map[string]string{".netrc": madeBy + "machine h.test login rootsfs password PLACEHOLDER\n"}},
@@ -93,8 +95,8 @@ var shownFiles = []struct {
 		}},
 }
 
-// The credential for a host is found in the owner's file, and the program's file has a placeholder
-// in its place and no other credential of the owner's.
+// The credential for a host is found in the owner's file. The program's file has a placeholder in
+// the place of the credential, and no other credential of the owner's.
 func TestShownFiles(t *testing.T) {
 	t.Setenv("OTHER_KEY", otherKey)
 	for _, c := range shownFiles {
@@ -129,14 +131,14 @@ func TestShownFiles(t *testing.T) {
 				t.Errorf("%s is\n%s\nwant\n%s", f.Path, text, c.want[f.Path])
 			}
 			if !IsMade(string(f.Data)) {
-				t.Errorf("%s is not known as made", f.Path)
+				t.Errorf("IsMade reports false for %s", f.Path)
 			}
 		}
 	}
 }
 
-// The owner's file does not count if programs could have written it. If a file has no
-// credential for the host, no other credential of the file is taken.
+// The owner's file is refused if programs could have written it. If a file has no credential for
+// the host, no other credential of the file is taken.
 func TestOwnersFilesRefused(t *testing.T) {
 	home := ownersFiles(t, map[string]string{
 		".netrc": "machine h.test login me password " + fileKey, "root/.npmrc": "//registry.npmjs.org/:_authToken=" + fileKey,
@@ -180,8 +182,8 @@ func TestOwnersVariables(t *testing.T) {
 	}
 }
 
-// A variable of the owner's counts only for the hosts to which the program that it belongs to
-// would send it.
+// A variable of the owner's for gh is used only for the hosts to which gh would send the variable's
+// value. GIT_TOKEN is used for github.com.
 func TestOwnersVariablesAreForTheirHosts(t *testing.T) {
 	ownersFiles(t, nil)
 	t.Setenv("PATH", t.TempDir()) // neither gh nor git is asked
@@ -207,8 +209,8 @@ func TestOwnersVariablesAreForTheirHosts(t *testing.T) {
 	}
 }
 
-// A repository's settings may have set the variables of an endpoint, so these do not decide where
-// signed requests go. No error about a URL tells a password in it.
+// A repository's settings may have set the variables of an endpoint, so these variables do not
+// decide where signed requests go. An error about a URL does not contain the URL's password.
 func TestWhereKeysGo(t *testing.T) {
 	ownersFiles(t, map[string]string{
 		".aws/config": "[default]\nregion = eu-west-1\nendpoint_url = https://minio.test:9000\n", ".npmrc": "registry=http://me:" + otherKey + "@o.test/\n",
@@ -228,7 +230,8 @@ func TestWhereKeysGo(t *testing.T) {
 	}
 }
 
-// A Basic login of the source replaces the program's placeholder whatever user stands beside it.
+// A user and password of the source replace a value of the header Authorization with the
+// placeholder, whatever user the program has put beside the placeholder.
 func TestLoginReplacesPlaceholder(t *testing.T) {
 	c := loginOf("me", fileKey, "").credential()
 	for _, value := range []string{"Bearer " + c.placeholder, basicHeader("rootsfs:" + c.placeholder), basicHeader(c.placeholder + ":"), "token " + c.placeholder, c.placeholder} {

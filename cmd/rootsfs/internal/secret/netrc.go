@@ -65,8 +65,8 @@ func netrcWords(text string) (words []string) {
 	return words
 }
 
-// showNetrc writes a .netrc.
-func showNetrc(list []shown) []HomeFile {
+// showNetrc returns a .netrc.
+func showNetrc(list []shownSecret) []HomeFile {
 	text := madeBy
 	for _, s := range list {
 		text += fmt.Sprintf("machine %s login %s password %s\n", s.URL.Host, s.login(), s.placeholder)
@@ -74,7 +74,8 @@ func showNetrc(list []shown) []HomeFile {
 	return []HomeFile{{".netrc", []byte(text)}}
 }
 
-// findGitCredentials finds a login in a .git-credentials: lines of URLs (git-credential-store(1)).
+// findGitCredentials finds a login in a .git-credentials, whose lines are URLs
+// (git-credential-store(1)).
 func findGitCredentials(text string, u URL, _ *owner) (found, bool) {
 	for line := range strings.Lines(text) {
 		one, err := url.Parse(strings.TrimSpace(line))

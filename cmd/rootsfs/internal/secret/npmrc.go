@@ -12,8 +12,9 @@ import (
 // npmRegistry is where npm finds packages unless a file says otherwise.
 const npmRegistry = "https://registry.npmjs.org"
 
-// npmValues returns the values of an .npmrc by their keys, with the owner's variables in the place
-// of their names. plain has the keys whose values name no variable, in the order of the file.
+// npmValues returns the values of an .npmrc by their keys. In the values it replaces ${NAME} with
+// the value of the owner's variable NAME. plain has the keys whose values name no variable, in the
+// order of the file.
 func npmValues(text string, o *owner) (values map[string]string, plain []string) {
 	values = map[string]string{}
 	for line := range strings.Lines(text) {
@@ -34,7 +35,8 @@ func npmValues(text string, o *owner) (values map[string]string, plain []string)
 	return values, plain
 }
 
-// findNpmrc finds the credential for a registry in an .npmrc: that of the longest path.
+// findNpmrc finds the credential for a registry in an .npmrc. If several entries are for the
+// registry, the entry with the longest path counts.
 func findNpmrc(text string, u URL, o *owner) (found, bool) {
 	values, plain := npmValues(text, o)
 	var settings settings
@@ -69,9 +71,9 @@ func findNpmrc(text string, u URL, o *owner) (found, bool) {
 	}
 }
 
-// showNpmrc writes an .npmrc. If the owner's own one does not lead to the registry of the secret,
-// this one does.
-func showNpmrc(list []shown) []HomeFile {
+// showNpmrc returns an .npmrc with the owner's registries. If none of them is the registry of the
+// first secret, that registry takes the place of the owner's default registry.
+func showNpmrc(list []shownSecret) []HomeFile {
 	lines := slices.Clone(list[0].found.settings.lines)
 	isHere := func(line string) bool {
 		_, to, _ := strings.Cut(line, "=")

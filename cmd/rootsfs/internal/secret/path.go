@@ -21,10 +21,10 @@ import (
 // sending.
 type requestPath struct {
 	sent string // encoded
-	// decoded is the path with encoded slashes as %2F. split has slashes instead: servers that
-	// decode a path before they split it read it like this.
+	// decoded is the decoded path, in which encoded slashes stay %2F. split has them decoded, too:
+	// servers that decode a path before they split it read it like this.
 	decoded, split string
-	isChanged      bool // it was written with elements that are not sent: empty ones, . and ..
+	isChanged      bool // the path was written with elements that are not sent: empty ones, . and ..
 }
 
 const encodedSlash = "%2F"
@@ -38,8 +38,9 @@ var encodedByte = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompi
 // (%u002e).
 var encodedTwice = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`%(?:[0-9A-Fa-f]{2}|[Uu][0-9A-Fa-f]{4})`) })
 
-// parsePath reads the path of a request. It decodes once and removes . and .. and empty
-// elements.
+// parsePath reads the path of a request. It decodes the path once. It removes empty elements and .,
+// and .. with the element before. It returns an error for a path that servers read in more than one
+// way.
 func parsePath(escaped string) (requestPath, error) {
 	rest, ok := strings.CutPrefix(escaped, "/")
 	if !ok {
@@ -85,8 +86,8 @@ func parsePath(escaped string) (requestPath, error) {
 	return requestPath{sent: join(encodedSlash, url.PathEscape), decoded: join(encodedSlash, plain), split: join("/", plain), isChanged: !isSame}, nil
 }
 
-// parseElem decodes one element, splits it at its encoded slashes, and refuses an ambiguous
-// one.
+// parseElem decodes one element and splits it at its encoded slashes. It returns an error for an
+// ambiguous element.
 func parseElem(elem string) ([]string, error) {
 	parts := strings.Split(strings.ReplaceAll(elem, "%2f", encodedSlash), encodedSlash)
 	for i, part := range parts {
@@ -111,13 +112,13 @@ func parseElem(elem string) ([]string, error) {
 	return parts, nil
 }
 
-// lookalikes are characters that Windows converts to slashes and backslashes if a code page
-// lacks them (its tables of best fits).
+// lookalikes are characters that Windows converts to slashes and backslashes (best-fit mapping) if
+// a code page does not have these characters.
 const lookalikes = "\u2044\u2215\u2216\u00a5\u20a9\uffe5\uffe6"
 
-// isSpecial reports whether a character of a decoded element ends a path, a parameter or a line
-// for some servers, even if it was encoded: they put the decoded text into a request of their
-// own.
+// isSpecial reports whether a character of a decoded element ends a name, a path, a parameter or a
+// line for some servers, even if the character was encoded: these servers put the decoded text into
+// a request of their own.
 func isSpecial(c rune) bool {
 	return strings.ContainsRune("/\\;?#", c) || unicode.In(c, unicode.Cc, unicode.Zl, unicode.Zp)
 }
@@ -133,9 +134,9 @@ func readLeniently(text string) string {
 	}, norm.NFKC.String(text))
 }
 
-// Rule allows requests: one method, and paths.
+// Rule allows the requests that have its method and a path that its pattern matches.
 type Rule struct {
-	method string // "*": every method
+	method string // "*": every method; GET includes HEAD
 	paths  pattern.Glob
 }
 
@@ -180,11 +181,11 @@ func (r Rule) String() string { return r.method + " " + string(r.paths) }
 // MarshalText is String.
 func (r Rule) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// allows reports whether the rule allows a request. Unless the rule itself has an encoded
-// slash, a path with one is also compared as decoded, because some servers decode it first.
-// Unless the rule itself has a space, a path with one is also compared up to the space. A proxy
-// may decode the path and put it into a request like that (nginx, proxy_pass with $uri), and
-// servers such as uWSGI then take the rest for the protocol.
+// allows reports whether the rule allows a request. If the rule has no encoded slash, its pattern
+// must also match the path with all slashes decoded, because some servers decode a path before they
+// split it. If the rule has no space, its pattern must also match the part of the path before the
+// first space. A proxy may put the decoded path into a request (nginx, proxy_pass with $uri), and
+// servers such as uWSGI then take the text after the space for the protocol.
 func (r Rule) allows(method string, p requestPath) bool {
 	if r.method != "*" && r.method != method && !(r.method == "GET" && method == "HEAD") || len(p.decoded) > r.paths.MaxPath() {
 		return false
@@ -222,8 +223,9 @@ func (s *Secret) noRule(method string, p requestPath, rule string) error {
 // maxProposed is the length of the longest path that a rule is proposed for.
 const maxProposed = 200
 
-// ruleFor returns the rule that allows a request and no other. It returns "" if the method is *, or
-// the path is long or has characters that the owner could misread: the program has written it.
+// ruleFor returns the rule with the method and the path of a request, which allows no other path.
+// It returns "" if parseRule refuses such a rule, if the method is *, or if the path is longer than
+// maxProposed or has characters that the owner could misread: the program has written the path.
 func ruleFor(method string, p requestPath) string {
 	isOther := func(c rune) bool {
 		return c >= utf8.RuneSelf || !strings.ContainsRune("/-._~@+", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)

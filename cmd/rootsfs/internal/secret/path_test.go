@@ -99,19 +99,20 @@ func TestRule(t *testing.T) {
 	}
 }
 
-// A path is refused if some servers would read it as another one than a rule allows: they may
-// decode it twice or into a new request, normalize it, or drop parts that others keep.
+// A path is refused if some servers would read it as another path than the one that a rule allows:
+// they may decode it twice, put the decoded path into a new request, normalize it, or drop parts
+// that others keep.
 func TestParsePathRefusesWhatServersReadDifferently(t *testing.T) {
 	for what, paths := range map[string][]string{
-		"the end of a path":        {"/v1/secret%3F/read", "/v1/secret%3f", "/v1/%2e%2e%3F/read", "/v1/x%2Fdelete%3F/read", "/v1/secret%23/read", "/v1/secret#/read"},
-		"the same, encoded twice":  {"/v1/secret%253F/read", "/v1/secret%2523", "/v1/%25u002e%25u002e/read"},
-		"the same in another form": {"/v1/secret\uff1f/read", "/v1/secret\uff03/read", "/v1/secret\u037e/read", "/v1/secret\uff1b/read"},
-		"a way up in another form": {"/v1/\uff0e\uff0e/read", "/v1/\u2025/read", "/v1/\u2024./read", "/v1/.\u200b./read", "/v1/\u200b../read", "/v1/\ufeff/read"},
-		"a slash in another form":  {"/v1/..\uff0fx/read", "/v1/x\u2215y/read", "/v1/x\u2044y/read", "/v1/x\uff3cy/read", "/v1/x\u2216y/read", "/v1/x\ufe68y/read", "/v1/x\u00a5y/read", "/v1/x\uffe6y/read"},
-		"encoding in another form": {"/v1/\uff052e\uff052e/read", "/v1/%25\uff12e/read"},
-		"a new line":               {"/v1/x\u0085y/read", "/v1/x\u2028y/read", "/v1/x\u2029y/read"},
-		"a space at an end":        {"/v1/x%20/read", "/v1/%20x/read", "/v1/x\u00a0/read", "/v1/..+/read", "/v1/+../read", "/v1/+..+/read", "/v1/.+/read", "/v1/\u3000x"},
-		"a dot at the end":         {"/v1/x./read", "/v1/x..", "/v1/x\uff0e/read"},
+		"the end of a path":                 {"/v1/secret%3F/read", "/v1/secret%3f", "/v1/%2e%2e%3F/read", "/v1/x%2Fdelete%3F/read", "/v1/secret%23/read", "/v1/secret#/read"},
+		"the end of a path, encoded twice":  {"/v1/secret%253F/read", "/v1/secret%2523", "/v1/%25u002e%25u002e/read"},
+		"the end of a path in another form": {"/v1/secret\uff1f/read", "/v1/secret\uff03/read", "/v1/secret\u037e/read", "/v1/secret\uff1b/read"},
+		"a way up in another form":          {"/v1/\uff0e\uff0e/read", "/v1/\u2025/read", "/v1/\u2024./read", "/v1/.\u200b./read", "/v1/\u200b../read", "/v1/\ufeff/read"},
+		"a slash in another form":           {"/v1/..\uff0fx/read", "/v1/x\u2215y/read", "/v1/x\u2044y/read", "/v1/x\uff3cy/read", "/v1/x\u2216y/read", "/v1/x\ufe68y/read", "/v1/x\u00a5y/read", "/v1/x\uffe6y/read"},
+		"encoding in another form":          {"/v1/\uff052e\uff052e/read", "/v1/%25\uff12e/read"},
+		"a new line":                        {"/v1/x\u0085y/read", "/v1/x\u2028y/read", "/v1/x\u2029y/read"},
+		"a space at an end":                 {"/v1/x%20/read", "/v1/%20x/read", "/v1/x\u00a0/read", "/v1/..+/read", "/v1/+../read", "/v1/+..+/read", "/v1/.+/read", "/v1/\u3000x"},
+		"a dot at the end":                  {"/v1/x./read", "/v1/x..", "/v1/x\uff0e/read"},
 	} {
 		for _, written := range paths {
 			if p, err := parsePath(written); err == nil {
@@ -121,8 +122,8 @@ func TestParsePathRefusesWhatServersReadDifferently(t *testing.T) {
 	}
 }
 
-// A path is sent as it is compared: a server that reads the sent path gets the compared one,
-// decodes nothing more out of it, and finds no way up.
+// The path that is sent is the path that is compared with rules: a server that decodes the sent
+// path gets the compared path, in which nothing is still encoded and no element leads up.
 func FuzzPath(f *testing.F) {
 	for _, seed := range []string{"/", "/repos/me/%2e%2e/x", "/a%2fb", "/%25", "/a/../..//b;c", "/é%c3", "/..%2f", "/%2e%252e"} {
 		f.Add(seed)
@@ -131,7 +132,7 @@ func FuzzPath(f *testing.F) {
 		p, err := parsePath(written)
 		if err != nil {
 			if p != (requestPath{}) {
-				t.Errorf("%q: %+v beside %v", written, p, err)
+				t.Errorf("%q: the path is %+v, with the error %v", written, p, err)
 			}
 			return
 		}
@@ -141,7 +142,7 @@ func FuzzPath(f *testing.F) {
 		}
 		decoded, err := url.PathUnescape(p.sent)
 		if err != nil || decoded != p.split {
-			t.Errorf("%q: decoded it is %q, want %q, %v", written, decoded, p.split, err)
+			t.Errorf("%q: the sent path is decoded as %q, want %q, %v", written, decoded, p.split, err)
 		}
 		u, err := url.ParseRequestURI(p.sent)
 		if err != nil || u.Path != p.split || u.EscapedPath() != p.sent || u.Host != "" {
@@ -158,8 +159,8 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// The rule that is proposed for a request allows that request and no other. No rule is proposed for
-// a path that the owner could misread.
+// The rule that is proposed for a request has the method and the path of the request. No rule is
+// proposed for a path that is long or that the owner could misread.
 func TestProposedRule(t *testing.T) {
 	for path, want := range map[string]string{
 		"/repos/me/x": "GET /repos/me/x", "/": "GET /", "/@me/a-b_c~d+e.f": "GET /@me/a-b_c~d+e.f", "/dir/": "GET /dir/",

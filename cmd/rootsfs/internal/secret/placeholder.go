@@ -18,7 +18,7 @@ var knownPrefixes = []string{
 	"sk-ant-oat01-", "sk-or-v1-", "sk-proj-", "sk-svcacct-", "sk_live_", "sk_test_", "tskey-", "xai-", "xapp-", "xoxa-", "xoxb-", "xoxp-", "ya29.",
 }
 
-// Alphabets of keys, from the narrowest on, and the characters that stay in their places.
+// Characters of keys. A placeholder has the separators in the same places as the credential.
 const (
 	digits     = "0123456789"
 	lower      = "abcdefghijklmnopqrstuvwxyz"
@@ -26,12 +26,13 @@ const (
 	separators = "-_.+/=~:"
 )
 
+// alphabets has the alphabets of keys, the smallest first.
 var alphabets = []string{digits, digits + "abcdef", digits + "ABCDEF", lower, upper, lower + digits, upper + digits, lower + upper + digits}
 
-// minRandom is how many characters of a placeholder are random at least.
+// minRandom is the least number of random characters in a placeholder.
 const minRandom = 16
 
-// publicPrefix returns the beginning of a credential that is the same for every owner.
+// publicPrefix returns the longest of knownPrefixes that the credential begins with, "" for none.
 func publicPrefix(credential string) (prefix string) {
 	for _, p := range knownPrefixes {
 		if strings.HasPrefix(credential, p) && len(p) > len(prefix) {

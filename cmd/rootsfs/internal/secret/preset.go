@@ -10,24 +10,24 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 )
 
-// preset completes a secret that has the name of a program.
+// preset has the defaults of a secret that has the name of a program, such as gh.
 type preset struct {
 	shownAs   string
-	files     []string // with the credential, if shownAs is ""
-	program   string   // that is asked, for messages
-	outside   []string // variables with the credential
-	user      string   // of HTTP Basic, if a variable has the credential; "": the header is that of other secrets
-	variables []string // with the placeholders, in the order of Credential.parts
+	files     []string // of the owner's that may have the credential, if shownAs is ""
+	program   string   // the command that prints the credential, for messages
+	outside   []string // the owner's variables that may have the credential
+	user      string   // of HTTP Basic, if a variable has the credential; "": the same header as for other secrets
+	variables []string // the program's, with the placeholders, in the order of Credential.parts
 	// find is the source; nil: the owner's file of shownAs.
 	find func(*Secret, context.Context, *owner) (found, error)
-	// url returns the destination.
+	// url returns the URL of a secret for which the owner has named none.
 	url func(*owner) (string, error)
 }
 
 // presets are the presets by the names of secrets.
 var presets map[string]preset
 
-func init() { // the functions of the presets refer to the variable itself
+func init() { // an initializer would refer to itself: functions of the presets use presets
 	at := func(url string) func(*owner) (string, error) {
 		return func(*owner) (string, error) { return url, nil }
 	}
@@ -54,7 +54,7 @@ func (s *Secret) preset() preset { return presets[s.Name] }
 
 func (s *Secret) isPreset() bool { _, ok := presets[s.Name]; return ok }
 
-// SetDefaultURL sets the URL of a preset, if the secret is one: the owner's own files may name it.
+// SetDefaultURL sets the URL of a secret that has a preset: the owner's own files may name the URL.
 func (s *Secret) SetDefaultURL(judge *writabledirs.Judge, env []string) error {
 	if !s.isPreset() {
 		return nil
@@ -69,7 +69,7 @@ func (s *Secret) SetDefaultURL(judge *writabledirs.Judge, env []string) error {
 	return nil
 }
 
-// npmURL returns the registry that the owner's .npmrc names.
+// npmURL returns the registry that the owner's .npmrc names, or npmRegistry if the file names none.
 func npmURL(o *owner) (string, error) {
 	registry := npmRegistry
 	_, err := o.findIn("~/.npmrc", func(text string, _ URL, o *owner) (found, bool) {

@@ -73,7 +73,7 @@ func (s *Secret) find(ctx context.Context, o *owner) (f found, err error) {
 	case s.File != "":
 		text, err = o.read(s.File)
 	case s.shownAs() != "" || s.isPreset():
-		return s.findOwners(ctx, o)
+		return s.findOwnersCredential(ctx, o)
 	default:
 		value, ok := os.LookupEnv(s.Name)
 		if !ok || value == "" {
