@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The messages of netlink(7), rtnetlink(7) and nf_tables (linux/netfilter/nf_tables.h) that the
-// gate needs. Libraries open their own sockets, but the gate must use the sockets that it was
-// given.
+// These are the messages of netlink(7), rtnetlink(7) and nf_tables
+// (linux/netfilter/nf_tables.h) that the gate needs. Libraries open their own sockets, but the gate
+// must use the sockets that it was given.
 
 // request is one message that the kernel acknowledges.
 type request struct {
@@ -42,21 +42,22 @@ func native32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n)
 func big32(n uint32) []byte    { return binary.BigEndian.AppendUint32(nil, n) }
 func text(s string) []byte     { return append([]byte(s), 0) }
 
-// ifInfo is struct ifinfomsg, ifAddr struct ifaddrmsg, routeMsg struct rtmsg.
+// ifInfo returns a struct ifinfomsg.
 func ifInfo(family byte, index, flags uint32) []byte {
 	return join([]byte{family, 0, 0, 0}, native32(index), native32(flags), native32(flags))
 }
 
+// ifAddr returns a struct ifaddrmsg for the interface lo.
 func ifAddr(family, bits, flags, scope byte) []byte {
 	return join([]byte{family, bits, flags, scope}, native32(loopbackIndex))
 }
 
-// routeMsg routes every address to this namespace itself.
+// routeMsg returns a struct rtmsg for a route that makes every address local to the namespace.
 func routeMsg(family byte) []byte {
 	return join([]byte{family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL}, native32(0))
 }
 
-// Constants of nf_tables. x/sys/unix lacks the first three.
+// Constants for the requests to nf_tables. x/sys/unix lacks the first three.
 const (
 	priorityMangle         = 0xffffff6a // -150
 	nftaTproxyFamily       = 1
@@ -77,12 +78,12 @@ func nftRule(table, chain string, expressions []byte) request {
 		nested(unix.NFTA_RULE_EXPRESSIONS, expressions)))
 }
 
-// expression is one step of a rule.
+// expression returns one step of a rule of nf_tables.
 func expression(name string, data []byte) []byte {
 	return nested(unix.NFTA_LIST_ELEM, join(attr(unix.NFTA_EXPR_NAME, text(name)), nested(unix.NFTA_EXPR_DATA, data)))
 }
 
-// onProtocol ends the rule for everything but TCP over family.
+// onProtocol returns the steps that end a rule of nf_tables for every packet except TCP over family.
 func onProtocol(family byte) []byte {
 	meta := func(key uint32) []byte {
 		return expression("meta", join(attr(unix.NFTA_META_DREG, big32(nftRegister)), attr(unix.NFTA_META_KEY, big32(key))))
@@ -91,7 +92,7 @@ func onProtocol(family byte) []byte {
 		meta(unix.NFT_META_L4PROTO), compare(unix.NFT_CMP_EQ, []byte{ipProtocolTCP}))
 }
 
-// load reads size bytes at offset of the network header.
+// load returns the step that reads size bytes at offset of the network header into nftRegister.
 func load(offset, size uint32) []byte {
 	return expression("payload", join(
 		attr(unix.NFTA_PAYLOAD_DREG, big32(nftRegister)), attr(unix.NFTA_PAYLOAD_BASE, big32(unix.NFT_PAYLOAD_NETWORK_HEADER)),
@@ -112,7 +113,7 @@ func compare(op uint32, with []byte) []byte {
 		nested(unix.NFTA_CMP_DATA, attr(unix.NFTA_DATA_VALUE, with))))
 }
 
-// tproxy hands the connection to the listener at gatePort.
+// tproxy returns the steps that hand the connection to the listener at gatePort.
 func tproxy(family uint32) []byte {
 	port := binary.BigEndian.AppendUint16(nil, gatePort)
 	return join(
@@ -121,7 +122,7 @@ func tproxy(family uint32) []byte {
 		expression("tproxy", join(attr(nftaTproxyFamily, big32(family)), attr(nftaTproxyRegPort, big32(nftRegister)))))
 }
 
-// append adds the message with a sequence number.
+// append appends the message, with the sequence number seq, to b.
 func (r request) append(b []byte, seq uint32) []byte {
 	n := unix.SizeofNlMsghdr + len(r.body) + len(r.attrs)
 	b = append(b, native32(uint32(n))...)
@@ -133,7 +134,8 @@ func (r request) append(b []byte, seq uint32) []byte {
 // exchange sends a request and waits for its acknowledgement.
 func exchange(fd int, r request) error { return talk(fd, r.append(nil, 1), 1, 1) }
 
-// exchangeBatch sends the messages of a transaction of nf_tables, all or nothing.
+// exchangeBatch sends requests as one transaction of nf_tables, and waits for their acknowledgements.
+// The kernel carries out all of the requests or none.
 func exchangeBatch(fd int, batch []request) error {
 	edge := func(kind uint16) []byte {
 		b := binary.NativeEndian.AppendUint16(native32(unix.SizeofNlMsghdr+4), kind)
@@ -150,9 +152,9 @@ func exchangeBatch(fd int, batch []request) error {
 // netlinkTimeout bounds the wait for the kernel, which answers at once.
 const netlinkTimeout = 5 * time.Second
 
-// talk sends b and waits until the messages from first to last are acknowledged. The address
-// is given with each message: for a connected socket the kernel would ask for the rights of
-// the process that opened it, which has none.
+// talk sends b and waits until the messages from first to last are acknowledged. It sends to the
+// address of the kernel instead of connecting the socket: for a connected socket the kernel would
+// also check the rights of the process that opened the socket, and that process has none.
 func talk(fd int, b []byte, first, last uint32) error {
 	tv := unix.NsecToTimeval(netlinkTimeout.Nanoseconds())
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {

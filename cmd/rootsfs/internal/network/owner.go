@@ -17,15 +17,16 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Program is a process that made a connection, as the kernel knows it. The zero Program is one
-// that was not found.
+// Program is the process that made a connection, with the PID and the path that the kernel reports.
+// The zero Program stands for a process that was not found.
 type Program struct {
-	PID  int           // in the caller's namespace
+	PID  int           // in the PID namespace of the gate
 	Path names.Foreign // of its executable file, as the program sees it
 }
 
-// questionSearch and recordSearch bound the search for a connection's process, for a question and
-// for a record. A program may have any number of processes with any number of descriptors.
+// questionSearch bounds the time of each step of owner if a question is to name the process.
+// recordSearch bounds the time of each step if a record is to name the process. The bounds are needed
+// because a program may have any number of processes with any number of descriptors.
 const questionSearch = time.Second
 
 // Only tests change recordSearch.
@@ -35,24 +36,24 @@ var recordSearch = 100 * time.Millisecond
 type diag struct {
 	netns uint64 // inode of the namespace
 
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex // guards socket and request
 	socket  *os.File   // NETLINK_SOCK_DIAG, of the namespace
 	request uint32     // number of the last request
 
-	last  atomic.Int64  // process that held the last socket that was looked for
-	spent *rate.Limiter // of the time that searches for records take, in microseconds
+	last  atomic.Int64  // PID of the process that owner found last; 0: none
+	spent *rate.Limiter // limits the time, in microseconds, that owner spends for records
 }
 
-// These limit the time for finding the processes that records name: a tenth of a processor's time,
-// and at most searchBurst at once. If a program makes many connections, the records of the later
-// ones lack the process.
+// searchPart and searchBurst limit the time that owner spends for records: a tenth of the time, and
+// searchBurst beyond that. If a program makes many connections, the records of the later ones lack
+// the process.
 const (
 	searchPart  = 100_000 // microseconds a second
 	searchBurst = 500_000
 )
 
-// newDiag takes over a socket. It returns nil if the kernel does not tell the namespace of
-// the socket.
+// newDiag takes over a socket. It returns nil if socket is nil, or if the kernel does not tell the
+// namespace of the socket.
 func newDiag(socket *os.File) *diag {
 	if socket == nil {
 		return nil
@@ -78,10 +79,11 @@ func (d *diag) close() {
 	}
 }
 
-// owner returns the process that has made a connection, or the zero Program if it is not found. A
-// search forRecord takes less time than one for a question, and is left out if such searches have
-// taken too long. Nothing that the process says of itself is used: the kernel names the socket,
-// and the file that the process runs.
+// owner returns a process that holds the program's end of a connection, or the zero Program if it
+// finds none. (Usually this process made the connection.) If forRecord is set, the search has less
+// time than for a question, and owner omits the search if searches for records have taken too long.
+// Nothing that the process says of itself is used: the kernel names the socket, and the file that
+// the process runs.
 func (g *Gate) owner(c *conn, forRecord bool) Program {
 	g.mu.Lock()
 	in := g.inside
@@ -108,8 +110,8 @@ func (g *Gate) owner(c *conn, forRecord bool) Program {
 	return p
 }
 
-// Offsets in struct inet_diag_msg, whose last field is idiag_inode, and a state
-// (include/net/tcp_states.h).
+// diagState and diagInode are offsets in struct inet_diag_msg, whose last field is idiag_inode.
+// tcpListen is a state of a socket (include/net/tcp_states.h).
 const (
 	diagState = 1
 	diagInode = 68
@@ -117,8 +119,9 @@ const (
 )
 
 // inode returns the inode of the TCP socket that is bound to from and connected to to
-// (sock_diag(7)). If that socket is closed, it returns an error: the kernel then answers with a
-// socket that listens at from, or with one that no process holds and whose inode is 0.
+// (sock_diag(7)). If that socket is closed, inode returns an error. The kernel then answers with an
+// error, with a socket that listens at from, or with a socket that no process holds and whose inode
+// is 0.
 func (d *diag) inode(from, to netip.AddrPort, patience time.Duration) (uint32, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -174,20 +177,21 @@ func diagRequest(seq uint32, from, to netip.AddrPort) []byte {
 	return join(b, native32(seq), native32(0), body)
 }
 
-// holder returns a process of the network namespace that holds a socket; the zero Program if it has
-// found none before end. If first is not 0, it tries the process with that PID before all others.
+// holder returns a process that is in the network namespace netns and holds the socket with the
+// inode socket. It returns the zero Program if it finds none before end. If first is not 0, holder
+// tries the process with the PID first before all others.
 func holder(netns uint64, socket uint32, first int, end time.Time) Program {
 	want := fmt.Sprintf("net:[%d]", netns)
-	holds := func(pid int) bool {
+	isHolder := func(pid int) bool {
 		dir := fmt.Sprintf("/proc/%d", pid)
 		at, _ := os.Readlink(dir + "/ns/net")
 		return at == want && holds(dir+"/fd", fmt.Sprintf("socket:[%d]", socket), end)
 	}
 	program := func(pid int) Program {
-		path, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // "" if it has just ended
+		path, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // "" if the process has just ended
 		return Program{PID: pid, Path: names.Foreign(path)}
 	}
-	if first != 0 && holds(first) {
+	if first != 0 && isHolder(first) {
 		return program(first)
 	}
 	proc, err := os.Open("/proc")
@@ -195,9 +199,9 @@ func holder(netns uint64, socket uint32, first int, end time.Time) Program {
 		return Program{}
 	}
 	defer proc.Close()
-	names, _ := proc.Readdirnames(-1) // what was read before an error is looked at
+	names, _ := proc.Readdirnames(-1) // after an error, the names that were read before it are tried
 	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil && holds(pid) {
+		if pid, err := strconv.Atoi(name); err == nil && isHolder(pid) {
 			return program(pid)
 		}
 		if time.Now().After(end) {
@@ -207,7 +211,8 @@ func holder(netns uint64, socket uint32, first int, end time.Time) Program {
 	return Program{}
 }
 
-// holds reports whether a directory of descriptors has one that leads to the wanted file.
+// holds reports whether dir, a directory of descriptors (/proc/PID/fd), has a descriptor of the file
+// want. It reports false if it finds none before end.
 func holds(dir, want string, end time.Time) bool {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 func TestEventsNameThePrograms(t *testing.T) {
 	usual := recordSearch
 	t.Cleanup(func() { recordSearch = usual })
-	recordSearch = testkit.Patience // a busy machine takes longer than a record may
+	recordSearch = testkit.Patience // on a busy machine a search takes longer than the usual bound
 	port := echo(t)
 	n := newNamespace(t, Options{Rules: mustRules(t, "api.test:"+port+",rebound.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), func(name string) []string {
 		if name == "rebound.test" {
@@ -40,13 +40,13 @@ func TestEventsNameThePrograms(t *testing.T) {
 		}
 		return named >= want || t.Failed()
 	}) || named != want {
-		t.Errorf("%d programs are named, want %d", named, want)
+		t.Errorf("%d events name the program, want %d", named, want)
 	}
 }
 
-// All searches for the programs of records share a bound on their time. When it is reached, searches for
-// a question still find the program.
-func TestSearchesOfProgramsAreBounded(t *testing.T) {
+// All searches for the programs of records share a bound on their time. When the bound is reached, a
+// search for a question still finds the program.
+func TestSearchesForProgramsAreBounded(t *testing.T) {
 	port := echo(t)
 	n := newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})
 	cmd, _ := n.start("idle", "kept", "1", "api.test:"+port)
@@ -70,8 +70,8 @@ func TestSearchesOfProgramsAreBounded(t *testing.T) {
 }
 
 func init() {
-	// swaps connects to args[0], resets the connection when a second byte comes, and listens at
-	// the port that it had.
+	// swaps connects to args[0] and reads a byte. When a second byte comes, it resets the connection
+	// and listens at the port from which it had connected.
 	programs["swaps"] = func(args []string) error {
 		c, err := net.Dial("tcp", args[0])
 		if err != nil {

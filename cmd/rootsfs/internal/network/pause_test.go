@@ -12,8 +12,9 @@ import (
 )
 
 func init() {
-	// paused connects to args[0], and again when the connection is cut, until it gets a byte.
-	// It prints each result.
+	// paused connects to args[0] and prints "begun" when a byte comes. When the connection ends, it
+	// connects once more, and prints whether that failed. Then it tries until it gets a byte, and
+	// prints "again".
 	programs["paused"] = func(args []string) error {
 		connect := func() (net.Conn, error) {
 			c, err := net.Dial("tcp", args[0])
@@ -27,7 +28,7 @@ func init() {
 			return err
 		}
 		fmt.Println("begun")
-		_, _ = c.Read(make([]byte, 1)) // nothing comes but the end
+		_, _ = c.Read(make([]byte, 1)) // no byte comes: Read returns when the connection ends
 		_, err = connect()
 		for fmt.Println("refused", err != nil); err != nil; _, err = connect() {
 			time.Sleep(10 * time.Millisecond)
@@ -37,7 +38,8 @@ func init() {
 	}
 }
 
-// A pause ends every connection and refuses new ones, and the rules hold again after it.
+// A pause ends an open connection and refuses a new one. After Resume the rules permit connections
+// again.
 func TestPause(t *testing.T) {
 	port := serve(t, func(c net.Conn) {
 		_, _ = c.Write([]byte{0})
@@ -59,7 +61,7 @@ func TestPause(t *testing.T) {
 		t.Errorf("the connection ended because of %v", e.Reason)
 	}
 	if e := n.find(Refused, "api.test"); !errors.Is(e.Reason, ErrPaused) {
-		t.Errorf("the next one was refused because of %v", e.Reason)
+		t.Errorf("the next connection was refused because of %v", e.Reason)
 	}
 	n.g.Resume()
 	expect("again")

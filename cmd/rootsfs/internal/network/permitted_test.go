@@ -18,8 +18,8 @@ import (
 )
 
 func init() {
-	// holds connects to args[0] and sends args[1], which is in hexadecimal. It says when the
-	// answer begins, then reads until the connection ends.
+	// holds connects to args[0] and sends args[1], which is in hexadecimal. It prints "begun" when
+	// the answer begins, then reads until the connection ends.
 	programs["holds"] = func(args []string) error {
 		sent, err := hex.DecodeString(args[1])
 		if err != nil {
@@ -52,7 +52,8 @@ func answerAfter(t *testing.T, count int) (port string) {
 	})
 }
 
-// secondHello returns the second hello alone of a handshake that asks for a server.
+// secondHello returns the record of the second hello in a TLS handshake. Both hellos have the server
+// name server. secondHello leaves out the other records of the handshake.
 func secondHello(t *testing.T, server string) []byte {
 	t.Helper()
 	_, second := helloPair(t, server)
@@ -64,7 +65,7 @@ func secondHello(t *testing.T, server string) []byte {
 
 // A connection ends when anything that permitted it is removed: the rule of its name or
 // address, of the address that its name leads to, or of a server name that a hello asked for.
-func TestRemoveEndsWhatItPermitted(t *testing.T) {
+func TestRemovedRuleEndsConnections(t *testing.T) {
 	for _, c := range []struct {
 		what, host string
 		sent       []byte
@@ -93,7 +94,7 @@ func TestRemoveEndsWhatItPermitted(t *testing.T) {
 				}
 				gone := mustRules(t, strings.ReplaceAll(c.removed, "PORT", port))
 				if list := n.g.Conns(); len(list) != 1 || slices.Contains(list[0].Rules, gone[0]) != (c.ended == 1) {
-					t.Errorf("before that the connections are %+v", list)
+					t.Errorf("before the rule is removed the connections are %+v", list)
 				}
 				if ended := remove(n.g, gone...); ended != c.ended {
 					t.Fatalf("%d connections were ended, want %d", ended, c.ended)
@@ -112,9 +113,9 @@ func TestRemoveEndsWhatItPermitted(t *testing.T) {
 	}
 }
 
-// If a rule is removed while a hello is checked, it permits nothing afterwards: bytes that are
-// sent after Remove has returned do not arrive.
-func TestRemoveWhileAHelloIsLookedAt(t *testing.T) {
+// If the rule for the server name in a hello is removed while the gate checks the hello, bytes that
+// the program sends after Remove has returned do not arrive.
+func TestRemoveWhileHelloIsChecked(t *testing.T) {
 	b := mustRules(t, "b.test")
 	sent := hello("b.test")
 	for round := range 200 {
@@ -129,7 +130,7 @@ func TestRemoveWhileAHelloIsLookedAt(t *testing.T) {
 		c.outside, c.addr = outside, netip.MustParseAddrPort("192.0.2.1:443")
 		g.served.Go(func() { g.relay(c) })
 		program.Write(sent)
-		for range round { // Remove comes sooner or later
+		for range round { // Remove comes a little later in each round
 			runtime.Gosched()
 		}
 		if round%4 == 3 {
@@ -142,7 +143,7 @@ func TestRemoveWhileAHelloIsLookedAt(t *testing.T) {
 		program.CloseWrite()
 		got, _ := io.ReadAll(host)
 		if strings.HasSuffix(string(got), "late") {
-			t.Fatalf("round %d: what was sent after Remove has arrived", round)
+			t.Fatalf("round %d: bytes that were sent after Remove have arrived", round)
 		}
 		g.Close()
 		for _, one := range []*net.TCPConn{program, host} {
@@ -190,7 +191,8 @@ func TestServerNamesAtAddresses(t *testing.T) {
 	}
 }
 
-// A yes to an address permits no server name.
+// If the owner has allowed only an address, the gate does not pass on a TLS hello to this address
+// that asks for a server name without a rule.
 func TestServerNameAtAnAddressThatWasAllowed(t *testing.T) {
 	g := New(Options{Rules: []Rule{target{"1.1.1.1", 443}.rule()}})
 	g.log = slog.New(slog.DiscardHandler)

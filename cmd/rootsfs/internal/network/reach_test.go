@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// If the kernel lacks nf_tables, or routes cannot be made either, approved hosts are reached at
-// the ports of the rules.
+// If the kernel lacks nf_tables, or if no routes can be made, an approved host is reached at the port
+// of its rule.
 func TestLessReach(t *testing.T) {
 	port := echo(t)
 	for _, c := range []struct {
@@ -36,7 +36,7 @@ func TestLessReach(t *testing.T) {
 	}
 }
 
-// A rule that is added while a program runs holds at once, even if it needs a listener.
+// A rule that is added while a program runs permits connections, even if the rule needs a listener.
 func TestAddWhileServed(t *testing.T) {
 	port := echo(t)
 	n := newNamespace(t, Options{Resolver: resolver(new(atomic.Int64), local)})
@@ -57,7 +57,8 @@ func TestAddWhileServed(t *testing.T) {
 }
 
 func init() {
-	// ask tries each address once, and then each until it answers.
+	// ask tries each address of args once, and fails if an address answers. Then it tries each
+	// address until the address answers, and prints the answer.
 	programs["ask"] = func(args []string) error {
 		try := func(address string) (string, bool) {
 			c, err := net.Dial("tcp", address)
@@ -71,7 +72,7 @@ func init() {
 		}
 		for _, a := range args {
 			if s, ok := try(a); ok {
-				return errors.New("it is answered: " + s)
+				return errors.New("an address answers although no rule permits it: " + s)
 			}
 			fmt.Println("refused")
 		}

@@ -14,7 +14,8 @@ import (
 )
 
 func init() {
-	// slow reads after the other side has ended, and prints how many bytes came.
+	// slow connects to args[0], waits so that the other side can end first, and reads. It prints how
+	// many bytes came.
 	programs["slow"] = func(args []string) error {
 		c, err := net.Dial("tcp", args[0])
 		if err != nil {
@@ -58,8 +59,8 @@ func init() {
 	}
 }
 
-// If a host resets a connection without having read the program's bytes, the connection ends at
-// once: the gate does not wait for these bytes to be acknowledged.
+// If a host resets a connection without having read the program's bytes, the connection ends before
+// flushTimeout: the gate does not wait for these bytes to be acknowledged.
 func TestResetBeforeBytesAreTaken(t *testing.T) {
 	port := serve(t, func(c net.Conn) {
 		raw, err := c.(*net.TCPConn).SyscallConn()

@@ -15,7 +15,7 @@ import (
 
 func init() {
 	// floods opens args[1] connections to args[0]. Then it moves bytes both ways on all of them
-	// until they break off, and prints when each has begun.
+	// until they break off. It prints "begun" when each connection has read for the first time.
 	programs["floods"] = func(args []string) error {
 		count, err := strconv.Atoi(args[1])
 		if err != nil {
@@ -49,8 +49,8 @@ func init() {
 	}
 }
 
-// moveBytes writes and reads until the connection breaks off. It counts the bytes that it
-// reads, and reports the first ones.
+// moveBytes writes and reads until the connection breaks off. It adds the number of bytes that it
+// reads to count, and sends to begun after the first read.
 func moveBytes(c net.Conn, count *atomic.Int64, begun chan<- struct{}) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -59,7 +59,7 @@ func moveBytes(c net.Conn, count *atomic.Int64, begun chan<- struct{}) {
 			if _, err := c.Write(b); err != nil {
 				return
 			}
-			time.Sleep(100 * time.Millisecond) // leaves the processors to the others
+			time.Sleep(100 * time.Millisecond) // leaves the processors to the other connections
 		}
 	})
 	b := make([]byte, 4096)
@@ -77,8 +77,9 @@ func moveBytes(c net.Conn, count *atomic.Int64, begun chan<- struct{}) {
 	wg.Wait()
 }
 
-// Remove ends many connections that move bytes. When it has returned, none carries a byte, and
-// each has its event.
+// Remove ends many connections that move bytes. When Remove has returned, both sides of each
+// connection are closed. Each connection gets an event, and together the events count at least the
+// bytes that the host has read.
 func TestRemoveEndsManyConnections(t *testing.T) {
 	const count = 1000
 	var atHost atomic.Int64 // bytes that the host has read
@@ -115,7 +116,7 @@ func TestRemoveEndsManyConnections(t *testing.T) {
 		received += c.received.Load()
 		for _, side := range []*net.TCPConn{c.inside, c.outside} {
 			if _, err := side.Write(nil); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("a connection is not closed when Remove returned: %v", err)
+				t.Errorf("a connection was not closed when Remove returned: %v", err)
 			}
 		}
 	}
@@ -134,8 +135,9 @@ func TestRemoveEndsManyConnections(t *testing.T) {
 	n.checkEnded(count, sent, received, atHost.Load())
 }
 
-// checkEnded compares the figures of events with the counters at the return of Remove. A
-// write that Remove waited for, one for each direction at most, may be counted after that.
+// checkEnded compares the figures of events with sent and received, which were counted when Remove
+// returned, and with atHost, the bytes that the host has read. Remove waits for at most one write for
+// each connection and direction. The bytes of such a write may be counted after Remove has returned.
 func (n *namespace) checkEnded(count int, sent, received, atHost int64) {
 	var ended int
 	var toHost, toProgram int64

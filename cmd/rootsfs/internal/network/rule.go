@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Rule permits connections to one host or to a range of addresses.
+// Rule permits connections to a host, to every host below a name, or to a range of addresses.
 type Rule struct {
 	// Name is a host name in lower case without a final dot. "*.example.org" stands for
 	// every name below example.org. It is empty if Prefix is set.
@@ -22,7 +22,7 @@ type Rule struct {
 	Port   uint16 // 0: every port
 }
 
-// maxName is the length of a name in DNS without the final dot (RFC 1035, 2.3.4).
+// maxName is the greatest length of a name in DNS, without the final dot (RFC 1035, 2.3.4).
 const maxName = 253
 
 // ErrLocalhost refuses a rule for localhost.
@@ -129,8 +129,9 @@ func parseHost(host string) (Rule, error) {
 	return Rule{Name: name}, nil
 }
 
-// isName reports whether s is a host name that the gate resolves: lower case, without a
-// final dot, and with a last label that is no number, which programs take for an address.
+// isName reports whether s is a host name that the gate resolves: lower case, without a final dot,
+// and with a last label that is not a number. (Programs take a name that ends in a number for an
+// address.)
 func isName(s string) bool {
 	if len(s) > maxName {
 		return false
@@ -151,15 +152,15 @@ func isName(s string) bool {
 	return true
 }
 
-// isLocalhost reports whether a name is this machine's, wherever it is looked up (RFC 6761, 6.3).
+// isLocalhost reports whether a name always stands for the machine that looks it up (RFC 6761, 6.3).
 func isLocalhost(name string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
-// rooted returns a host as it is looked up. A name with a dot gets a final dot, so that no search
-// domain completes it (resolv.conf(5)): otherwise a name below an approved wildcard, which the
-// program chooses, could lead to a host of the machine's search domains. A name without a dot is
-// approved as the machine resolves it.
+// rooted returns a host in the form in which the gate looks it up. A name with a dot gets a final
+// dot, so that no search domain completes the name (resolv.conf(5)): the program chooses names below
+// an approved wildcard, and such a name could otherwise lead to a host of the machine's search
+// domains. A name without a dot comes from the owner, and the search domains may complete it.
 func rooted(host string) string {
 	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") {
 		return host
@@ -206,10 +207,10 @@ func (r Rule) IsOneHost() bool {
 	return r.Prefix.IsSingleIP() || r.Name != "" && !strings.HasPrefix(r.Name, "*")
 }
 
-// CoversHost reports whether the rule permits everything that the rule one permits, which must be
+// CoversHost reports whether the rule permits everything that other permits. other must be a rule
 // for one host (IsOneHost). Covers is for any two rules.
-func (r Rule) CoversHost(one Rule) bool {
-	return r.hasPort(one.Port) && (one.Name != "" && r.hasName(one.Name) || one.Prefix.IsSingleIP() && r.hasAddr(one.Prefix.Addr()))
+func (r Rule) CoversHost(other Rule) bool {
+	return r.hasPort(other.Port) && (other.Name != "" && r.hasName(other.Name) || other.Prefix.IsSingleIP() && r.hasAddr(other.Prefix.Addr()))
 }
 
 // Covers reports whether the rule permits everything that another one permits.
@@ -229,7 +230,7 @@ func (r Rule) Covers(other Rule) bool {
 
 func (r Rule) hasPort(port uint16) bool { return r.Port == 0 || r.Port == port }
 
-// hasName reports whether the rule names the host. isName must hold for name.
+// hasName reports whether the rule is for the host with this name. isName must report true for name.
 func (r Rule) hasName(name string) bool {
 	if below, ok := strings.CutPrefix(r.Name, "*"); ok {
 		return len(name) > len(below) && strings.HasSuffix(name, below)
@@ -258,7 +259,8 @@ func (rs rules) permitsServer(c *conn, name string) bool {
 	return c.literal.IsLoopback() && isLocalhost(name) || isName(name) && rs.permitsName(name, c.port)
 }
 
-// permits reports whether a rule names the host or address that the program connects to.
+// permits reports whether a rule permits the host or address that the program connects to, at the
+// port of the connection.
 func (rs rules) permits(c *conn) bool {
 	if c.literal.IsValid() {
 		return rs.permitsAddr(c.literal, c.port)

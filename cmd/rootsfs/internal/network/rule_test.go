@@ -70,7 +70,7 @@ func TestRulesPermit(t *testing.T) {
 		want bool
 	}{{"10.1.2.3:22", true}, {"10.1.2.3:23", false}, {"10.2.0.0:22", false}} {
 		if at := netip.MustParseAddrPort(c.at); rs.permitsAddr(at.Addr(), at.Port()) != c.want {
-			t.Errorf("%s is not %v", c.at, c.want)
+			t.Errorf("%s: permitsAddr is not %v", c.at, c.want)
 		}
 	}
 }

@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// searchVar names a resolv.conf for a test in a mount namespace of its own.
+// searchVar is the environment variable with the path of a resolv.conf. If it is set, this process
+// has a mount namespace of its own, and the test runs dialWithSearch.
 const searchVar = "ROOTSFS_TEST_SEARCH"
 
 // A name with a dot is looked up without the machine's search domains, because below an
 // approved wildcard the program chooses the name. A name without a dot comes from the owner,
-// and is looked up as on this machine.
-func TestSearchDomainsCompleteNoName(t *testing.T) {
+// so the search domains complete it.
+func TestSearchDomainsCompleteNoDottedName(t *testing.T) {
 	if file := os.Getenv(searchVar); file != "" {
 		dialWithSearch(t, file)
 		return

@@ -22,9 +22,9 @@ type Service struct {
 	InsidePort uint16 // the port inside; 0: ServicePort
 	// For has the services on whose behalf this service answers, at the name and port of their own
 	// host. This service never dials, and lasts until the last of them is removed. Removing any of
-	// them ends the connections to this service, which may carry bytes of each. The rules decide
-	// about other ports of the name, and about this port when the service is gone. If For is nil,
-	// RemoveService removes the service.
+	// them ends the connections to this service, because these connections may carry bytes of each
+	// service in For. The rules decide about other ports of the name, and about this port when the
+	// service is gone. If For is nil, RemoveService removes the service.
 	For  []*Service
 	Host string // the host that Dial connects to: in the form of Name, or an address
 	Port uint16
@@ -45,7 +45,7 @@ var errTooManyAnswered = fmt.Errorf("the program holds %d connections that are a
 // isAnswered reports whether a service answers the connection.
 func (c *conn) isAnswered() bool { return c.service != nil && c.inside != nil }
 
-// ServicePort is where services are reached inside, unless Service.InsidePort says otherwise.
+// ServicePort is the port at which a service is reached inside if its InsidePort is 0.
 const ServicePort = 80
 
 // port returns the port inside.
@@ -59,7 +59,8 @@ func (s *Service) rule() Rule {
 	return Rule{Name: s.Name, Port: s.port()}
 }
 
-// isGone reports whether the service was removed. The caller holds the gate's mutex.
+// isGone reports whether the service was removed, or all services of For were. The caller holds the
+// gate's mutex.
 func (s *Service) isGone() bool {
 	isLive := func(one *Service) bool { return !one.isRemoved }
 	return s.isRemoved || len(s.For) > 0 && !slices.ContainsFunc(s.For, isLive)
@@ -97,7 +98,7 @@ func (g *Gate) IsLive(s *Service) bool {
 	return !s.isGone()
 }
 
-// Services returns the services that were not removed, by their names.
+// Services returns the services that were not removed, sorted by name.
 func (g *Gate) Services() []*Service {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,9 +107,10 @@ func (g *Gate) Services() []*Service {
 	return list
 }
 
-// RemoveService ends services for good, with every connection to them and every connection that
-// they have dialled. When it returns, none of them carries a byte. It returns how many it
-// ended.
+// RemoveService ends services for good. It also ends every connection to them, every connection that
+// they have dialled, and every connection to a service that answers on behalf of one of them
+// (Service.For). When RemoveService returns, none of these connections carries a byte. It returns how
+// many connections it ended.
 func (g *Gate) RemoveService(gone ...*Service) int {
 	return g.end(func() []*conn {
 		for _, s := range gone {
@@ -137,7 +139,7 @@ func (g *Gate) handOver(c *conn) {
 	}
 }
 
-// unserve removes from the table a connection that its service has closed.
+// unserve removes a connection to a service from the table after the connection was closed.
 func (g *Gate) unserve(c *conn) {
 	c.cancel()
 	_ = g.unregister(c)
@@ -184,8 +186,8 @@ func (s *servedConn) CloseWrite() error {
 	return s.TCPConn.CloseWrite()
 }
 
-// Close closes the connection when the program's side has taken all bytes. The connection
-// stays in the table meanwhile, so RemoveService drops these bytes, too.
+// Close closes the connection when the program's side has taken all bytes, or has taken none for
+// flushTimeout. The connection stays in the table meanwhile, so RemoveService drops these bytes, too.
 func (s *servedConn) Close() error {
 	err := net.ErrClosed
 	s.once.Do(func() {
@@ -245,8 +247,9 @@ func (d *dialledConn) Close() error {
 	return err
 }
 
-// check notices that a limit is reached, or that the gate has closed the connection. The
-// service that dialled it may close it later or never.
+// check handles the error of a Read or a Write, and returns the error. At a limit it calls endSpent.
+// If the connection is closed, check records the end of the connection: the gate may have closed it,
+// and the service that dialled it may call Close later or never.
 func (d *dialledConn) check(err error) error {
 	switch {
 	case errors.Is(err, ErrLimit):

@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// relayService answers each connection with the answer of the service's host.
+// relayService returns a service that forwards each connection to host, and the answer back. If the
+// service cannot dial host, it answers with the error.
 func relayService(t *testing.T, n **namespace, host, port string) *Service {
 	p, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
@@ -50,7 +51,7 @@ func relayService(t *testing.T, n **namespace, host, port string) *Service {
 	return s
 }
 
-func newServed(t *testing.T, host, port string, o Options) (*namespace, *Service) {
+func newServiceNamespace(t *testing.T, host, port string, o Options) (*namespace, *Service) {
 	var n *namespace
 	s := relayService(t, &n, host, port)
 	o.Services = []*Service{s}
@@ -62,8 +63,8 @@ func newServed(t *testing.T, host, port string, o Options) (*namespace, *Service
 }
 
 // A program reaches a service by its name and port, and through it the one host that the
-// service dials. It cannot reach that host directly. This also holds on kernels with fewer ways
-// to reach hosts.
+// service dials. It cannot reach that host directly. This is also true without
+// nf_tables and without routes.
 func TestService(t *testing.T) {
 	port := echo(t)
 	for name, lacks := range map[string]func(*Sockets){
@@ -78,7 +79,7 @@ func TestService(t *testing.T) {
 				{"two.service.test:80", "error"},
 				{"127.0.0.1:" + port, "error"},
 			} {
-				n, _ := newServed(t, "127.0.0.1", port, Options{})
+				n, _ := newServiceNamespace(t, "127.0.0.1", port, Options{})
 				if n.lacks = lacks; name == "no routes" {
 					n.dns = "127.0.0.1:53"
 				}
@@ -102,7 +103,7 @@ func TestService(t *testing.T) {
 // address has a rule. Such a rule does not let the program connect to the host by its name.
 func TestServiceHostIsChecked(t *testing.T) {
 	port := echo(t)
-	n, _ := newServed(t, "api.test", port, Options{})
+	n, _ := newServiceNamespace(t, "api.test", port, Options{})
 	if got := n.run("get", "one.service.test:80", "hello"); !strings.Contains(got, ErrClosed.Error()) {
 		t.Errorf("got %q", got)
 	}
@@ -110,15 +111,15 @@ func TestServiceHostIsChecked(t *testing.T) {
 		t.Errorf("event is %+v", e)
 	}
 	for address, want := range map[string]string{"one.service.test:80": "you said hello", "api.test:" + port: "error"} {
-		n, _ = newServed(t, "api.test", port, Options{Rules: mustRules(t, "127.0.0.1:"+port)})
+		n, _ = newServiceNamespace(t, "api.test", port, Options{Rules: mustRules(t, "127.0.0.1:"+port)})
 		if got := n.run("get", address, "hello"); !strings.HasPrefix(got, want) {
 			t.Errorf("with a rule for the address, %s: got %q", address, got)
 		}
 	}
 }
 
-// RemoveService ends connections that move bytes, and refuses later ones. Removing the rule of
-// an address ends the connections that need it.
+// RemoveService ends connections that move bytes, and a removed service cannot dial. Removing the
+// rule of an address ends the connections that need the rule. Close ends all connections.
 func TestRemoveService(t *testing.T) {
 	for _, what := range []string{"service", "rule", "close"} {
 		t.Run(what, func(t *testing.T) {
@@ -131,7 +132,7 @@ func TestRemoveService(t *testing.T) {
 				}
 			})
 			rules := mustRules(t, "127.0.0.1")
-			n, s := newServed(t, "api.test", port, Options{Rules: rules})
+			n, s := newServiceNamespace(t, "api.test", port, Options{Rules: rules})
 			cmd, out := n.start("flood", "one.service.test:80")
 			r := bufio.NewReader(out)
 			if line, err := r.ReadString('\n'); line != "begun\n" {
@@ -151,7 +152,7 @@ func TestRemoveService(t *testing.T) {
 			case "close":
 				n.g.Close()
 				if _, err := n.g.Dial(context.Background(), s); !errors.Is(err, ErrEnded) {
-					t.Errorf("a service dials after the end: %v", err)
+					t.Errorf("a service dials after Close: %v", err)
 				}
 			}
 			for _, c := range conns {
@@ -175,10 +176,10 @@ func TestRemoveService(t *testing.T) {
 	}
 }
 
-// Every byte of a service counts towards the limits.
+// Bytes between a service and its host count towards the limits.
 func TestServiceKeepsToLimits(t *testing.T) {
 	port := echo(t)
-	n, s := newServed(t, "127.0.0.1", port, Options{Limits: Limits{Bytes: 7, BytesPerSecond: 50}})
+	n, s := newServiceNamespace(t, "127.0.0.1", port, Options{Limits: Limits{Bytes: 7, BytesPerSecond: 50}})
 	if got := n.run("get", "one.service.test:80", "hello"); got != "yo" && !strings.HasPrefix(got, "yo\nerror") && !strings.HasPrefix(got, "error") {
 		t.Errorf("got %q", got)
 	}
@@ -222,8 +223,8 @@ func TestServicesAreBounded(t *testing.T) {
 	}
 }
 
-// newDoor returns a namespace with a service that answers for two others at their host's own
-// name.
+// newDoor returns a namespace with a service, the door, that answers on behalf of two other services
+// at the name of their host.
 func newDoor(t *testing.T, answer func(net.Conn), o Options) (n *namespace, door *Service) {
 	door = &Service{Name: "api.test", InsidePort: 443, For: []*Service{{Name: "one.service.test"}, {Name: "two.service.test"}}}
 	door.Serve = func(l net.Listener) {

@@ -8,7 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// lateListener holds a connection back after it has taken it from the kernel.
+// lateListener is a listener whose Accept takes a connection from the kernel, sends to taken, and
+// returns only after it has received from release.
 type lateListener struct {
 	net.Listener
 	taken, release chan struct{}

@@ -14,10 +14,10 @@ import (
 )
 
 // Sockets are sockets that the init of a confined program has opened in its network namespace,
-// and neither bound nor connected. A socket stays in the namespace that it was opened in. The
-// kernel checks the rights of the process that uses it. The gate has all rights, because it
-// made the user namespace that owns the network namespace. Route, Netfilter, Stream6 and Diag
-// are nil if the kernel lacks the family.
+// and has neither bound nor connected. A socket stays in the namespace that it was opened in. The
+// kernel checks the rights of the process that uses the socket. The gate has all rights, because it
+// made the user namespace that owns the network namespace. Route, Netfilter, Stream6 and Diag are nil
+// if the kernel lacks the address family or the protocol.
 type Sockets struct {
 	Route     *os.File // AF_NETLINK, SOCK_RAW, NETLINK_ROUTE
 	Netfilter *os.File // AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER
@@ -26,7 +26,7 @@ type Sockets struct {
 	Stream6   *os.File // AF_INET6, SOCK_STREAM
 	Diag      *os.File // AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG; nil: questions and records do not name the program
 	// Listeners are AF_INET, SOCK_STREAM, for single ports; the function Listeners returns how
-	// many. The gate keeps those that it does not need yet for rules that come later.
+	// many. The gate keeps the sockets that it does not need yet, for rules that are added later.
 	Listeners []*os.File
 }
 
@@ -36,7 +36,7 @@ const spareListeners = 16
 // Listeners returns how many Sockets.Listeners a gate with these rules wants.
 func Listeners(list []Rule) int { return len(list) + len(defaultPorts) + spareListeners }
 
-// Reach says which of the program's connections the kernel hands to the gate. It refuses
+// Reach says which of the program's connections the kernel hands to the gate. The kernel refuses
 // the others, without a record.
 type Reach string
 
@@ -123,8 +123,8 @@ func (s *Sockets) prepare() (in *inside, err error) {
 	return in, in.listen(s.Stream6, netip.AddrPortFrom(netip.IPv6Unspecified(), gatePort), true)
 }
 
-// isMissing reports whether an error means that the kernel, or a confinement of this
-// process, does not offer something.
+// isMissing reports whether an error means that the kernel lacks a feature, or that a confinement of
+// this process forbids the feature.
 func isMissing(err error) bool {
 	for _, e := range []error{errors.ErrUnsupported, unix.ENOENT, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.EPERM, unix.EACCES} {
 		if errors.Is(err, e) {
@@ -134,8 +134,9 @@ func isMissing(err error) bool {
 	return false
 }
 
-// listenFor opens the listeners that rules need: for services of this machine's loopback
-// interface, and, with less reach, for each port. It returns the new listeners.
+// listenFor opens the listeners that rules need and that are not open yet. If the reach is EveryPort,
+// only a rule for a port of one IPv4 loopback address needs a listener. Otherwise each port needs
+// one. listenFor returns the new listeners.
 func (in *inside) listenFor(list []Rule) (added []*listener, err error) {
 	for _, at := range in.needed(list) {
 		if in.bound[at] || in.bound[netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())] {
@@ -176,7 +177,8 @@ func (in *inside) needed(list []Rule) (at []netip.AddrPort) {
 	return at
 }
 
-// listen binds a socket. A transparent one takes connections to addresses other than its own.
+// listen makes a socket listen at an address, and adds the listener to in.listeners. A transparent
+// socket also takes connections to other addresses. The caller closes f.
 func (in *inside) listen(f *os.File, at netip.AddrPort, transparent bool) error {
 	fd := int(f.Fd())
 	set := func(level, option int) error { return unix.SetsockoptInt(fd, level, option, 1) }
@@ -211,11 +213,12 @@ func (in *inside) listen(f *os.File, at netip.AddrPort, transparent bool) error 
 	return nil
 }
 
-// dnsBuffer holds some 5,000 waiting questions: with the usual size a program that asks for a
-// few hundred names at once has to ask again, seconds later, or gives up.
+// dnsBuffer is the size of the receive buffer for DNS, in bytes. It holds some 5,000 waiting
+// questions. With the usual size, a program that asks for a few hundred names at once has to ask
+// again, seconds later, or gives up.
 const dnsBuffer = 2 << 20
 
-// listenDatagrams takes DNS questions to any address.
+// listenDatagrams returns a socket that receives DNS questions to any IPv4 address.
 func (s *Sockets) listenDatagrams() (*net.UDPConn, error) {
 	fd := int(s.Datagram.Fd())
 	if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_PKTINFO, 1); err != nil {
@@ -240,7 +243,7 @@ func ResolvConf() []byte {
 
 // Settle waits, for at most settleTime, until the connections that a program has made before it
 // ended are decided about. The kernel accepts a connection before the gate does, so a program can
-// have ended before its refusal is on record.
+// have ended before the refusal of its connection is on record.
 func (g *Gate) Settle() {
 	for end := time.Now().Add(settleTime); g.hasQueued() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
@@ -249,14 +252,15 @@ func (g *Gate) Settle() {
 
 const settleTime = time.Second
 
-// hasQueued reports whether a connection waits for the gate.
+// hasQueued reports whether a connection waits until the gate accepts it or decides about it.
 func (g *Gate) hasQueued() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.inside == nil || g.closed {
 		return false
 	}
-	// In this order, because acceptOne counts a connection before it takes it from the kernel.
+	// Look at the backlog first: acceptOne counts a connection in deciding before it takes the
+	// connection from the kernel.
 	return slices.ContainsFunc(g.inside.listeners, (*listener).hasBacklog) || g.deciding.Load() > 0
 }
 
@@ -264,11 +268,11 @@ func (g *Gate) hasQueued() bool {
 // accepting it.
 type listener struct {
 	net.Listener
-	socket *os.File // the same socket
+	socket *os.File // another descriptor of the same socket
 	raw    syscall.RawConn
 }
 
-// newListener returns a listener for a socket, which the caller closes.
+// newListener returns a listener for a socket. The caller still has to close f.
 func newListener(f *os.File) (*listener, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

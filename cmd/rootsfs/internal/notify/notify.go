@@ -2,10 +2,10 @@
 // (org.freedesktop.Notifications on the session bus), if there is one.
 //
 // Show never waits and returns no error: without a bus, or if the bus does not answer, no
-// notification is shown. Only Notifier.Failed gets an error. Invisible characters of a text are
-// escaped, and markup is shown as text.
+// notification is shown. Only Notifier.Failed gets an error. In the body of a notification,
+// invisible characters are escaped and markup is shown as text.
 //
-// A notification may go unseen. It takes no answer: it decides nothing.
+// Nobody may be there to see a notification. It takes no answer: it decides nothing.
 //
 // The exported functions may be called concurrently.
 package notify
@@ -24,9 +24,9 @@ import (
 
 const (
 	timeout = 5 * time.Second // of the whole call, connection included
-	// maxText is how many bytes of a text are shown, counted before the text is escaped.
+	// maxText is how many bytes of a body are shown, counted before the body is escaped.
 	maxText = 300
-	// maxCalls bounds the calls in progress: a slow service may not answer them.
+	// maxCalls bounds the calls in progress, because a service may be slow to answer.
 	maxCalls = 4
 )
 
@@ -43,7 +43,8 @@ func New(failed func(error)) *Notifier {
 }
 
 // Show shows a notification in a goroutine. It drops the notification if maxCalls are in
-// progress. summary is the program's own text; body may hold foreign text.
+// progress. summary must be a text of rootsfs itself, because it is not escaped. body may hold
+// foreign text, and is escaped.
 func (n *Notifier) Show(summary, body string) {
 	// Use only the variable. Without an address, or with "autolaunch:", ConnectSessionBus would
 	// start another bus by dbus-launch of PATH.
@@ -86,8 +87,8 @@ func show(address, summary, body string) error {
 // markup escapes the characters that notifications read as markup.
 var markup = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// text escapes foreign text for the body of a notification. Names in it may have been
-// quoted already: quotation marks and backslashes stay as they are.
+// text cuts foreign text to maxText bytes and escapes it for the body of a notification. Names in the
+// text may have been quoted already: quotation marks and backslashes stay as they are.
 func text(s string) string {
 	if len(s) > maxText {
 		s = strings.ToValidUTF8(s[:maxText], "") + "…"

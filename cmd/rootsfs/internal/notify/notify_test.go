@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Foreign text contains no link that could be followed, and does not reverse the direction of
-// our own text.
+// In a notification, foreign text contains no link that could be followed, and does not reverse the
+// direction of our own text.
 func TestText(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain":                     "plain",
@@ -117,8 +117,8 @@ func TestNoDesktop(t *testing.T) {
 	New(func(err error) { t.Error(err) }).Show("s", "b")
 }
 
-// No program is searched in PATH, because the first match may be a project's. This holds even
-// if the bus address asks for a launch.
+// Show runs no program that it finds by PATH, because the first match may be a file of a project.
+// This is also true if the address of the bus asks for a launch.
 func TestNothingIsLaunched(t *testing.T) {
 	dir := t.TempDir()
 	ran := filepath.Join(dir, "ran")

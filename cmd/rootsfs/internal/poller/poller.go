@@ -8,9 +8,9 @@
 //
 // # Promises
 //
-// Its initialisation tries to add a few watches. If that works, the runtime makes its poller at once.
-// If not, Err says so, and the runtime is made to believe that it has a poller. Files are
-// then read by blocking calls; package control speaks to sessions by blocking calls in
+// The initialisation of this package tries to add a few watches. If that works, the runtime makes its
+// poller at once. If not, Err says so, and the runtime is made to believe that it has a poller. Files
+// are then read by blocking calls; package control speaks to sessions by blocking calls in
 // any case.
 //
 // A process that cannot open a handful of files ends at once and says so.
@@ -33,11 +33,12 @@ import (
 	"unsafe"
 )
 
-// missing reports that this process runs without a poller.
+// missing is true if this process runs without a poller.
 var missing = !makePoller()
 
 // requireFiles ends a process that cannot open as many files as are opened while packages
-// are initialised: two for the poller, and a library's pipe. Both panic for want of them.
+// are initialised: two for the poller, and a library's pipe. The runtime or the library would
+// panic if it could not open its files.
 func requireFiles() {
 	for range 2 {
 		var ends [2]int
@@ -54,7 +55,7 @@ func requireFiles() {
 // exitSystem is cli.ExitSystem, which this package cannot import.
 const exitSystem = 5
 
-// Err says why this process runs without a poller; nil: it has one.
+// Err returns why this process runs without a poller, or nil if it has one.
 func Err() error {
 	if !missing {
 		return nil
@@ -74,8 +75,8 @@ func makePoller() bool {
 }
 
 // startPoller makes the runtime create its poller, by opening a file. (A timer would do,
-// too, but a thread may then wait for that timer, and without a poller nothing wakes it
-// for an earlier one.)
+// too, but a thread may then wait for that timer, and without a poller nothing wakes
+// the thread for an earlier timer.)
 func startPoller() {
 	if f, err := os.Open("/"); err == nil {
 		_ = f.Close()
@@ -83,7 +84,7 @@ func startPoller() {
 }
 
 // marginWatches is how many watches must be left: the runtime's own, and some that
-// others may take between the question and its answer.
+// other processes may take between the check and the start of the poller.
 const marginWatches = 8
 
 // watchesLeft reports whether this user can have marginWatches more epoll watches.
@@ -97,7 +98,7 @@ func watchesLeft() bool {
 	if errno != 0 {
 		return true
 	}
-	// The instance's watches end with it and with the watched files.
+	// The watches end when the instance, or the watched file, is closed.
 	fds := [marginWatches]int{int(event)}
 	for i := range fds {
 		if i > 0 {
@@ -117,7 +118,7 @@ func watchesLeft() bool {
 
 // withoutPoller makes a filter of system calls (seccomp(2)) answer epoll_ctl in the
 // kernel's place: "done" while the runtime makes its poller, and EPERM from then on. The
-// kernel answers EPERM for a regular file, which makes package os use blocking calls.
+// kernel also answers EPERM for a regular file. Package os uses blocking calls after this answer.
 // withoutPoller reports whether the filters could be installed.
 func withoutPoller() bool {
 	if !answerEpollCtl(0) {

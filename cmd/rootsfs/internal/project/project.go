@@ -4,16 +4,17 @@
 // # Promises
 //
 // The answer is never the file system's root, the home directory, or a directory that
-// contains the home directory. A marker that another user put into a world-writable
-// directory, such as the one for temporary files, is ignored. The nearest repository wins
-// over every project file, so that a module in a repository means the repository. Without
-// a repository, the nearest workspace wins over the nearest project file, because its
-// members need one another. The package reads names and owners only, and runs no program.
+// contains the home directory. A marker in a world-writable directory, such as /tmp, is
+// ignored unless it belongs to root or to this user. The nearest repository wins over every
+// project file, so that a module in a repository means the repository. Without a repository,
+// the nearest workspace wins over the nearest project file, because the members of a
+// workspace need one another. The package reads names, types, permissions and owners, and the
+// beginning of a .git file. It reads no other contents, and runs no program.
 //
 // # Not promised
 //
-// A version control system may disagree: only the marker counts, not its contents. The answer
-// may change at any time.
+// A version control system may disagree: the package looks at the marker, and not at the rest of the
+// repository. The answer may change at any time.
 package project
 
 import (
@@ -30,7 +31,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// class is the strength of a marker; a lower one wins.
+// class is the strength of a marker; a lower class wins.
 type class int
 
 const (
@@ -40,8 +41,8 @@ const (
 	classes
 )
 
-// markers are the names that mark the top of a repository or project, in the order of the
-// search.
+// markers are the names that mark the top of a repository or project, in the order in which top
+// looks for them in a directory.
 var markers = []struct {
 	name, kind string
 	class      class
@@ -121,8 +122,8 @@ func detect(dir, home string) (path, kind string, err error) {
 	return fail(names.NotExist, "neither a repository nor a project (.git, go.mod, package.json, …) encloses %s; write --root PATH", names.Quote(abs))
 }
 
-// contains reports whether dir is the root directory, home, or lies above it:
-// where the search ends.
+// contains reports whether dir is the root directory, the home directory, or a directory above the
+// home directory. The search ends there.
 func contains(dir, home string) bool {
 	return dir == "/" || names.Under(home, dir)
 }
@@ -139,8 +140,8 @@ func top(dir string) (kind string, of class, ok bool) {
 	return "", 0, false
 }
 
-// believable refuses a marker that another user could have put into a world-writable
-// directory, to make it a root.
+// believable reports whether a marker counts. In a world-writable directory, where another user could
+// put a marker to make the directory a root, the marker must belong to root or to this user.
 func believable(dir string, marker fs.FileInfo) bool {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -153,8 +154,8 @@ func believable(dir string, marker fs.FileInfo) bool {
 func isDir(_ string, info fs.FileInfo) bool  { return info.IsDir() }
 func isFile(_ string, info fs.FileInfo) bool { return info.Mode().IsRegular() }
 
-// isGit accepts a repository, and the file that replaces its directory in worktrees and
-// submodules.
+// isGit accepts the directory .git of a repository, and the file .git that worktrees and submodules
+// have instead of that directory.
 func isGit(path string, info fs.FileInfo) bool {
 	if info.IsDir() {
 		_, err := os.Lstat(filepath.Join(path, "HEAD"))

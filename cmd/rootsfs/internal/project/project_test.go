@@ -9,20 +9,20 @@ import (
 
 // R106: the enclosing repository or project is found from the markers of
 // version control and of build tools. A name that ends in "/" is a directory,
-// "NAME=TEXT" a file with that text.
+// "NAME=TEXT" a file with that text, and a name that ends in HEAD an empty file.
 func TestDetect(t *testing.T) {
 	const git = "/.git/HEAD"
 	for _, tc := range []struct {
 		name       string
 		files      []string
 		from       string // the home directory is "home"
-		path, kind string // "" for an error with kind in it
+		path, kind string // path is "" for an error with kind in its text
 	}{
 		{"git", []string{"home/p" + git, "home/p/src/x/"}, "home/p/src/x", "home/p", "git"},
 		{"at the top", []string{"home/p" + git}, "home/p", "home/p", "git"},
 		{"inside .git", []string{"home/p" + git, "home/p/.git/hooks/"}, "home/p/.git/hooks", "home/p", "git"},
 		{"worktree or submodule", []string{"home/p" + git, "home/p/sub/.git=gitdir: ../.git/modules/sub", "home/p/sub/x/"}, "home/p/sub/x", "home/p/sub", "git"},
-		{"a .git that is none", []string{"home/p/.git/", "home/p/.hg/", "home/p/x/.git=hello"}, "home/p/x", "home/p", "mercurial"},
+		{"a .git that is not a repository", []string{"home/p/.git/", "home/p/.hg/", "home/p/x/.git=hello"}, "home/p/x", "home/p", "mercurial"},
 		{"mercurial", []string{"home/p/.hg/", "home/p/x/"}, "home/p/x", "home/p", "mercurial"},
 		{"subversion", []string{"home/p/.svn/", "home/p/x/"}, "home/p/x", "home/p", "subversion"},
 		{"jujutsu", []string{"home/p/.jj/"}, "home/p", "home/p", "jujutsu"},
@@ -39,7 +39,7 @@ func TestDetect(t *testing.T) {
 		{"outside the home directory", []string{"srv/p" + git, "srv/p/x/", "home/"}, "srv/p/x", "srv/p", "git"},
 		{"nothing", []string{"home/p/x/"}, "home/p/x", "", "--root PATH"},
 		{"home is a repository", []string{"home" + git, "home/p/"}, "home/p", "", "neither a repository nor a project"},
-		{"in such a home", []string{"home" + git}, "home", "", "too much for a root found by itself"},
+		{"from a home that is a repository", []string{"home" + git}, "home", "", "too much for a root found by itself"},
 		{"above home", []string{".hg/", "go.mod=", "home/p/", "other/x/"}, "other/x", "", "neither"},
 		{"missing", nil, "home/none", "", "cannot be resolved: no such file"},
 		{"a file", []string{"home/f="}, "home/f", "", "is not a directory"},
@@ -60,8 +60,8 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// tree makes files below a directory without links in its path and without a
-// marker above it that could be found.
+// tree makes files, and a home directory, below a new directory. It returns the path of the new
+// directory, without links.
 func tree(t *testing.T, files []string) string {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
@@ -127,7 +127,7 @@ func TestDetectStranger(t *testing.T) {
 		t.Fatal(err)
 	}
 	if path, _, err := detect(base+"/tmp/x", base+"/home"); err != nil || path != base+"/tmp" {
-		t.Errorf("in the stranger's own directory: %s, %v", path, err)
+		t.Errorf("a stranger's, in a directory that is not world-writable: %s, %v", path, err)
 	}
 }
 

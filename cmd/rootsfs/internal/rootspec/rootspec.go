@@ -1,5 +1,5 @@
 // Package rootspec reads a root as a person writes it on the command line, in the
-// configuration, and in the command that a host starts: [NAME=]PATH[:MODE].
+// configuration, and in the command that an MCP host starts: [NAME=]PATH[:MODE].
 //
 // A text is read in the same way in all three places. An error says what is wrong with the
 // text, and what to write instead. The package does not look the path up: it may not exist, and
@@ -19,7 +19,7 @@ import (
 // Spec is a root as a person writes it: [NAME=]PATH[:MODE].
 type Spec struct {
 	Name   guard.RootName // "" if none is given: see DefaultName
-	Path   string         // as written, or what a file:// URI names; "auto" asks for the enclosing project
+	Path   string         // as written, or the path of a file:// URI; "auto" asks for the enclosing project
 	Rights guard.Rights
 	Mode   string // as written; "" when left out, which means ro
 }
@@ -64,7 +64,9 @@ func Parse(s string) (Spec, error) {
 }
 
 // DefaultName returns the name of a root whose spec has none: the last element of its path,
-// in which "-" replaces characters that a name may not have.
+// in which "-" replaces each colon, equals sign and comma, and bytes that are not UTF-8. White space
+// at its ends and hyphens at its beginning are left out. If nothing is left, the name is "root". A
+// name that is still not valid is an error.
 func DefaultName(path string) (guard.RootName, error) {
 	base := filepath.Base(path)
 	if base == "/" || base == "." {

@@ -59,7 +59,7 @@ func TestParseSpec(t *testing.T) {
 			}
 			var ge *guard.Error
 			if !errors.As(err, &ge) || strings.ContainsAny(err.Error(), "\n\x00") || strings.Contains(err.Error(), "%!") {
-				t.Errorf("%q: error is not one clean line of ours: %q", c.in, err)
+				t.Errorf("%q: the error is not a guard.Error of one formatted line: %q", c.in, err)
 			}
 			continue
 		}
@@ -82,6 +82,6 @@ func TestDefaultName(t *testing.T) {
 		}
 	}
 	if got, err := DefaultName("/a/" + strings.Repeat("n", 200)); err == nil {
-		t.Errorf("a name of %d bytes", len(got))
+		t.Errorf("a name of %d bytes was accepted", len(got))
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // A host that compresses its answers although it was asked not to does not reveal the credential:
-// the program gets the answer decompressed, or none.
+// the program gets the answer decompressed, or an error instead of the answer.
 func TestCompressedAnswers(t *testing.T) {
 	writers := map[string]func(io.Writer) io.WriteCloser{
 		"gzip":    func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
@@ -74,7 +74,8 @@ func TestCompressedAnswers(t *testing.T) {
 	}
 }
 
-// A host that writes the credential into an answer as URLs or JSON encode it does not reveal it.
+// A host that writes the credential into an answer, as it is or in an encoding of URLs or JSON, does
+// not reveal the credential to the program.
 func TestSpellingsOfCredential(t *testing.T) {
 	const odd = `odd/key+with&"characters"=`
 	spelled := map[string]string{
@@ -119,9 +120,10 @@ func TestCompressedStream(t *testing.T) {
 	}
 }
 
-// An answer that needs much memory to be decompressed has one of a bounded number of places until it
-// has ended: the program may have stored many such answers at the host.
-func TestWindowsAreBounded(t *testing.T) {
+// An answer that needs much memory to be decompressed occupies a place of Slots.memory until the
+// answer has ended. The places bound the memory of such answers, of which the program may have stored
+// many at the host.
+func TestDecompressionOccupiesPlace(t *testing.T) {
 	next := make(chan struct{})
 	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "zstd")
@@ -151,8 +153,9 @@ func TestWindowsAreBounded(t *testing.T) {
 	}
 }
 
-// The host's text beside the status of an upgrade, and its compressed bytes afterwards, would
-// reveal the credential: the text is left out, and the compression is not agreed upon.
+// The host's text beside the status of an upgrade, and compressed bytes after the upgrade, would
+// reveal the credential. The proxy replaces the text, and does not send the program's offer to
+// compress to the host.
 func TestUpgradeIsNotCompressed(t *testing.T) {
 	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
@@ -175,8 +178,10 @@ func TestUpgradeIsNotCompressed(t *testing.T) {
 	}
 }
 
-// With in = ["query"] the credential takes the place of the placeholder in the query, and only
-// there: it is in no other header, no record, and not in an answer that repeats the URL.
+// With in = ["query"] the credential takes the place of the placeholder in the query, if the
+// placeholder is the value of a parameter that is named like a credential or by pass. The request then
+// has no header Authorization. The credential is in no record, and not in an answer that repeats the
+// URL.
 func TestCredentialIsInQuery(t *testing.T) {
 	l := newLab(t, &Secret{In: []string{"query"}, Pass: []string{"appid"}}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "<"+r.RequestURI+"&page=2>; rel=next")

@@ -24,8 +24,8 @@ type Authority struct {
 	key               *ecdsa.PrivateKey // of certificate, in the memory of this process and nowhere else
 }
 
-// AuthorityHash is the name, without its number, of the authority's file in a directory of
-// certificates: OpenSSL looks for it by a hash of authorityName.
+// AuthorityHash is the name, without the final ".0", of the authority's file in a directory of
+// certificates: OpenSSL looks for the file by a hash of authorityName.
 const AuthorityHash = "d6d1a1cf"
 
 var authorityName = pkix.Name{Organization: []string{"rootsfs"}, CommonName: "rootsfs run, for the hosts of its secrets"}
@@ -45,8 +45,8 @@ func NewAuthority(list []*Secret) (*Authority, error) {
 	return &Authority{root, certificate, key}, err
 }
 
-// newCertificate makes a key and a certificate for it from a template. parentKey signs the
-// certificate. Without a parent the certificate signs itself.
+// newCertificate makes a key, and from the template t a certificate for the key. parentKey signs the
+// certificate. Without a parent the new key signs it.
 func newCertificate(t, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -64,7 +64,7 @@ func newCertificate(t, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*
 }
 
 // constrained returns the template of an authority that may sign only for the hosts of secrets.
-// A chain may have at most below further authorities below it.
+// The argument below is the greatest number of authorities that a chain may have below this one.
 func constrained(name pkix.Name, below int, list []*Secret) *x509.Certificate {
 	t := template(name)
 	t.IsCA, t.BasicConstraintsValid, t.MaxPathLen, t.MaxPathLenZero, t.KeyUsage = true, true, below, below == 0, x509.KeyUsageCertSign

@@ -46,8 +46,8 @@ func signFor(t *testing.T, a *Authority, name string, ca bool) *x509.Certificate
 	return c
 }
 
-// Go and OpenSSL trust the authority for the hosts of its secrets and for no other, even if its
-// key were used for that.
+// Go and OpenSSL trust the authority for the hosts of its secrets and for no other host, even if the
+// authority's key has signed a certificate for the other host.
 func TestAuthorityIsConstrained(t *testing.T) {
 	secretAt := func(host string) *Secret { return &Secret{URL: URL{Host: host, Port: 443}} }
 	openssl, noTool := exec.LookPath("openssl")
@@ -86,7 +86,7 @@ func TestAuthorityIsConstrained(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// By the directory, so that the hash is checked, too.
+			// OpenSSL looks in the directory, so that AuthorityHash is checked, too.
 			out, err := exec.Command(openssl, "verify", "-no-CAfile", "-no-CAstore", "-CApath", dir, "-untrusted", chain, at).CombinedOutput()
 			if (err == nil) != want || !want && !strings.Contains(string(out), "subtree violation") {
 				t.Errorf("OpenSSL: %s: %v\n%s", name, err, out)
@@ -102,7 +102,7 @@ func TestAuthorityIsConstrained(t *testing.T) {
 		t.Error(err)
 	}
 	if !a.certificate.MaxPathLenZero || a.certificate.MaxPathLen != 0 {
-		t.Error("others may sign below the authority")
+		t.Error("the path length permits another authority below this one")
 	}
 	if a.key.Equal(a.root.PublicKey) || !a.key.PublicKey.Equal(a.certificate.PublicKey) || a.root.MaxPathLen != 1 {
 		t.Error("the key in memory is that of the root, which Java does not constrain")
@@ -112,7 +112,7 @@ func TestAuthorityIsConstrained(t *testing.T) {
 	}
 }
 
-// javaGet prints the answer of a server, or why there is none.
+// javaGet is a program that prints the answer from each URL of its arguments, or the error.
 const javaGet = `
 import java.net.URI;
 import java.net.http.*;
@@ -125,8 +125,9 @@ public class Get {
 	}
 }`
 
-// Node and Java refuse a server whose certificate the key of the authority has signed for another
-// name. Java does so only below the root: it does not check what a root says about itself.
+// Node and Java refuse the certificate of a server if the key of the authority has signed it for a
+// host that has no secret. Java checks the constraints only in certificates below the root: it ignores
+// the constraints of the root itself.
 func TestConstraintsHoldForClients(t *testing.T) {
 	a, err := NewAuthority([]*Secret{{URL: URL{Host: "api.example.com", Port: 443}}, {URL: URL{Host: "127.0.0.1", Port: 443}}})
 	if err != nil {
@@ -177,8 +178,9 @@ func TestConstraintsHoldForClients(t *testing.T) {
 	}
 }
 
-// A placeholder has the shape of its key and has nothing else in common with it. Each call returns
-// another one.
+// The placeholder of a key has the length, the known prefix and the separators of the key, and is
+// hexadecimal if the key is. The rest is random: each call of newPlaceholder returns another
+// placeholder. The placeholder of another credential begins with rootsfs-placeholder-.
 func TestPlaceholder(t *testing.T) {
 	for credential, prefix := range map[string]string{
 		key: "ghp_",

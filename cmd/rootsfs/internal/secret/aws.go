@@ -26,7 +26,8 @@ import (
 // signs with the placeholder. The proxy removes that signature and signs the request with the
 // owner's key, for the service and region that the program has named.
 
-// Headers of AWS. amzStreaming begins the values of amzContent that stand for a body in chunks.
+// amzContent is the header with the hash of the body. Its values for a body in chunks begin with
+// amzStreaming. amzAlgorithm is the first word of the header Authorization.
 const (
 	amzContent   = "X-Amz-Content-Sha256"
 	amzAlgorithm = "AWS4-HMAC-SHA256"
@@ -65,7 +66,8 @@ var keyServices = []string{"iam", "sts"}
 // errSignedURL refuses a signature in the query: the program has made it with the placeholder.
 var errSignedURL = errors.New("this URL is signed in advance, by a placeholder, and is worth nothing: send the request with a header Authorization")
 
-// readSignature reads the program's own signature, and refuses what cannot be signed again.
+// readSignature reads the program's own signature. It refuses a request that cannot be signed again,
+// and a request for a service and region that the secret does not sign for.
 func (s *Secret) readSignature(r *http.Request) (*signature, *refusal) {
 	bad := func(format string, args ...any) (*signature, *refusal) {
 		return nil, &refusal{http.StatusBadRequest, fmt.Errorf(format, args...)}
@@ -101,12 +103,15 @@ func (s *Secret) readSignature(r *http.Request) (*signature, *refusal) {
 	return out, nil
 }
 
-// copySource is the header with the object of S3 that a request copies.
+// copySource is the header that names the object of S3 that a request copies.
 const copySource = "X-Amz-Copy-Source"
 
-// checkObject refuses a request that reaches another object of S3 than the rules were checked for:
-// by a path that S3 reads as it was written and the rules as it was cleaned, by a rename, or by a
-// copy of an object that the program may not read.
+// checkObject refuses a request that could reach another object of S3 than the rules were checked
+// for. It refuses these:
+//   - a path with empty elements, . or ..: S3 takes them for names, but the rules were checked for the
+//     path without them
+//   - a rename, if the secret has rules
+//   - a copy of an object that the program may not read, or that the header does not name plainly
 func (x *exchange) checkObject(r *http.Request) *refusal {
 	s, sources := x.p.secret, r.Header[copySource]
 	if x.path.isChanged {
@@ -132,13 +137,14 @@ func (x *exchange) checkObject(r *http.Request) *refusal {
 	return nil
 }
 
-// payloadText matches the values of amzContent that can be signed again: a hash, or a word that
-// stands for no hash. It also matches a missing header.
+// payloadText matches the values of amzContent that can be signed again: a hash, or a word
+// that S3 accepts instead. It also matches the empty text, which a missing header gives.
 var payloadText = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(|[0-9a-f]{64}|UNSIGNED-PAYLOAD|STREAMING-UNSIGNED-PAYLOAD-TRAILER)$`)
 })
 
-// scopeOf returns the scope of a credential: date, region, service and "aws4_request".
+// scopeOf returns the scope that the fields of a header Authorization name: date, region, service and
+// a last word, which is "aws4_request" in a valid header. It returns nil if they name none.
 func scopeOf(fields string) []string {
 	for field := range strings.SplitSeq(fields, ",") {
 		value, ok := strings.CutPrefix(strings.TrimSpace(field), "Credential=")
@@ -202,5 +208,6 @@ func (x *exchange) sign(ctx context.Context, r *http.Request) error {
 	})
 }
 
-// s3Encoding encodes what url.PathEscape does not, as S3 does before it compares the signature.
+// s3Encoding encodes the characters that url.PathEscape leaves as they are, but that S3 encodes before
+// it compares the signature.
 var s3Encoding = strings.NewReplacer("$", "%24", "&", "%26", "+", "%2B", "=", "%3D", ":", "%3A", "@", "%40")
