@@ -27,7 +27,7 @@ const maxSmallFile = 1 << 20
 // gitEnv returns the command's environment with more variables (git-config(1), GIT_CONFIG_COUNT).
 // They pass the owner's identity to a command that may write to a root, unless its kept HOME has
 // a .gitconfig. For a confined command, they make git trust every repository that the command sees,
-// whoever owns the repository. gitEnv adds no variable if the environment already has one that
+// also one of another user. gitEnv adds no variable if the environment already has one that
 // begins with GIT_CONFIG_.
 func gitEnv(box *sandbox.Options, roots []guard.Status) []string {
 	if slices.ContainsFunc(box.Env, func(e string) bool { return strings.HasPrefix(e, "GIT_CONFIG_") }) {

@@ -21,7 +21,7 @@ import (
 )
 
 // attempt asks, by one way into rootsfs, for a file or host that was not granted. greedy is the MCP
-// client of whoever asks.
+// client that asks.
 type attempt struct {
 	*greedy
 	ask func() (granted bool)
