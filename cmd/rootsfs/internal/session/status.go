@@ -84,10 +84,11 @@ func (s *Session) state() control.Status {
 	return st
 }
 
-// maxShownConnections is how many connections of a network a status has.
+// maxShownConnections is the largest number of connections of a network that a status lists.
 const maxShownConnections = 32
 
-// busiest returns the fastest connections, the fastest first.
+// busiest returns the maxShownConnections fastest connections, the fastest first. It sorts list in
+// place.
 func busiest(list []control.NetConnection) []control.NetConnection {
 	slices.SortStableFunc(list, func(a, b control.NetConnection) int { return cmp.Compare(b.Rate, a.Rate) })
 	return list[:min(len(list), maxShownConnections)]
@@ -104,7 +105,7 @@ func addSharing(st *control.Status) {
 	}
 }
 
-// addWatching adds to a status how well the sources of one mount are watched.
+// addWatching adds to st the figures about the watching of the sources of one mount.
 func addWatching(st *control.Status, src mount.SourceStatus) {
 	for _, r := range src.Loose {
 		if !slices.Contains(st.Unwatched, names.Foreign(r)) {
@@ -164,8 +165,8 @@ func (s *Session) describe(r guard.Status) control.Root {
 	return out
 }
 
-// process returns the daemon's own figures. Figures that cannot be read (for want of
-// descriptors to open /proc) stay zero.
+// process returns the figures of this process, and the sums of the figures of roots. A figure that
+// cannot be read stays zero, for example if no descriptor is left to open /proc.
 func process(roots []guard.Status) control.Process {
 	var p control.Process
 	var use unix.Rusage
@@ -203,8 +204,9 @@ func brokerStats(b *broker.Broker) []broker.Stats {
 	return list
 }
 
-// noteRefusal keeps the last refusal that a grant would have avoided, for `rootsfs allow
-// --last`. A refusal by a file's own permissions does not count.
+// noteRefusal keeps the refusal rec for `rootsfs allow --last` if a grant or a wider mode could
+// have avoided the refusal. A refusal by a file's own permissions does not count: noteRefusal
+// ignores rec, or, in a root with nested roots, liftable later returns nil.
 func (f *refusals) noteRefusal(reg *guard.Registry, rec *guard.Record) {
 	if rec.Verdict != guard.Refused || rec.Via == guard.ViaControl {
 		return
@@ -228,8 +230,8 @@ func (f *refusals) noteRefusal(reg *guard.Registry, rec *guard.Record) {
 		if !ok {
 			return
 		}
-		// A new approval of a grant with an end gets the same end. If that has passed, it gets
-		// an end after the same duration.
+		// If the grant had an end, a new approval has the same end. If this end has passed, the
+		// new approval has the duration of the grant.
 		r.ForMS = g.life().Milliseconds()
 		if !g.Expires.After(time.Now()) {
 			g.Expires = time.Time{}
@@ -254,8 +256,8 @@ func (s *Session) Explain(ctx context.Context, req guard.Request) guard.Explanat
 	return s.tree.Explain(ctx, req)
 }
 
-// liftable returns the last refusal that a grant would have avoided, with the grant that
-// would lift it now, or nil.
+// liftable returns the refusal that noteRefusal kept last, with the grant or mode that would lift
+// the refusal now. It returns nil if noteRefusal kept none, or if no wider mode would lift it now.
 func (f *refusals) liftable(ctx context.Context, reg *guard.Registry, tree *vfs.Tree) *control.Refusal {
 	noted, refused := f.lastRefusal()
 	if noted == nil {
@@ -264,7 +266,7 @@ func (f *refusals) liftable(ctx context.Context, reg *guard.Registry, tree *vfs.
 	last := *noted
 	if last.Remedy != "set" {
 		if again := *last.Grant; !again.Expires.After(time.Now()) {
-			again.Expires = time.Time{} // it may pass before the owner answers: last.ForMS counts
+			again.Expires = time.Time{} // the end has passed since the refusal: last.ForMS counts
 			last.Grant = &again
 		}
 		return &last

@@ -13,7 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// pruneEvery is how often idle trashes are searched for files that are too old or have grown.
+// pruneEvery is how long pruneTrashes waits between two searches of the trashes. Kept files become
+// too old, and kept files that are still open grow, even if programs remove nothing.
 const pruneEvery = time.Minute
 
 // pruneTrashes keeps the trashes within their bounds until ctx ends.
@@ -32,8 +33,8 @@ func (s *Session) pruneTrashes(ctx context.Context) {
 	}
 }
 
-// trashRoots returns the live roots of a registry that keep removed files. A staged root keeps
-// none: its programs remove no file of its directory.
+// trashRoots returns the live roots of a registry that keep removed files. A staged root keeps no
+// removed files, because its programs remove no file of its directory.
 func trashRoots(reg *guard.Registry) (out []guard.RootName) {
 	for _, st := range reg.Roots() {
 		if st.State == guard.Live && st.Grant.Policy.Trash.On && !st.FileRoot && st.Stage == nil {
@@ -43,8 +44,8 @@ func trashRoots(reg *guard.Registry) (out []guard.RootName) {
 	return out
 }
 
-// trashes returns the named root, or all roots with a trash.
-func trashes(reg *guard.Registry, name string) ([]guard.RootName, error) {
+// selectTrashRoots returns the root called name or, if name is "", all roots of trashRoots.
+func selectTrashRoots(reg *guard.Registry, name string) ([]guard.RootName, error) {
 	if name == "" {
 		return trashRoots(reg), nil
 	}
@@ -59,7 +60,7 @@ func trashes(reg *guard.Registry, name string) ([]guard.RootName, error) {
 	return []guard.RootName{guard.RootName(name)}, nil
 }
 
-// onTree serves a verb by a function that takes the session's registry and tree.
+// onTree returns a handler for a verb that calls f with the session's registry and tree.
 func onTree[In, Out any](s *Session, f func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error)) func(context.Context, In) (Out, error) {
 	return func(ctx context.Context, in In) (Out, error) { return f(ctx, s.reg, s.tree, in) }
 }
@@ -67,7 +68,7 @@ func onTree[In, Out any](s *Session, f func(context.Context, *guard.Registry, *v
 // ListTrash lists the files in the trashes of a registry's roots.
 func ListTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.TrashRequest) (control.TrashAnswer, error) {
 	a := control.TrashAnswer{Files: []vfs.Trashed{}}
-	which, err := trashes(reg, req.Root)
+	which, err := selectTrashRoots(reg, req.Root)
 	for _, root := range which {
 		list, lerr := tree.TrashList(ctx, root)
 		a.Files, err = append(a.Files, list...), errors.Join(err, lerr)
@@ -75,9 +76,9 @@ func ListTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req con
 	return a, err
 }
 
-// RestoreTrash restores a kept file.
+// RestoreTrash restores a file from the trash.
 func RestoreTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.RestoreRequest) (control.RestoreAnswer, error) {
-	which, err := trashes(reg, req.Root)
+	which, err := selectTrashRoots(reg, req.Root)
 	if err != nil {
 		return control.RestoreAnswer{}, err
 	}
@@ -102,13 +103,13 @@ func inTrash(ctx context.Context, tree *vfs.Tree, root guard.RootName, id string
 	return false
 }
 
-// EmptyTrash removes kept files for good.
+// EmptyTrash removes files from the trashes for good.
 func EmptyTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.EmptyRequest) (vfs.Emptied, error) {
 	var sum vfs.Emptied
 	if req.OlderThanMS < 0 || req.OlderThanMS > config.MaxFor.Milliseconds() {
 		return sum, invalid("an age is between 0 and %v", config.MaxFor)
 	}
-	which, err := trashes(reg, req.Root)
+	which, err := selectTrashRoots(reg, req.Root)
 	if err != nil {
 		return sum, err
 	}

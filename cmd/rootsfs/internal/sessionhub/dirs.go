@@ -8,15 +8,15 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 )
 
-// sessionDirs watches the directory of the sessions, and the directory of each session: the
-// session is live when session.json is there.
+// sessionDirs watches the directory of the sessions, and the directory of each session. A session
+// is live when its directory has the file session.json.
 type sessionDirs struct {
 	watcher *hostwatch.Watcher
 	changes chan struct{}     // holds a token when sessions may have begun or ended
-	stops   map[string]func() // end the watches of the directories of sessions
+	stops   map[string]func() // by directory of a session: ends the watch of this directory
 }
 
-// watchSessions watches until ctx ends.
+// watchSessions starts to watch the directory of the sessions, until ctx ends.
 func watchSessions(ctx context.Context) *sessionDirs {
 	d := &sessionDirs{watcher: hostwatch.New(ctx), changes: make(chan struct{}, 1), stops: map[string]func(){}}
 	d.watcher.Signal(control.RuntimeDir(), hostwatch.Entries, d.changes)

@@ -10,15 +10,15 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A session appears when it is published, not when its directory is made, and disappears when
-// its directory is removed. Run looks only after changes of the directories.
+// A published session is found, also if its directory was seen before, and a session is dropped
+// when its directory is removed. Like Run, the test looks only after changes of the directories.
 func TestSessionsAreFound(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	dirs := watchSessions(ctx)
 	defer dirs.close()
 	defer cancel()
-	// This runs the loop of Run until the live sessions are the wanted ones.
+	// await repeats the steps of Run's loop until the live sessions are the wanted ones.
 	await := func(what string, want ...string) {
 		t.Helper()
 		t.Log(what)
@@ -37,7 +37,7 @@ func TestSessionsAreFound(t *testing.T) {
 		}
 	}
 	await("no directory of the sessions")
-	for range 2 { // the second time under a name that was there before
+	for range 2 { // the second time under names that were used before
 		one, err := control.Create("one")
 		testkit.Must(t, err)
 		for quiet := false; !quiet; { // the directory is seen before the session is published

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// After ten thousand events, a subscriber that has not read gets the last events.Backlog events
-// and the number of the missing ones.
+// After ten thousand events, a subscriber that has not read them gets the last events.Backlog
+// events and the number of the missing ones. A later subscriber gets the last maxPast events.
 func TestEventsAreBounded(t *testing.T) {
 	all := &Sessions{}
 	s := all.Subscribe()
@@ -31,7 +31,7 @@ func TestEventsAreBounded(t *testing.T) {
 	late := all.Subscribe()
 	defer late.Close()
 	if u, _ := all.Next(t.Context(), late); len(u.Events) != maxPast || u.Events[0].Session != "s" {
-		t.Errorf("who comes later begins with %d events", len(u.Events))
+		t.Errorf("a later subscriber begins with %d events", len(u.Events))
 	}
 }
 
@@ -44,7 +44,7 @@ func TestNext(t *testing.T) {
 	all.Next(t.Context(), s)
 	(&follower{all: all}).apply(control.Update{Events: make([]control.Event, 1)})
 	if _, ok := all.Next(t.Context(), s); !ok || time.Since(start) < interval {
-		t.Errorf("the next came after %v, %v", time.Since(start), ok)
+		t.Errorf("the next update came after %v, %v", time.Since(start), ok)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestManyRoots(t *testing.T) {
 }
 
 // The first field of each event, question and denial is its session. The page and scripts read
-// this.
+// this JSON.
 func TestJSON(t *testing.T) {
 	all := &Sessions{}
 	f := &follower{all: all, info: control.Info{Name: "s"}}

@@ -49,26 +49,27 @@ const (
 // Session is the state of one session.
 type Session struct {
 	control.Status
-	// Problem says why the state is not the present one; "": it is.
+	// Problem says why the state is out of date; "": the state is up to date.
 	Problem string `json:"problem,omitempty"`
 	// MoreRoots is how many roots there are in addition to those in Roots.
 	MoreRoots int `json:"more_roots,omitempty"`
 }
 
-// Update has the changes for one subscriber. A field without a change is nil.
+// Update has the changes for one subscriber. A field without a change has its zero value.
 type Update struct {
 	At time.Time `json:"at"`
-	// Sessions are all present sessions, by name.
+	// Sessions are all live sessions whose state is known, sorted by name.
 	Sessions []Session `json:"sessions,omitempty"`
-	// Empty: there is no session. (An empty Sessions means that nothing has changed.)
+	// Empty is set if no session is live. If Empty is not set and Sessions is empty, the sessions are
+	// unchanged, or no state is known yet.
 	Empty bool `json:"empty,omitempty"`
 	// If QuestionsIncluded is set, Questions are all waiting questions and Denials all
 	// remembered denials, the oldest first.
 	Questions         []control.Question `json:"questions,omitempty"`
 	Denials           []control.Denial   `json:"denials,omitempty"`
 	QuestionsIncluded bool               `json:"asked,omitempty"`
-	// Events are the events since the last update, the oldest first. Lost is how many of them
-	// are missing.
+	// Events are the events since the last update, in the order of their arrival. Lost is how many
+	// of them are missing.
 	Events []control.Event `json:"events,omitempty"`
 	Lost   int             `json:"lost,omitempty"`
 }
@@ -108,8 +109,8 @@ func (s *Sessions) Run(ctx context.Context) error {
 	}
 }
 
-// followNew begins to follow new sessions, and drops those that are gone. A stream that ends
-// puts a token into ended.
+// followNew begins to follow the new sessions in list, and drops the sessions that list no longer
+// has. When the stream of a session ends, its goroutine puts a token into ended.
 func (s *Sessions) followNew(ctx context.Context, list []control.Info, running *sync.WaitGroup, ended chan<- struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +203,7 @@ func (s *Sessions) Subscribe() *events.Subscriber {
 }
 
 // Next waits until there is an update for a subscriber. ok is false when ctx has ended or the
-// subscription is closed. One goroutine at a time may call it.
+// subscription is closed. Only one goroutine at a time may call Next for a subscriber.
 func (s *Sessions) Next(ctx context.Context, sub *events.Subscriber) (u Update, ok bool) {
 	news, ok := sub.Next(ctx, interval)
 	if !ok {
@@ -254,7 +255,7 @@ type follower struct {
 
 	// guarded by all.mu
 	known     bool // state is set: the session has sent it, or cannot be followed
-	begun     bool // the first state was noted
+	begun     bool // a state of the session has arrived
 	state     Session
 	questions []control.Question
 	denials   []control.Denial
@@ -342,7 +343,7 @@ func stateOf(st control.Status) Session {
 }
 
 // recallLocked passes on refusals and failures from before the session was followed. The caller
-// holds all.mu. A refusal that the stream brings later is passed on a second time.
+// holds all.mu. If the stream later brings one of them as an event, it is passed on a second time.
 func (f *follower) recallLocked(recent []control.Operation) {
 	for i := len(recent) - 1; i >= 0; i-- { // the newest is the first
 		op := &recent[i]

@@ -21,7 +21,7 @@ const (
 	maxDiffLines = 2000
 )
 
-// classWords are the classes of changes, for people.
+// classWords describes the classes of changes for people.
 var classWords = map[vfs.StageClass]string{
 	vfs.StageNew: "new", vfs.StageChanged: "changed", vfs.StageMode: "only its mode, ACL or attributes changed", vfs.StageRemoved: "removed",
 	vfs.StageReplaced: "replaced by another kind of file", vfs.StageConflict: "conflict", vfs.StageInUse: "in use",
@@ -29,13 +29,13 @@ var classWords = map[vfs.StageClass]string{
 	vfs.StageRefused: "refused by the file system",
 }
 
-// UnitClass is the class of a row that stands for build output.
+// UnitClass is the class of a row for one unit of build output.
 const UnitClass = 'B'
 
 // StageRow is a staged change, or one unit of build output.
 type StageRow struct {
 	control.StageChange
-	Kind string `json:"kind"` // what applying it would do, or why it is not applied, in a few words
+	Kind string `json:"kind"` // what applying the change would do, or why it is not applied, in a few words
 }
 
 // StageListAnswer has the rows of a stage, those of build output last, and its checkpoints, the
@@ -71,8 +71,8 @@ type StageDiffRequest struct {
 	Change control.StageChange `json:"change"`
 }
 
-// StageDiffAnswer is the diff of one staged change. Its lines are foreign: a reader escapes
-// them.
+// StageDiffAnswer is the diff of one staged change. Lines hold unescaped text of the files: the
+// reader must escape them.
 type StageDiffAnswer struct {
 	Lines []string `json:"lines"`
 	// Note says why there are no lines, or that more are left out.

@@ -1,12 +1,13 @@
-// Package tomltree reads a TOML document into a tree whose nodes have their places, for the
-// configuration of rootsfs and for those of MCP hosts. A decoder would return values without
-// places, stop at the first value of a wrong type, and accept keys in any case.
+// Package tomltree reads a TOML document into a tree whose nodes have their positions, for the
+// configuration of rootsfs and for the configurations of MCP hosts. A decoder would return values
+// without positions, stop at the first value of a wrong type, and ignore the difference between
+// upper and lower case in keys.
 //
 // # Promises
 //
 // The document is read once. Parse accepts the documents that go-toml decodes, within the
-// limits of its caller; FuzzParse compares. Node.Value decodes numbers and times, and refuses
-// those that are out of range. No input makes the package panic.
+// limits of its caller; FuzzParse compares the two. Node.Value decodes numbers and times, and
+// refuses those that are out of range. No input makes the package panic.
 //
 // # Not promised
 //
@@ -29,18 +30,18 @@ import (
 
 // Limits bound a document.
 type Limits struct {
-	Depth int // of a node below the document
-	Keys  int // of one table; 0: any number
+	Depth int // the largest depth of a node; a key of the document itself has depth 1
+	Keys  int // the largest number of keys of one table; 0: any number
 }
 
-// Error describes a mistake in a document, and its place.
+// Error describes a mistake in a document, and its position.
 type Error struct {
 	Line int    // counted from 1; 0: the document as a whole
 	Key  string // as in root.mode; "": the syntax is wrong
 	Err  error
 }
 
-// Error is one line.
+// Error returns the text of Err, which is one line.
 func (e *Error) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
@@ -56,7 +57,7 @@ type Kind byte
 const (
 	Scalar Kind = iota // a text, number, flag or time
 	List               // with the items as children; the [[NAME]] blocks of one name are a list, too
-	Table              // with the values of its keys as children, in the order of their first places
+	Table              // with the values of its keys as children, in the order in which the keys first appear
 )
 
 // Node is a table, a list or a value of a document.
@@ -66,11 +67,12 @@ type Node struct {
 	Kind     Kind
 	Children []*Node
 	Line     int // of its key, or of the item; for a list in a list, of the list around it
-	// KeyFrom is the offset of its whole key, and KeyLast that of the key's part after the last
-	// dot.
+	// KeyFrom is the offset of the whole key with which the node first appears, and KeyLast the
+	// offset of the part of this key that is Name. For a.b.c, the node b has the offsets of a and b.
+	// The document and items have no key: both are 0.
 	KeyFrom, KeyLast int
-	// From and To are the offsets of the value behind "=". For an item they are set only if it
-	// is a scalar.
+	// From and To are the offsets of the value behind "=", or of an item that is a scalar. For other
+	// nodes they mean nothing.
 	From, To int
 	IsInline bool // whether its key is in an inline table
 
@@ -81,14 +83,14 @@ type Node struct {
 	text   string // of a scalar
 }
 
-// origin decides which expressions may add keys to a table.
+// origin says how a table began. It decides which later expressions may add keys to the table.
 type origin byte
 
 const (
-	closed   origin = iota // none: a value
-	dotted                 // keys with dots, and headers of tables in it
-	implicit               // its own header, and headers of tables in it
-	header                 // headers of tables in it; of a list, its own headers too
+	closed   origin = iota // none: the node is a value
+	dotted                 // keys with dots, and headers of tables inside the table
+	implicit               // the table's own header, and headers of tables inside the table
+	header                 // headers of tables inside the table; for a list, also further headers of the list
 )
 
 // Get returns the value of a key of a table, nil if there is none.
@@ -107,7 +109,7 @@ func (n *Node) Path() string {
 }
 
 // Value decodes a scalar into a string, bool, int64, float64, time.Time or one of go-toml's
-// local times. It is nil for tables and lists.
+// local times. The value of a table or list is nil.
 func (n *Node) Value() (any, error) {
 	switch {
 	case n.Kind != Scalar:
@@ -166,8 +168,8 @@ func (b *builder) syntax(err error) error {
 	return e
 }
 
-// line returns the line of an offset. It must be called with rising offsets: for an earlier one
-// it returns the line of the last.
+// line returns the line of an offset. It must be called with rising offsets: for an offset before
+// seen it returns the line of seen.
 func (b *builder) line(offset uint32) int {
 	if at := int(offset); at > b.seen {
 		b.last += bytes.Count(b.doc[b.seen:at], []byte{'\n'})
@@ -176,7 +178,8 @@ func (b *builder) line(offset uint32) int {
 	return b.last
 }
 
-// header makes the table, or the next [[NAME]] block, whose keys follow the header e.
+// header returns the table whose keys follow the header e. It makes this table, or the next
+// [[NAME]] block, unless the table is there already because of the headers of tables inside it.
 func (b *builder) header(e *unstable.Node) (*Node, error) {
 	at, isList := b.top, e.Kind == unstable.ArrayTable
 	for keys := e.Key(); keys.Next(); {
@@ -285,7 +288,7 @@ func (b *builder) key(table *Node, e, key *unstable.Node) (*Node, error) {
 	return n, nil
 }
 
-// item adds a node to a list. The parser has no place for a list in a list.
+// item adds a node to a list. The parser gives no position for a list in a list: raw is empty then.
 func (b *builder) item(list *Node, raw unstable.Range, kind Kind) *Node {
 	n := &Node{Name: "[" + strconv.Itoa(len(list.Children)) + "]", Parent: list, Kind: kind, Line: list.Line, depth: list.depth + 1}
 	if raw.Length > 0 {

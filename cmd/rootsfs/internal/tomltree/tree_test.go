@@ -11,7 +11,7 @@ import (
 
 var limits = Limits{Depth: 8, Keys: 100}
 
-// tables is a document with each way to write a table, a list and a value.
+// tables is a document with tables and lists that are written in different ways.
 const tables = `top = 1
 a.b = "x" # dotted
 a.c.d = [1, "two",
@@ -29,8 +29,8 @@ n = 1
 "o p" = 0x1_0
 `
 
-// Every node has its line and the path that a person would write. The document between the
-// offsets of a value is the text after "=", and that between the offsets of an item is the item.
+// Every node has its line and the path that a person would write. The offsets of a scalar or list
+// behind "=" enclose the text of the value, and the offsets of a scalar item enclose the item.
 func TestPlaces(t *testing.T) {
 	top, err := Parse([]byte(tables), limits)
 	if err != nil {
@@ -57,7 +57,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// The error for an invalid document has the line and the key.
+// The error for an invalid document has the line, and the key unless the syntax is wrong.
 func TestErrors(t *testing.T) {
 	for doc, want := range map[string]string{
 		"a = 1\nb = ?":                  "2  unexpected character",
@@ -118,8 +118,8 @@ func TestValue(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that the tree has the values that go-toml decodes, and that Parse refuses
-// the documents that go-toml refuses.
+// FuzzParse checks that the tree has the values that go-toml decodes, and that Parse or Value
+// refuses exactly the documents that go-toml refuses.
 func FuzzParse(f *testing.F) {
 	for _, doc := range []string{tables, "", "a = nan\nb = -0.0\nc = 1979-05-27 07:32Z\nd = 07:32:00", "\xef\xbb\xbfa=1", "a = \"\\u00e9\"", "a=1\r\nb=2", "[a.b]\nx.y=1\n[a.c]\n[a]"} {
 		f.Add([]byte(doc))

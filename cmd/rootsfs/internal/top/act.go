@@ -52,17 +52,17 @@ func describeEnded(session string, ended []control.Ended, took time.Duration) st
 	return fmt.Sprintf("%s: %s (%d in all, %v)", names.Escape(session), strings.Join(parts, ", "), len(ended), took.Round(100*time.Microsecond))
 }
 
-// widest returns the mode of a root with all rights.
-func widest(r *control.Root) string {
+// widestMode returns the mode that gives a root the most rights.
+func widestMode(r *control.Root) string {
 	if r.Stage != nil {
 		return "stage"
 	}
 	return "rw"
 }
 
-// setMode toggles a root between ro and its widest mode.
-func (m *model) setMode(r rootRow) tea.Cmd {
-	mode := widest(&r.root)
+// toggleMode toggles a root between ro and its widest mode.
+func (m *model) toggleMode(r rootRow) tea.Cmd {
+	mode := widestMode(&r.root)
 	if r.root.Mode == mode {
 		mode = "ro"
 	}
@@ -72,7 +72,7 @@ func (m *model) setMode(r rootRow) tea.Cmd {
 	})
 }
 
-// answer decides the question in front.
+// answer answers the question in front.
 func (m *model) answer(req control.AnswerRequest) tea.Cmd {
 	q := m.questions[m.frontIndex]
 	req.ID = q.ID
@@ -106,13 +106,13 @@ func (m *model) lift(d control.Denial) tea.Cmd {
 	})
 }
 
-// preview requests the contents of an item of a question.
+// preview requests figures about the files that an item of a question is about.
 func (m *model) preview(q control.Question, i int) tea.Cmd {
 	return m.inBackground(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		key := previewKey(q.ID, i)
 		c, err := m.live.Client(q.Session)
 		if err != nil {
-			return nil, nil // it has ended
+			return nil, nil // the session has ended
 		}
 		a, err := control.PreviewQuestion.Call(ctx, c, control.PreviewRequest{ID: q.ID, Item: i + 1})
 		if err != nil {
@@ -140,7 +140,7 @@ func (m *model) find() tea.Cmd {
 	})
 }
 
-// verify checks the chains.
+// verify checks the chains of the records of all sessions.
 func (m *model) verify() tea.Cmd {
 	return m.inBackground(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		reports, err := m.store.Verify(ctx, "")

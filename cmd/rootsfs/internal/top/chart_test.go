@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 )
 
-// A chart has a bar for each span, with its highest value. A small value looks different from
-// 0.
+// A chart has a bar for each span of speeds, which shows the highest speed of the span. A small
+// speed looks different from 0.
 func TestChart(t *testing.T) {
 	of := func(r rate) float64 { return r.ops }
 	rates := func(list ...float64) (out []rate) {
@@ -48,7 +48,7 @@ func TestSpeeds(t *testing.T) {
 		state *sessionhub.Session
 		want  rate
 	}{
-		{state(1, 100, 1000), rate{}}, // how long that took is not known
+		{state(1, 100, 1000), rate{}}, // how long these operations took is not known
 		{state(1, 110, 3000), rate{ops: 5, read: 1000}},
 		{state(1, 110, 3000), rate{}},
 		{state(1, 111, 3001), rate{ops: 0.5, read: 0.5}},
@@ -61,7 +61,7 @@ func TestSpeeds(t *testing.T) {
 			t.Errorf("%+v: %+v and %+v, want %+v", step.state.Roots, s.total, s.roots, step.want)
 		}
 	}
-	// A state that comes because of an event adds no point.
+	// A state that comes soon after the last one, as after an event, adds no point.
 	if s.count(at.Add(time.Millisecond), state(2, 1000, 70)); len(s.total) != 6 {
 		t.Errorf("%d points", len(s.total))
 	}

@@ -73,7 +73,7 @@ func (m *model) pressNow(key string) tea.Cmd {
 		return nil
 	}
 	at := rows[m.row]
-	if key == "m" && at.root.Mode != widest(&at.root) && m.refuseEarly() {
+	if key == "m" && at.root.Mode != widestMode(&at.root) && m.refuseEarly() {
 		return nil
 	}
 	switch key {
@@ -82,7 +82,7 @@ func (m *model) pressNow(key string) tea.Cmd {
 	case "X":
 		return m.revoke(control.RevokeRequest{All: true}, at.session)
 	case "m":
-		return m.setMode(at)
+		return m.toggleMode(at)
 	case "s":
 		return m.showStage(at)
 	}
@@ -134,7 +134,7 @@ func (m *model) pressAsk(key string) tea.Cmd {
 	if !ok {
 		return nil
 	}
-	m.since = m.now // no further key counts before the session has answered
+	m.since = m.now // a further key within settle answers nothing
 	return m.answer(req)
 }
 

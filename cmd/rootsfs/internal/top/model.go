@@ -1,6 +1,6 @@
 // Package top is the console in a terminal: it shows every live session of the user with its
 // roots and events, the questions of servers, and the records. It has the same source (package
-// sessionhub) and the same actions as the page, and decides nothing itself.
+// sessionhub) and the same actions as the console's web page, and decides nothing itself.
 //
 // # Promises
 //
@@ -71,14 +71,14 @@ const (
 	typingForget         // the number of a denial to be lifted
 )
 
-// spans are the durations of a consent that can be chosen; 0: as long as the session.
+// spans are the durations that the user can choose for a consent; 0: as long as the session.
 var spans = []time.Duration{0, 15 * time.Minute, time.Hour, 8 * time.Hour}
 
 // model is the state of the screen.
 type model struct {
 	live  *sessionhub.Sessions
 	store *auditview.Store
-	ctx   context.Context //nolint:containedctx // that of the whole run
+	ctx   context.Context //nolint:containedctx // the context of Run
 
 	width, height int
 	now           time.Time
@@ -90,17 +90,17 @@ type model struct {
 	denialChoices []control.Denial // the denials when the user began to choose one
 	events        []control.Event  // the newest first
 	lost          int
-	row           int       // of the roots of all sessions
+	row           int       // the index of the chosen root among the roots of all sessions
 	chosen        rootKey   // the root in row
 	mode          string    // of the chosen root
-	moved         time.Time // when another root came to row without a key
+	moved         time.Time // when another root came to row, or mode changed, without a key
 	scroll        scroll
 	frontIndex    int // the index of the question in front
 	front         string
 	frontQuestion control.Question
-	since         time.Time // when the target of keys came to the front, or a key came too soon
+	since         time.Time // when the target of keys came to the front or changed, or a key came too soon
 	previews      map[string]string
-	span          int // of spans
+	span          int // an index of spans
 	path          string
 	typing        typing
 	text          string
@@ -235,15 +235,15 @@ func (m *model) countSpeeds() {
 	m.speeds = next
 }
 
-// keepFront keeps the question in front there while it is unchanged. Otherwise it brings the
-// question at frontIndex to the front.
+// keepFront finds the question in front in the new list, and leaves it in front if it is unchanged.
+// Otherwise keepFront brings the question at frontIndex to the front.
 func (m *model) keepFront() tea.Cmd {
 	m.frontIndex = max(0, min(m.frontIndex, len(m.questions)-1))
-	for i := range m.questions { // keep the question in front there
+	for i := range m.questions {
 		if m.questions[i].ID == m.front {
 			m.frontIndex = i
 			if !reflect.DeepEqual(m.questions[i], m.frontQuestion) {
-				// It is another question with the same id.
+				// This is another question with the same id.
 				maps.DeleteFunc(m.previews, func(key, _ string) bool { return strings.HasPrefix(key, m.front+"/") })
 				break
 			}
@@ -348,7 +348,8 @@ func (m *model) rows() []rootRow {
 	return out
 }
 
-// inBackground runs f in the background, with a time limit.
+// inBackground returns a command that runs f with a time limit. bubbletea runs commands in the
+// background.
 func (m *model) inBackground(limit time.Duration, f func(context.Context) (tea.Msg, error)) tea.Cmd {
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(m.ctx, limit)
@@ -361,7 +362,7 @@ func (m *model) inBackground(limit time.Duration, f func(context.Context) (tea.M
 	}
 }
 
-// do runs f in the background, with a session's client.
+// do returns a command that runs f in the background, with a session's client.
 func (m *model) do(session string, f func(context.Context, *control.Client) (string, error)) tea.Cmd {
 	return m.inBackground(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		c, err := m.live.Client(session)

@@ -23,8 +23,8 @@ import (
 // hostile is a text that a server may use as its name, in messages and as the name of a file.
 const hostile = "\x1b[31mred\u202e\nAllow? y\x07\u200b\xff" + "a\u2800\u115f   b"
 
-// full is a model with something hostile in every place.
-func full(width, height int) *model {
+// newHostileModel returns a model with the text hostile in many fields of foreign text.
+func newHostileModel(width, height int) *model {
 	m := &model{live: &sessionhub.Sessions{}, width: width, height: height, now: time.Now(), previews: map[string]string{}}
 	end := m.now.Add(time.Hour)
 	st := control.Status{
@@ -53,13 +53,13 @@ func full(width, height int) *model {
 	return m
 }
 
-// With any texts of servers and any names of files, the screen keeps its size and the terminal
-// gets no control characters except those of the styles.
+// With hostile texts of servers and hostile names of files, the screen keeps its size and shows no
+// control, bidirectional or invisible characters. (ansi.Strip removes escape sequences unchecked.)
 func TestScreenIsSafe(t *testing.T) {
 	for _, size := range [][2]int{{150, 40}, {80, 24}, {20, 5}, {1, 1}, {0, 0}} {
 		for v := range viewStage + 1 {
 			for ty := range typingForget + 1 {
-				m := full(size[0], size[1])
+				m := newHostileModel(size[0], size[1])
 				m.view, m.typing = v, ty
 				text := ansi.Strip(m.View().Content)
 				lines := strings.Split(text, "\n")
@@ -87,7 +87,7 @@ func TestAnswersSettle(t *testing.T) {
 		return cmd
 	}
 	for _, k := range []string{"r", "w", "d", "D"} {
-		m := full(100, 30)
+		m := newHostileModel(100, 30)
 		if m.view = viewAsk; key(m, k) != nil {
 			t.Errorf("%s answers at once", k)
 		}
@@ -113,7 +113,7 @@ func TestAnswersSettle(t *testing.T) {
 		}
 	}
 	// A narrowing that was entered for one question does not apply to another.
-	m := full(100, 30)
+	m := newHostileModel(100, 30)
 	m.path, m.span = "/x", 2
 	m.apply(sessionhub.Update{QuestionsIncluded: true, Questions: m.questions[1:]})
 	if m.path != "" || m.span != 0 {
@@ -164,7 +164,7 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 	keys := []string{"r", "r", "w", "w", "m", "m", "d", "up", "down", "1", "2", "tab", "pgdown", "x"}
 	early, late, key := 0, 0, "r"
 	for range 2000 {
-		if rnd.IntN(4) > 0 { // otherwise the key before it is held down
+		if rnd.IntN(4) > 0 { // otherwise the previous key is held down
 			key = keys[rnd.IntN(len(keys))]
 		}
 		m.now = m.now.Add(time.Duration(rnd.IntN(100)*rnd.IntN(20)) * time.Millisecond)
@@ -202,15 +202,15 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 		}
 	}
 	if early > 0 || late < 20 {
-		t.Errorf("%d grants of what was not seen, %d of what was", early, late)
+		t.Errorf("%d grants within the settle time, %d after it", early, late)
 	}
 }
 
-// Keys that arrive after the program was stopped were typed at an older screen. Two keys in a
-// row do not answer twice.
+// A key answers no question if the program was stopped before the key, if the key before has just
+// answered or shown the question, or while the key is held down.
 func TestTypedAhead(t *testing.T) {
 	for _, keys := range []string{"r", "dr", "2r"} {
-		m := full(100, 200)
+		m := newHostileModel(100, 200)
 		readAll(m)
 		m.since = time.Now().Add(-2 * settle)
 		switch keys {
@@ -228,7 +228,7 @@ func TestTypedAhead(t *testing.T) {
 			t.Errorf("the last key of %q answers", keys)
 		}
 	}
-	m := full(100, 200)
+	m := newHostileModel(100, 200)
 	readAll(m)
 	for range 50 { // held down
 		m.now = m.now.Add(settle / 5)
@@ -249,25 +249,25 @@ func TestLongNames(t *testing.T) {
 		text := strings.Join(strings.Fields(ansi.Strip(m.View().Content)), " ")
 		for _, want := range []string{"er rw live", " /p ", "7 requests", " Permission"} {
 			if (width >= 80 || want[0] != ' ' && want[0] != '7') && !strings.Contains(text, want) {
-				t.Errorf("at %d, %q is not on the screen:\n%s", width, want, text)
+				t.Errorf("at width %d, %q is not on the screen:\n%s", width, want, text)
 			}
 		}
 		whole := func(text string) bool {
 			return strings.Contains(strings.Join(strings.Fields(strings.ReplaceAll(text, bar, "")), ""), `"`+long+`"`)
 		}
 		if !whole(text) {
-			t.Errorf("at %d, the name of the chosen root is not shown whole:\n%s", width, text)
+			t.Errorf("at width %d, the name of the chosen root is not shown whole:\n%s", width, text)
 		}
 		m.showView(viewAsk)
 		if text = ansi.Strip(m.View().Content); !whole(text) || width >= 80 && !strings.Contains(text, ": 1m0s left") {
-			t.Errorf("at %d, who asks is not shown whole, or not how long:\n%s", width, text)
+			t.Errorf("at width %d, the name of the server is not shown whole, or the time left is missing:\n%s", width, text)
 		}
 	}
 }
 
 // A denial is lifted by its number in the list as it was shown when the user began to type.
 func TestForget(t *testing.T) {
-	m := full(100, 30)
+	m := newHostileModel(100, 30)
 	m.view = viewAsk
 	press := func(keys ...string) (cmd tea.Cmd) {
 		for _, k := range keys {
@@ -282,12 +282,12 @@ func TestForget(t *testing.T) {
 	first := m.denials[0]
 	m.apply(sessionhub.Update{QuestionsIncluded: true, Questions: m.questions, Denials: []control.Denial{{ID: "other"}, first}})
 	if len(m.denialChoices) != 1 || m.denialChoices[0].ID != first.ID {
-		t.Errorf("the list moved under the finger: %+v", m.denialChoices)
+		t.Errorf("the list changed while the user typed: %+v", m.denialChoices)
 	}
 	for _, wrong := range []string{"", "0", "2", "x", "-1", "99999999999999999999"} {
 		m.typing, m.text, m.denialChoices = typingForget, wrong, m.denialChoices[:1]
 		if press("enter") != nil || !m.isError {
-			t.Errorf("%q is taken for a number", wrong)
+			t.Errorf("%q is taken for the number of a denial", wrong)
 		}
 	}
 	m.typing, m.text = typingForget, ""
@@ -296,7 +296,7 @@ func TestForget(t *testing.T) {
 	}
 	m.denials = nil
 	if press("f"); m.typing != typingNothing {
-		t.Error("there is none, and one is asked for")
+		t.Error("there is no denial, and a number is asked for")
 	}
 }
 
@@ -318,7 +318,7 @@ func TestExact(t *testing.T) {
 			l = strings.TrimPrefix(l, "  ")
 			if got != "" {
 				if !strings.HasPrefix(l, bar) {
-					t.Fatalf("%q begins like a line of ours", l)
+					t.Fatalf("%q begins like a line of the console itself", l)
 				}
 				l = l[len(bar):]
 			}
@@ -337,7 +337,7 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// readAll turns the pages of a question until its end.
+// readAll shows the questions, and turns the pages until all of the one in front was on the screen.
 func readAll(m *model) (pages int) {
 	m.showView(viewAsk)
 	for m.View(); m.scroll.missing() > 0; m.View() {
@@ -351,7 +351,7 @@ func readAll(m *model) (pages int) {
 // long they are.
 func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {40, 15}, {20, 8}} {
-		m := full(size[0], size[1])
+		m := newHostileModel(size[0], size[1])
 		q := &m.questions[0]
 		q.Items = nil
 		for i := range 32 {
@@ -367,7 +367,7 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 			}
 		}
 		if m.press("d", "d") == nil {
-			t.Errorf("%v: it cannot be denied unread", size)
+			t.Errorf("%v: an unread question cannot be denied", size)
 		}
 		m.message = ""
 		seen := ""
@@ -386,17 +386,17 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 			}
 		}
 		if m.press("r", "r") != nil {
-			t.Errorf("%v: it is allowed as soon as its end is shown", size)
+			t.Errorf("%v: the question is allowed as soon as its end is shown", size)
 		}
 		m.since = m.now.Add(-2 * settle)
 		if m.press("r", "r") == nil {
-			t.Errorf("%v: read, and cannot be allowed: %s", size, m.message)
+			t.Errorf("%v: r does not allow, although all was on the screen: %s", size, m.message)
 		}
 		// Text that comes later and is not on the screen does not count as read.
 		m.since = m.now.Add(-2 * settle)
 		m.previews[previewKey(m.front, 0)] = "names that the policy would hide: 7"
 		if m.View(); m.press("r", "r") != nil {
-			t.Errorf("%v: what came later was not read", size)
+			t.Errorf("%v: r allows, although a later text was not on the screen", size)
 		}
 		for n := 0; m.scroll.missing() > 0 && n < 5000; n++ {
 			m.press("pgup", "")
@@ -404,13 +404,12 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 		}
 		m.since = m.now.Add(-2 * settle)
 		if m.press("r", "r") == nil {
-			t.Errorf("%v: read again, and cannot be allowed: %s", size, m.message)
+			t.Errorf("%v: r does not allow, although the later text was on the screen: %s", size, m.message)
 		}
-		// After a change of the screen's size, or of the question, the text has to be read
-		// again.
+		// After a change of the screen's size, the text has to be read again.
 		m.Update(tea.WindowSizeMsg{Width: size[0] - 1, Height: 6})
 		if m.View(); m.press("r", "r") != nil {
-			t.Errorf("%v: read at another size", size)
+			t.Errorf("%v: r allows what was on the screen at another size", size)
 		}
 	}
 }
@@ -439,7 +438,7 @@ func TestTheMarkStays(t *testing.T) {
 	list("a", "b", "d")
 	for _, k := range []string{"x", "X", "m"} {
 		if m.press(k, k) != nil || !m.isError {
-			t.Errorf("%s ends %s, which nobody chose", k, at())
+			t.Errorf("%s acts on %s, which nobody chose", k, at())
 		}
 	}
 	m.press("up", "")
@@ -460,13 +459,13 @@ func TestTheMarkStays(t *testing.T) {
 	}
 	m.press("home", "")
 	if text := ansi.Strip(m.View().Content); !strings.Contains(text, "A-0 ") {
-		t.Errorf("not the beginning:\n%s", text)
+		t.Errorf("the first root is not on the screen:\n%s", text)
 	}
 }
 
 // After ten thousand events the number of kept ones is still bounded.
 func TestManyEvents(t *testing.T) {
-	m := full(100, 30)
+	m := newHostileModel(100, 30)
 	for i := range 10_000 {
 		m.apply(sessionhub.Update{Events: []control.Event{{OfSession: control.OfSession{Session: "s"}, Kind: "refusal", PID: int32(i)}}})
 	}
@@ -477,7 +476,7 @@ func TestManyEvents(t *testing.T) {
 
 // Everything is revoked only after a yes.
 func TestEverythingAsks(t *testing.T) {
-	m := full(100, 30)
+	m := newHostileModel(100, 30)
 	press := func(k string) tea.Cmd {
 		_, cmd := m.Update(tea.KeyPressMsg{Text: k, Code: []rune(k)[0]})
 		return cmd

@@ -20,7 +20,7 @@ func (m *model) viewAsk(p *page) {
 		if i == m.frontIndex {
 			style, m.scroll.at = bold.Reverse(true), len(p.lines)
 		}
-		p.add(style, "%s asks, in session %s: %s left", who(q, max(p.width/4, 8)), brief(q.Session, 16), until(q.Until.Sub(m.now)))
+		p.add(style, "%s asks, in session %s: %s left", who(q, max(p.width/4, 8)), brief(q.Session, 16), formatSeconds(q.Until.Sub(m.now)))
 		if i == m.frontIndex {
 			m.question(p, q)
 			m.scroll.end = len(p.lines)

@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// newHostModel is a model with a question about a host in front.
+// newHostModel returns a model with a question about a host in front.
 func newHostModel(width, height int, host broker.Host) *model {
-	m := full(width, height)
+	m := newHostileModel(width, height)
 	m.path = ""
 	m.apply(sessionhub.Update{QuestionsIncluded: true, Questions: []control.Question{{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{
 		Kind: broker.HostKind, ID: "h", Subject: "s", Asked: m.now, Until: m.now.Add(time.Minute), Host: &host,
@@ -24,8 +24,8 @@ func newHostModel(width, height int, host broker.Host) *model {
 	return m
 }
 
-// A question about a host is shown beside those about files and answered with the same keys.
-// None of its texts can pass for a text of the screen itself.
+// A question about a host shows the host, the program and at most maxReached reached hosts. w, d
+// and D answer the question. r and n do not: they show an error.
 func TestHostQuestion(t *testing.T) {
 	host := broker.Host{Name: "api.example.org", Port: 443, Program: "/usr/bin/curl", PID: 17, Others: 3}
 	for range maxReached + 2 {

@@ -12,11 +12,11 @@ type scroll struct {
 	top    int  // the first line on the screen
 	room   int  // how many lines fit on the screen
 	lines  int  // how many lines there are
-	follow bool // the line at stays on the screen until the user scrolls
+	follow bool // the line with the index at stays on the screen until the user scrolls
 	at     int  // the line of the chosen root or change, or the first line of the question in front
-	// end is the line after the question in front. text has the lines of the question without
-	// the first, which counts down. shownLines has those of them that have been on the screen. They
-	// are compared by their texts, because a preview that arrives moves lines.
+	// end is the line after the question in front. text has the lines of the question without the
+	// first line, which changes every second. shownLines has the lines of text that have been on the
+	// screen. It identifies a line by its text, because a preview that arrives moves lines.
 	end        int
 	text       []string
 	shownLines map[string]bool
@@ -35,7 +35,7 @@ func (s *scroll) page() int { return max(1, s.room-2) }
 // begin scrolls to the top, and forgets which lines have been on the screen.
 func (s *scroll) begin() { *s = scroll{follow: true} }
 
-// show returns the room lines that are on the screen. If more lines are below, the last line
+// show returns the lines for the screen, room in number. If more lines are below, the last line
 // says how many. With ask, show notes which lines of the question in front are on the screen.
 func (s *scroll) show(p *page, room int, ask bool) []string {
 	s.room, s.lines = room, len(p.lines)
@@ -65,7 +65,8 @@ func (s *scroll) show(p *page, room int, ask bool) []string {
 	return out
 }
 
-// note notes which lines of the question in front are on the screen, up to the line last.
+// note notes which lines of the question in front are on the screen. last is the index of the first
+// line below the screen.
 func (s *scroll) note(lines []string, last int) {
 	if s.shownLines == nil {
 		s.shownLines = map[string]bool{}

@@ -25,10 +25,10 @@ type stageView struct {
 	loading, failed      bool
 	diff                 sessionhub.StageDiffAnswer // of row
 	diffRow              int                        // the row that diff is of; -1: none yet
-	acting               bool                       // no further key counts before the session has answered
+	acting               bool                       // a, d and u do nothing before the session has answered
 }
 
-// stageMsg has the changes of a stage, and stageDiffMsg the diff of one.
+// stageMsg has the changes of a stage, and stageDiffMsg the diff of one change.
 type (
 	stageMsg struct {
 		store           string
@@ -56,7 +56,7 @@ func (m *model) showStage(r rootRow) tea.Cmd {
 	return m.loadStage(nil)
 }
 
-// loadStage lists the changes, after act if it is not nil.
+// loadStage calls act, unless act is nil, and then lists the changes.
 func (m *model) loadStage(act func(ctx context.Context, c *control.Client) (string, bool, error)) tea.Cmd {
 	store, session := m.stage.store, m.stage.session
 	m.stage.acting = true
@@ -79,11 +79,12 @@ func (m *model) loadStage(act func(ctx context.Context, c *control.Client) (stri
 	})
 }
 
-// setStage notes the changes of the stage that is shown, and asks for the diff of the chosen one.
+// setStage notes the changes of the stage that is shown, and asks for the diff of the chosen
+// change.
 func (m *model) setStage(msg stageMsg) tea.Cmd {
 	st := &m.stage
 	if msg.store != st.store {
-		return nil // another one is shown now
+		return nil // another stage is shown now
 	}
 	st.list, st.loading, st.failed, st.acting, m.since = msg.list, false, msg.failed, false, m.now
 	if msg.message != "" {
@@ -175,7 +176,7 @@ func (m *model) viewStage(p *page) {
 	p.add(bold, "staged in %s, session %s: %d", names.Quote(st.root), brief(st.session, 40), len(st.list.Rows))
 	if n := len(st.list.Checkpoints); n > 0 {
 		c := &st.list.Checkpoints[n-1]
-		p.add(faint, "  last checkpoint: %d \"%s\", %s, %s ago; u: undo", c.Number, brief(c.Name, 20), brief(c.Cause, 40), until(m.now.Sub(c.Time)))
+		p.add(faint, "  last checkpoint: %d \"%s\", %s, %s ago; u: undo", c.Number, brief(c.Name, 20), brief(c.Cause, 40), formatSeconds(m.now.Sub(c.Time)))
 	}
 	switch {
 	case st.loading:
@@ -194,7 +195,7 @@ func (m *model) viewStage(p *page) {
 		if i == st.row {
 			style, m.scroll.at = chosen, len(p.lines)
 		}
-		p.add(style, "  %c %s", c.Class, middle(names.Quote(string(c.Path)), max(p.width-6, 8)))
+		p.add(style, "  %c %s", c.Class, elideMiddle(names.Quote(string(c.Path)), max(p.width-6, 8)))
 		if i == st.row {
 			m.change(p, c)
 		}
@@ -241,10 +242,12 @@ func diffStyle(line string) lipgloss.Style {
 	return none
 }
 
-// maxIndent is how many columns of a line's indentation are shown as they are.
+// maxIndent is the widest indentation, in columns, that is shown as it is. For a wider indentation,
+// the width is shown instead.
 const maxIndent = 40
 
-// diffLine escapes a line of a diff. The indentation behind its mark stays.
+// diffLine escapes a line of a diff. The indentation behind the line's first character stays, with
+// spaces for tabs, unless it is wider than maxIndent.
 func diffLine(line string) string {
 	if line == "" {
 		return ""
@@ -258,7 +261,7 @@ func diffLine(line string) string {
 	return names.EscapeQuoted(mark) + indent + names.EscapeQuoted(text)
 }
 
-// stagedLine says how much is staged in a root.
+// stagedLine adds a line that says how much is staged in a root.
 func stagedLine(p *page, r *control.Root) {
 	if r.Stage == nil {
 		return

@@ -12,9 +12,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// newStageModel is a model with the changes of a stage on the screen, and the diff of the first.
+// newStageModel returns a model with the changes of a stage, and the diff of the first, on the
+// screen.
 func newStageModel() *model {
-	m := full(100, 40)
+	m := newHostileModel(100, 40)
 	m.view, m.message = viewStage, ""
 	m.stage = stageView{session: "s", root: "code", store: "/store", loading: true, diffRow: -1}
 	row := func(path string, class byte, kind, why string) sessionhub.StageRow {
@@ -28,7 +29,8 @@ func newStageModel() *model {
 	return m
 }
 
-// The changes of a staged root are listed with a conflict's reason and the diff of the chosen one.
+// The changes of a staged root are listed, the chosen change with its diff or the reason of its
+// conflict.
 func TestStageIsShown(t *testing.T) {
 	m := newStageModel()
 	text := ansi.Strip(m.View().Content)
@@ -52,8 +54,8 @@ func TestStageIsShown(t *testing.T) {
 	}
 }
 
-// A key applies, discards or undoes only a change that has been on the screen for a moment with
-// its diff, and only after the last key's action has its result.
+// The keys a, d and u act only after the settle time, and only after the result of the previous
+// action has arrived. The key a applies a change only if the diff of the change is on the screen.
 func TestStageKeysSettle(t *testing.T) {
 	settled := func(m *model) *model { m.since = time.Now().Add(-2 * settle); return m }
 	for _, key := range []string{"a", "d", "u"} {

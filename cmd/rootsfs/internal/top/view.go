@@ -27,8 +27,8 @@ var (
 	none   = lipgloss.NewStyle()
 )
 
-// page is the lines of a screen. Every text is cut to the width before it is styled. The
-// callers escape foreign texts before they add them.
+// page has the lines of a screen, or of a part of it. Every text is cut to the width before it is
+// styled. The callers escape foreign texts before they add them.
 type page struct {
 	lines []string
 	width int
@@ -39,11 +39,12 @@ func (p *page) add(style lipgloss.Style, format string, args ...any) {
 	p.lines = append(p.lines, style.Render(ansi.Truncate(text, max(p.width, 1), "…")))
 }
 
-// brief shortens a name for a line with other text: of a long name it keeps both ends.
-func brief[S ~string](name S, width int) string { return middle(names.Escape(name), width) }
+// brief escapes a name, and shortens it for a line with other text: of a long name it keeps both
+// ends.
+func brief[S ~string](name S, width int) string { return elideMiddle(names.Escape(name), width) }
 
-// middle leaves out the middle of a text that is wider than width.
-func middle(text string, width int) string {
+// elideMiddle leaves out the middle of a text that is wider than width.
+func elideMiddle(text string, width int) string {
 	over := ansi.StringWidth(text) - width
 	if over <= 0 {
 		return text
@@ -51,11 +52,12 @@ func middle(text string, width int) string {
 	return ansi.Truncate(text, width/2, "") + "…" + ansi.TruncateLeft(text, over+width/2+1, "")
 }
 
-// addWrapped adds a text, broken into lines if needed, but no more than most lines.
-func (p *page) addWrapped(style lipgloss.Style, indent, text string, most int) {
+// addWrapped adds a text, broken into lines if needed. After maxLines lines, a line with … replaces
+// the rest of the text.
+func (p *page) addWrapped(style lipgloss.Style, indent, text string, maxLines int) {
 	width := max(p.width-len(indent)-len(bar), 8)
 	// Wrap alone leaves some lines a little too long.
-	p.addLines(style, indent, ansi.Hardwrap(ansi.Wrap(text, width, " /"), width, false), most)
+	p.addLines(style, indent, ansi.Hardwrap(ansi.Wrap(text, width, " /"), width, false), maxLines)
 }
 
 // addExact adds the whole text with all its spaces, in as many lines as it takes.
@@ -67,10 +69,11 @@ func (p *page) addExact(style lipgloss.Style, indent, text string) {
 // itself.
 const bar = "| "
 
-// addLines adds the lines of text, but no more than most. Each line but the first begins with bar.
-func (p *page) addLines(style lipgloss.Style, indent, text string, most int) {
+// addLines adds the lines of text. Each line but the first begins with bar. After maxLines lines, a
+// line with … replaces the rest of the text.
+func (p *page) addLines(style lipgloss.Style, indent, text string, maxLines int) {
 	for i, line := range strings.Split(text, "\n") {
-		if i == most {
+		if i == maxLines {
 			p.add(faint, "%s…", indent)
 			return
 		}
@@ -90,13 +93,14 @@ func (p *page) addInput(what, text string) {
 	p.add(warn, "%s", line)
 }
 
-// note adds a text in no more than most lines, and on a screen of fewer than 12 lines in one.
-func (m *model) note(p *page, style lipgloss.Style, text string, most int) {
+// note adds a text like addWrapped. On a screen of fewer than 12 lines, note adds only one line,
+// which is cut to the width.
+func (m *model) note(p *page, style lipgloss.Style, text string, maxLines int) {
 	if m.height < 12 {
 		p.add(style, "%s", text)
 		return
 	}
-	p.addWrapped(style, "", text, most)
+	p.addWrapped(style, "", text, maxLines)
 }
 
 func (m *model) head(p *page) {
@@ -223,7 +227,7 @@ func (m *model) session(p *page, s *sessionhub.Session) {
 	for _, f := range s.Files {
 		itself := ""
 		if f.Server != "" {
-			itself = " calls itself \"" + middle(names.EscapeQuoted(f.Server), 30) + "\""
+			itself = " calls itself \"" + elideMiddle(names.EscapeQuoted(f.Server), 30) + "\""
 		}
 		p.add(faint, "  server %s%s: %d requests, %d refused", brief(f.Subject, 30), itself, f.Requests, f.Refused)
 	}
@@ -245,14 +249,14 @@ func (m *model) network(p *page, n *control.NetState) {
 	for i := range n.Connections[:min(len(n.Connections), shownConnections)] {
 		c := &n.Connections[i]
 		p.add(none, "    %9s/s  %s port %d  %s sent, %s received, for %s", config.FormatSize(c.Rate), brief(c.Host, max(p.width/3, 12)), c.Port,
-			config.FormatSize(c.Sent), config.FormatSize(c.Received), until(m.now.Sub(c.Began)))
+			config.FormatSize(c.Sent), config.FormatSize(c.Received), formatSeconds(m.now.Sub(c.Began)))
 	}
 	for _, u := range n.Unapproved[max(0, len(n.Unapproved)-shownHosts):] {
 		p.add(warn, "    refused: %s, %d times: no rule permits it", brief(u.Host, max(p.width/3, 12)), u.Times)
 	}
 }
 
-// refusals shows the last refusals, as many as there is room for.
+// refusals shows the last refusals and failures, at most 20.
 func (m *model) refusals(p *page) {
 	p.add(bold, "last refusals")
 	n := 0
@@ -260,7 +264,7 @@ func (m *model) refusals(p *page) {
 		if e.Kind != "refusal" && e.Kind != "failure" {
 			continue
 		}
-		p.add(none, "  %s %s: %s %s %s  %s", e.Time.Local().Format(time.TimeOnly), brief(e.Session, 20), e.Op, middle(names.EscapeQuoted(e.Path), max(p.width/3, 12)), e.Reason, names.EscapeQuoted(e.Detail))
+		p.add(none, "  %s %s: %s %s %s  %s", e.Time.Local().Format(time.TimeOnly), brief(e.Session, 20), e.Op, elideMiddle(names.EscapeQuoted(e.Path), max(p.width/3, 12)), e.Reason, names.EscapeQuoted(e.Detail))
 		if n++; n == 20 {
 			break
 		}
@@ -299,7 +303,7 @@ func (m *model) viewHistory(p *page) {
 		if e.Path2 != "" {
 			path += " -> " + names.EscapeQuoted(e.Path2)
 		}
-		p.add(style, "%s  %-12s %-8s %-10s %s  %s", e.Time.Local().Format("01-02 15:04:05"), brief(e.Session, 12), names.Escape(e.Verdict), names.Escape(e.Op), middle(path, max(p.width/3, 12)),
+		p.add(style, "%s  %-12s %-8s %-10s %s  %s", e.Time.Local().Format("01-02 15:04:05"), brief(e.Session, 12), names.Escape(e.Verdict), names.Escape(e.Op), elideMiddle(path, max(p.width/3, 12)),
 			strings.TrimSpace(names.Escape(e.Kind)+" "+names.EscapeQuoted(e.Detail)))
 	}
 }
@@ -308,16 +312,16 @@ func (m *model) endText(t *time.Time) string {
 	if t == nil {
 		return "-"
 	}
-	return "ends " + until(t.Sub(m.now))
+	return "ends " + formatSeconds(t.Sub(m.now))
 }
 
-// until formats a remaining time.
-func until(d time.Duration) string {
+// formatSeconds formats a duration in whole seconds. A negative duration counts as 0.
+func formatSeconds(d time.Duration) string {
 	return max(0, d).Truncate(time.Second).String()
 }
 
-// quota shows how much of a limit is used, as a bar of ten places; "" without a
-// limit.
+// quota returns a text that shows how much of a limit is used, with a bar of ten characters. It
+// returns "" if there is no limit.
 func quota(what string, used, limit int64, show func(int64) string) string {
 	if limit <= 0 {
 		return ""
@@ -349,14 +353,14 @@ const keptPoints = 300
 
 // speeds are the speeds of one session, calculated from the counters in its states.
 type speeds struct {
-	at    time.Time // the time of the last counted state
-	was   sessionhub.Session
-	total []rate          // of all roots, the oldest first
-	roots map[uint64]rate // the present ones, by epoch: a root that is granted again begins again
+	at    time.Time          // the time of the last counted state
+	last  sessionhub.Session // the last counted state
+	total []rate             // of all roots, the oldest first
+	roots map[uint64]rate    // of the present roots, by epoch; a root that is granted again has a new epoch
 }
 
 // count adds a speed. It skips a state that comes soon after the last one, as after an event.
-// The first state gives no speed, because its counters have no known beginning.
+// For the first state the speed is 0, because nobody knows when its counters began.
 func (s *speeds) count(now time.Time, st *sessionhub.Session) {
 	spent := now.Sub(s.at)
 	isFirst := len(s.total) == 0
@@ -364,14 +368,14 @@ func (s *speeds) count(now time.Time, st *sessionhub.Session) {
 		return
 	}
 	each := func(now, was int64) float64 { return max(0, float64(now-was)/spent.Seconds()) }
-	p, q := &st.Process, &s.was.Process
+	p, q := &st.Process, &s.last.Process
 	var total rate
 	if !isFirst {
 		total = rate{each(p.Ops, q.Ops), each(p.Read, q.Read), each(p.Written, q.Written)}
 	}
 	before := map[uint64]*control.Root{}
-	for i := range s.was.Roots {
-		before[s.was.Roots[i].Epoch] = &s.was.Roots[i]
+	for i := range s.last.Roots {
+		before[s.last.Roots[i].Epoch] = &s.last.Roots[i]
 	}
 	s.roots = map[uint64]rate{}
 	for i := range st.Roots {
@@ -380,13 +384,13 @@ func (s *speeds) count(now time.Time, st *sessionhub.Session) {
 			s.roots[r.Epoch] = rate{each(r.Ops, b.Ops), each(r.BytesRead, b.BytesRead), each(r.Written, b.Written)}
 		}
 	}
-	s.at, s.was = now, *st
+	s.at, s.last = now, *st
 	s.total = append(s.total, total)
 	s.total = s.total[max(0, len(s.total)-keptPoints):]
 }
 
 // charts shows the speeds of the last minutes: operations, and bytes read and written, with the
-// highest values. It shows nothing for an idle session.
+// highest values. It shows nothing for a session without operations, or on a narrow screen.
 func charts(p *page, list []rate) {
 	text := func(what string, most float64, show func(float64) string, of func(rate) float64, room int) string {
 		return fmt.Sprintf("%s %s up to %s/s", what, chart(list, of, room), show(most))
@@ -394,7 +398,7 @@ func charts(p *page, list []rate) {
 	ops := func(r rate) float64 { return r.ops }
 	bytes := func(r rate) float64 { return r.read + r.written }
 	mostOps, mostBytes := highest(list, ops), highest(list, bytes)
-	// Each of the two has a fixed part of about thirty columns.
+	// Each of the two charts has about thirty columns of text.
 	room := (p.width - 60) / 2
 	if mostOps == 0 || room < minChart {
 		return
@@ -412,7 +416,7 @@ func highest(list []rate, of func(rate) float64) float64 {
 	return most
 }
 
-// chart draws a list of speeds in a number of columns. Each column shows the highest speed of
+// chart draws a list of speeds in at most places columns. Each column shows the highest speed of
 // its span.
 func chart(list []rate, of func(rate) float64, places int) string {
 	most := highest(list, of)

@@ -12,8 +12,8 @@ import (
 
 // CertificateFiles refuses certificate authorities that programs can write: the files that
 // SSL_CERT_FILE and SSL_CERT_DIR name for crypto/x509. It makes crypto/x509 read them now, in the
-// background, because a root that is granted later may hold them. wait returns when they have
-// been read: the caller must call it before a program starts.
+// background, because a root that is granted later may contain the files. wait returns when the
+// files have been read: the caller must call wait before a program starts.
 func (j *Judge) CertificateFiles() (wait func(), err error) {
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 		if err := j.File(file); err != nil {
@@ -28,13 +28,14 @@ func (j *Judge) CertificateFiles() (wait func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = x509.SystemCertPool() // a mistake in them shows at the first connection
+		_, _ = x509.SystemCertPool() // a mistake in the files shows at the first connection
 	}()
 	return func() { <-done }, nil
 }
 
-// certificateDir refuses a directory of authorities if programs can write it or an entry of it. There
-// are hundreds of entries, most of them links, and File makes dozens of system calls for each.
+// certificateDir refuses a directory of authorities if programs can write it or an entry of it.
+// There are hundreds of entries, most of them links, and File makes dozens of system calls for
+// each.
 func (j *Judge) certificateDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -55,11 +56,11 @@ func (j *Judge) certificateDir(dir string) error {
 // knownDirs judges many files of few directories: each directory once.
 type knownDirs struct {
 	*Judge
-	resolved map[string]string // the directories without links; "": File judges their entries
+	resolved map[string]string // by directory: its path without links; "": File judges its entries
 }
 
 // file is File for an entry of a directory. A link to another entry is not followed: the caller
-// judges all of them.
+// judges all entries.
 func (k *knownDirs) file(path string) error {
 	at, info := k.entry(path)
 	switch {
@@ -81,9 +82,9 @@ func (k *knownDirs) file(path string) error {
 	return k.File(path)
 }
 
-// entry returns the path of an entry with the links to its directory resolved, and its FileInfo. The
-// FileInfo is nil if there is no entry, if others than the owner can change it, or if path is not
-// absolute and clean.
+// entry returns the path of an entry with the links to its directory resolved, and its FileInfo.
+// The FileInfo is nil if there is no entry, if neither root nor this user owns it, if resolve
+// returns "" for its directory, or if path is not absolute and clean.
 func (k *knownDirs) entry(path string) (at string, info fs.FileInfo) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
 		return "", nil

@@ -34,7 +34,7 @@ func TestCertificateFiles(t *testing.T) {
 		filepath.Join(base, "root/a.pem"): false, "../root/a.pem": false, filepath.Join(base, "own/far.pem"): false,
 		filepath.Join(base, "own/link/a.pem"): false, filepath.Join(base, "own/../root/a.pem"): false,
 		filepath.Join(base, "shared/link.pem"): false, // everybody can replace it
-		filepath.Join(base, "shared/a.pem"):    true,  // like a file without a link: the owner's other programs are trusted
+		filepath.Join(base, "shared/a.pem"):    true,  // File checks only for links who else can change them
 	} {
 		dir := filepath.Join(base, "dir")
 		at := filepath.Join(dir, "a.pem")
@@ -64,15 +64,15 @@ func TestCertificateFiles(t *testing.T) {
 	}
 	t.Setenv("SSL_CERT_DIR", filepath.Join(base, "shared"))
 	if _, err := NewJudge().CertificateFiles(); err == nil {
-		t.Error("everybody can replace a link in it")
+		t.Error("a directory is accepted in which everybody can replace a link")
 	}
 	t.Setenv("SSL_CERT_DIR", filepath.Join(base, "dir"))
-	for name, coming := range map[string]string{"a file of it": "dir/a.pem", "it": "dir", "what it lies in": "."} {
+	for name, writable := range map[string]string{"a file of the directory": "dir/a.pem", "the directory": "dir", "its parent directory": "."} {
 		if err := os.WriteFile(filepath.Join(base, "dir/a.pem"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := NewJudge(filepath.Join(base, coming)).CertificateFiles(); err == nil {
-			t.Errorf("programs can write %s", name)
+		if _, err := NewJudge(filepath.Join(base, writable)).CertificateFiles(); err == nil {
+			t.Errorf("a directory is accepted although programs can write %s", name)
 		}
 	}
 }

@@ -21,21 +21,23 @@ import (
 )
 
 // rootsfs runs programs and reads files for the owner. A confined program that can write one of
-// them could act in the owner's name. So each such program and file passes a Judge;
-// integration/deps lists all of them (ownerfiles_test.go), and fails for a new one.
+// them could act in the owner's name. So a Judge checks such a program or file, unless a confined
+// program cannot control it for another reason. integration/deps/ownerfiles_test.go lists the calls
+// that run programs or open files, with the reasons, and fails for a call that is not listed.
 
 // Judge knows the directories that confined programs can write.
 type Judge struct {
-	dirs    []string // besides those of history; without links
-	history *Dirs    // nil: no session was ever started
+	dirs    []string // writable directories in addition to history; without links
+	history *Dirs    // nil: there is no state directory, so no session was ever started
 	opener  guard.Opener
 }
 
-// Error is the reason for refusing a program or file of the owner: confined programs can
-// write it, or a link or directory that decides which file it is.
+// Error is the reason for refusing a program or file of the owner: confined programs can write it
+// or a directory that contains it. If they can change a link on the path, the reason is a
+// rules.LinkError instead.
 type Error struct {
 	Path string
-	Dir  string // that programs can write; "/": that is not known
+	Dir  string // the file or directory that programs can write; "/": not known
 }
 
 func (e *Error) Error() string {
@@ -49,8 +51,8 @@ func (e *Error) Error() string {
 
 // NewJudge returns a Judge that knows the directories of all sessions so far, including
 // live ones. dirs are the directories that programs will be able to write: roots of the
-// configuration and of the command line, and a kept HOME. A file in a mount of rootsfs lies in
-// a root, whatever its path.
+// configuration and of the command line, and a HOME that is kept between sessions. The Judge also
+// knows the mounts of rootsfs, because each file in a mount is a file of a root.
 func NewJudge(dirs ...string) *Judge {
 	j := &Judge{opener: vfs.Opener()}
 	if d, err := Open(); err == nil { // without a state directory no session can start
@@ -210,8 +212,8 @@ func expandVariables(text string) string {
 	})
 }
 
-// pathsIn returns the absolute paths that a text may hold, which may be an option or a shell
-// script. Where a path ends is not known: each end that it can have is a path of its own.
+// pathsIn returns the absolute paths that a text may contain. The text may be an option or a shell
+// script. Nobody knows where a path in a text ends: the list has a path for each possible end.
 func pathsIn(text string) (list []string) {
 	plain := unquoter.Replace(text)
 	for _, text := range []string{text, plain, expandVariables(plain)} {
@@ -243,12 +245,12 @@ func mayBegin(text string, i int) bool {
 	return word == "" || word[0] == '-' && !strings.Contains(word, "/")
 }
 
-// Environ returns the environment for a program that is run for the owner: this process's,
-// without the variables that drop names. PATH has no relative directory and none that confined
-// programs can write, so that they cannot supply a program that it runs. Nor can they supply a
-// file that it loads (LD_PRELOAD, PYTHONPATH, NODE_OPTIONS): a variable with a path that
-// programs can write is left out. HOME stays: without it the program would read another user's
-// files.
+// Environ returns the environment for a program P that is run for the owner: this process's,
+// without the variables, other than PATH, for which drop returns true. PATH has no relative
+// directory and none that confined programs can write, so that they cannot supply a program that P
+// runs. Nor can they supply a file that P loads (LD_PRELOAD, PYTHONPATH, NODE_OPTIONS): a variable
+// with a path that confined programs can write is left out. HOME stays even then: without HOME, P
+// would read another user's files.
 func (j *Judge) Environ(drop func(name string) bool) (env []string) {
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")
