@@ -13,16 +13,16 @@ import (
 // A subject that is refused again and again may be trying to break out. The gate counts each
 // subject's escapes (attempts to leave a root) and refusals. More of them in a minute than the
 // bound raise an event, leave a record, and may suspend the subject. Every operation of a
-// suspended subject is refused until the owner resumes it. Everything that was handed out to it
-// is taken back, as when rights are taken away, so that the kernel does not answer from its
-// caches. Stores in mappings that it has not synced are refused, too.
+// suspended subject is refused until the owner resumes it. Everything that was handed out to the
+// subject is taken back, as when rights are taken away, so that the kernel does not answer from
+// its caches. What the subject has stored in mappings and not synced is refused, too.
 //
 // These refusals are not counted:
 //   - those of the owner's own operations, and of network connections
-//   - those that pass by themselves: by a speed limit, or during a pause
+//   - refusals that hold only for a time: by a speed limit, or during a pause
 //   - those of a subject that is suspended already
-//   - those of the look-up of a hidden name, because git status and every shell look for names
-//     that do not exist
+//   - those of a look-up of a hidden name, because git status and every shell look up names that
+//     do not exist
 //
 // The subject "" stands for all callers without a name: the users of a mount that is not for one
 // subject.
@@ -57,20 +57,20 @@ func subjectText(s Subject) string {
 }
 
 // suspend shuts the gate to a subject at once. Another goroutine takes back everything that was
-// handed out to the subject: it waits for the subject's operations, and one of these calls
-// suspend.
+// handed out to the subject, because taking back waits for the subject's operations, and suspend
+// is called in one of them.
 func (g *Registry) suspend(s Subject, why string) {
 	if !g.offenders.Suspend(s, why) {
 		return
 	}
 	g.notify(Event{Kind: EventSuspended, Detail: subjectPrefix(s) + why})
 	_ = g.recordSubject(s, names.OpSuspend, why)
-	go func() { _ = g.Rejudge(context.Background(), s) }() // its failure is in a record
+	go func() { _ = g.Rejudge(context.Background(), s) }() // Rejudge records its failure
 }
 
 // Rejudge makes views judge again everything that they handed out to a subject, from its own
-// roots and from those for everybody. When it returns, everything that the gate refuses the
-// subject is dead.
+// roots and from those for everybody. When Rejudge returns without an error, every handle and
+// mapping that the gate refuses to the subject is dead.
 func (g *Registry) Rejudge(ctx context.Context, s Subject) error {
 	var errs []error
 	for _, r := range g.snap.Load().byName {

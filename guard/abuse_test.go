@@ -20,7 +20,7 @@ func requestAs(t *testing.T, s guard.Subject, op guard.Op) guard.Request {
 
 // R093: too many refusals raise one event a minute and leave a record. Without Suspend there is
 // no other effect. Each subject counts by itself.
-func TestAbuseIsTold(t *testing.T) {
+func TestAbuseIsReported(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})
 	s.SetAbuse(ledger.Abuse{Refusals: 10})
@@ -39,13 +39,13 @@ func TestAbuseIsTold(t *testing.T) {
 	}
 	wantKind(t, s.once(requestAs(t, "a", names.OpRead), 0), 0)
 	if len(s.Suspended()) != 0 {
-		t.Error("suspended without having been asked to")
+		t.Error("a subject is suspended, although Suspend is not set")
 	}
 }
 
 // R093: the number of attempted escapes has a bound of its own. A subject that exceeds it is
-// suspended until it is resumed: everything is refused to it, and what it was shown is taken
-// back. Other subjects and the owner are not affected.
+// suspended until it is resumed: everything is refused to the subject, and views take back what
+// they handed out to it. Other subjects and the owner are not affected.
 func TestAbuseSuspends(t *testing.T) {
 	s := newSetup(t, nil)
 	v := &view{}
@@ -91,12 +91,12 @@ func TestAbuseSuspends(t *testing.T) {
 	}
 	wantKind(t, s.once(requestAs(t, "a", names.OpRead), 0), 0)
 	if s.countEvents(guard.EventResumed) != 1 || len(s.rec.Of(names.OpResume)) != 1 {
-		t.Error("the resumption is not told of")
+		t.Error("the resumption does not have one event and one record")
 	}
 }
 
-// R093: looking up a hidden name does not count as a refusal, because git and every shell do
-// that by the dozen, but it is recorded. Creating a hidden name counts.
+// R093: looking up a hidden name does not count as a refusal, because git and every shell look up
+// many such names. The look-up is recorded all the same. Creating a hidden name counts.
 func TestHiddenIsNoAbuse(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadWrite})
@@ -116,7 +116,7 @@ func TestHiddenIsNoAbuse(t *testing.T) {
 		t.Fatalf("suspended: %+v", s.Suspended())
 	}
 	if n := len(s.rec.Of(names.OpLookup)); n != 50 {
-		t.Errorf("%d records of what was looked for", n)
+		t.Errorf("%d records of look-ups, want 50", n)
 	}
 	for range 6 {
 		wantKind(t, judge(names.OpCreate), names.Permission)

@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// This measures the cost of the gate per operation if only rights are checked. Run it before
-// and after a change of the gate: features that are off must cost nothing.
+// BenchmarkAdmit measures the cost of the gate per operation if only rights are checked. Run it
+// before and after a change of the gate: features that are off must cost nothing.
 func BenchmarkAdmit(b *testing.B) {
 	for name, op := range map[string]guard.Op{"lookup": names.OpLookup, "read": names.OpRead, "write": names.OpWrite} {
 		b.Run(name, func(b *testing.B) {
@@ -37,8 +37,8 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-// This measures the gate's work for a new file: without patterns, with the built-in ones, and
-// with fifty more.
+// BenchmarkMaking measures the gate's work for a new file: without patterns, with the built-in
+// ones, and with these and fifty more.
 func BenchmarkMaking(b *testing.B) {
 	var fifty []rules.Pattern
 	for i := range 10 {
@@ -65,7 +65,7 @@ func BenchmarkMaking(b *testing.B) {
 	}
 }
 
-// makeFile makes the calls of the gate that package vfs makes for a new file.
+// makeFile calls the gate as package vfs does for a new file.
 func makeFile(s *setup, r guard.Request) error {
 	l, err := s.Admit(bg, r)
 	if err != nil {
@@ -85,7 +85,7 @@ func makeFile(s *setup, r guard.Request) error {
 	return l.Done(0, err)
 }
 
-// Patterns that match none of the names cost no memory.
+// Patterns that match none of the names cause no allocation.
 func TestMakingAllocatesAsWithoutPatterns(t *testing.T) {
 	var allocs []float64
 	for _, p := range []guard.Patterns{{NoDefaults: true}, {Hide: guard.Texts("*.secret", "docs/**/x", "a[0-9]b")}} {

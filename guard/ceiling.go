@@ -11,11 +11,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// SetCeilings puts other ceilings in force (rules.RootRules.Ceilings). When it returns, what
-// they forbid has ended: a live root that they do not allow, or that has lived longer than they
-// allow, is revoked, and a live root with more rights than they allow has lost the excess rights.
-// Nothing is given back when a ceiling is lifted. ended has the reason for each root that was
-// revoked.
+// SetCeilings puts other ceilings in force (rules.RootRules.Ceilings). When it returns without an
+// error, what they forbid has ended: a live root that they do not allow, or that has lived longer
+// than they allow, is revoked, and a live root with more rights than they allow has lost the excess
+// rights. Nothing is given back when a ceiling is lifted. ended has the reason for each root that
+// was revoked.
 func (g *Registry) SetCeilings(ctx context.Context, list []rules.Ceiling) (ended map[RootName]error, err error) {
 	g.mu.Lock()
 	g.rules.Ceilings = slices.Clone(list)
@@ -35,7 +35,7 @@ func (g *Registry) SetCeilings(ctx context.Context, list []rules.Ceiling) (ended
 	return ended, errors.Join(errs...)
 }
 
-// lower makes a root keep to the ceilings. why is the reason if it had to be revoked.
+// lower brings a live root within the ceilings. If the root had to be revoked, why is the reason.
 func (g *Registry) lower(ctx context.Context, r *root) (why, err error) {
 	keeps := errors.New("the root keeps to the ceilings")
 	err = g.change(ctx, r, func(next Policy) (policyChange, error) {

@@ -44,7 +44,7 @@ func TestCeilingHolds(t *testing.T) {
 	}
 	last := func() time.Time { return time.Now().Add(time.Hour) }
 	if got.Expires.IsZero() || got.Expires.After(last()) {
-		t.Errorf("it ends at %v", got.Expires)
+		t.Errorf("the root ends at %v", got.Expires)
 	}
 	if err := reg.Set(bg, "a", guard.ReadWrite); !errors.Is(err, names.Permission) {
 		t.Errorf("set to rw: %v", err)
@@ -53,7 +53,7 @@ func TestCeilingHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if st, _ := reg.Lookup("a"); st.Grant.Expires.IsZero() || st.Grant.Expires.After(last()) {
-		t.Errorf("after a renewal it ends at %v", st.Grant.Expires)
+		t.Errorf("after a renewal the root ends at %v", st.Grant.Expires)
 	}
 }
 
@@ -128,7 +128,8 @@ func (h *loweringHistory) NoteWritable(string) error { h.lower(); return nil }
 
 func (h *loweringHistory) Writer(string) string { return "" }
 
-// A root for whose grant the ceiling was lowered in the meantime does not outlive the ceiling.
+// If the ceiling is lowered during a grant so that the root would have to end earlier, the grant is
+// refused. The same grant succeeds when it is tried again, and the root then has an end.
 func TestCeilingShortensMeanwhile(t *testing.T) {
 	h := &loweringHistory{}
 	reg := guard.NewRegistry(guard.Config{Opener: &fakeOpener{}, History: h})

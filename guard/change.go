@@ -26,9 +26,9 @@ type policyChange struct {
 }
 
 // change changes the policy of a root that is in use. It calls prepare, which returns the
-// change, when no other change of the root is under way. When change returns, handles and
-// mappings that the new policy forbids are dead, as after a revocation. That includes those
-// that were handed out through the live roots around the root.
+// change, when no other change of the root is under way. When change returns without an error,
+// handles and mappings that the new policy forbids are dead, as after a revocation. That includes
+// handles and mappings that were handed out through the live roots around the root.
 func (g *Registry) change(ctx context.Context, r *root, prepare func(old Policy) (policyChange, error)) error {
 	outers, err := g.changeLocked(ctx, r, prepare)
 	// Do this only after r's lock was released. Two roots at one directory are around each
@@ -88,9 +88,10 @@ func (g *Registry) changeLocked(ctx context.Context, r *root, prepare func(old P
 	return narrowed, err
 }
 
-// narrow calls apply, which puts a policy in force that may forbid more than before. When
-// narrow returns, every handle and mapping through r that is forbidden now is dead. The caller,
-// who has locked r's changes, does the same for outers, the live roots around r.
+// narrow calls apply, which puts a policy in force that may forbid more than before. When narrow
+// returns without an error, every handle and mapping through r that is forbidden now is dead. For
+// outers, the live roots around r, narrow only flushes. The caller has locked r's changes. After
+// they are unlocked, narrowViews has to be called for outers (see change).
 func (g *Registry) narrow(ctx context.Context, r *root, outers []*root, apply func()) error {
 	sideBySide(append(slices.Clone(outers), r), func(_ int, o *root) { g.flush(ctx, o.asChange(ChangeNarrowed), o) })
 	apply()
@@ -102,8 +103,9 @@ func (r *root) asChange(kind ChangeKind) Change {
 	return Change{Root: r.name, Epoch: r.epoch, Kind: kind}
 }
 
-// narrowViews makes views judge again everything that they handed out of r, after the roots in
-// r changed. If r has ended meanwhile, it does nothing.
+// narrowViews makes views judge again everything that they handed out of r. It is for changes
+// outside of r's own policy: a change of a root in r, or the suspension of a subject. If r has
+// ended meanwhile, narrowViews does nothing.
 func (g *Registry) narrowViews(ctx context.Context, r *root) error {
 	return g.whileLive(ctx, r, func(ctx context.Context) error {
 		narrowed := r.asChange(ChangeNarrowed)
@@ -112,8 +114,8 @@ func (g *Registry) narrowViews(ctx context.Context, r *root) error {
 	})
 }
 
-// whileLive calls f with the lock of the root's changes held. If the root ends before, it does
-// nothing.
+// whileLive calls f with the lock of the root's changes held. If the root ends first, whileLive
+// does nothing.
 func (g *Registry) whileLive(ctx context.Context, r *root, f func(ctx context.Context) error) error {
 	ctx, unlock, err := g.lockLiveChanges(ctx, r)
 	if State(r.state.Load()) != Live && errors.As(err, new(*Error)) {
@@ -126,8 +128,8 @@ func (g *Registry) whileLive(ctx context.Context, r *root, f func(ctx context.Co
 	return f(ctx)
 }
 
-// Set changes a root's rights while it is in use. When Set returns, handles and mappings
-// that the new rights forbid are dead, as after a revocation.
+// Set changes a root's rights while the root is in use. When Set returns without an error, handles
+// and mappings that the new rights forbid are dead, as after a revocation.
 func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error {
 	r := g.snap.Load().byName[name]
 	if r == nil {
@@ -158,11 +160,12 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 	})
 }
 
-// SetPatterns changes a root's patterns while it is in use, and reads .gitignore files
-// again. When it returns, handles and mappings that the new patterns forbid are dead, and
-// views have dropped what they cached under the old ones: names that were hidden appear,
-// and the other way round. Open files are judged anew by the path they were opened at. A
-// file that is no longer there is dead, because its present name is not known.
+// SetPatterns changes a root's patterns while the root is in use, and reads .gitignore files
+// again. When it returns without an error, handles and mappings that the new patterns forbid are
+// dead, and views have dropped what they cached under the old patterns: a name that is no longer
+// hidden appears, and a name that is hidden now disappears. Open files are judged anew by the path
+// they were opened at. An open file that is no longer at that path is dead, because its present
+// name is not known.
 func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) error {
 	r := g.snap.Load().byName[name]
 	if r == nil {
@@ -193,7 +196,8 @@ func (g *Registry) judgeHoldsAgain(roots []*root) {
 	}
 }
 
-// Renew changes when a live root ends. With the zero time it ends with the session. Renew
+// Renew changes when a live root ends. With the zero time, the root ends with the session. An end
+// later than the ceilings allow is moved to the latest that they allow (rules.RootRules.End). Renew
 // counts as a use. Handles and mappings stay valid.
 func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) error {
 	refuse := func(kind Kind, format string, args ...any) error {

@@ -23,12 +23,12 @@ func (w *wall) now() time.Time {
 	return time.Now().Add(time.Duration(w.offset.Load()))
 }
 
-// newSetup returns a registry with the clock w and with the root r. By that clock, the root ends when
-// the duration in has passed; 0: it has no end. Timers check the clock at the interval look.
-func (w *wall) newSetup(t *testing.T, look time.Duration, l guard.Limits, in time.Duration) *setup {
+// newSetup returns a setup with the clock w and with the root r. By that clock, the root ends when
+// the duration in has passed; 0: the root has no end. Timers check the clock every checkInterval.
+func (w *wall) newSetup(t *testing.T, checkInterval time.Duration, l guard.Limits, in time.Duration) *setup {
 	t.Helper()
 	s := newSetup(t, nil)
-	s.SetWall(w.now, look)
+	s.SetWall(w.now, checkInterval)
 	ask := guard.Grant{Root: "r", Dir: "/a", Policy: guard.Policy{Rights: guard.ReadWrite, Limits: l}, Origin: "test"}
 	if in != 0 {
 		ask.Expires = w.now().Add(in)
@@ -38,30 +38,30 @@ func (w *wall) newSetup(t *testing.T, look time.Duration, l guard.Limits, in tim
 	return s
 }
 
-// R070: setting the wall clock back, or stopping it, does not extend a grant, nor one that was
-// renewed.
+// R070: stopping the wall clock does not extend a grant, renewed or not. Setting the clock back
+// does not extend the time that a root may go unused.
 func TestClockSetBack(t *testing.T) {
 	t.Run("granted", func(t *testing.T) {
 		w := &wall{stopped: time.Now()}
-		gone(t, w.newSetup(t, time.Minute, guard.Limits{}, 50*time.Millisecond), "r")
+		awaitEnd(t, w.newSetup(t, time.Minute, guard.Limits{}, 50*time.Millisecond), "r")
 	})
 	t.Run("renewed", func(t *testing.T) {
 		w := &wall{stopped: time.Now()}
 		s := w.newSetup(t, time.Minute, guard.Limits{}, time.Hour)
 		wantKind(t, s.Renew(bg, "r", w.now().Add(50*time.Millisecond)), 0)
-		gone(t, s, "r")
+		awaitEnd(t, s, "r")
 	})
 	t.Run("not used", func(t *testing.T) {
 		w := &wall{}
 		s := w.newSetup(t, 10*time.Millisecond, guard.Limits{Idle: time.Second}, 0)
 		_ = s.once(req(t, names.OpRead), 0) // on a slow machine it may have ended
 		w.offset.Store(int64(-time.Hour))
-		gone(t, s, "r")
+		awaitEnd(t, s, "r")
 	})
 }
 
 // R070: the end of a root may fall into a sleep of the machine, or be skipped by a change of
-// the clock. The root then refuses the next operation. If there is none, the root ends by
+// the clock. The root then refuses the next operation. If no operation comes, the root ends by
 // itself.
 func TestClockSetForward(t *testing.T) {
 	for name, l := range map[string]guard.Limits{"end": {}, "not used": {Idle: 30 * time.Minute}} {
@@ -69,19 +69,19 @@ func TestClockSetForward(t *testing.T) {
 		if l.Idle == 0 {
 			in = 30 * time.Minute
 		}
-		t.Run(name+", asked", func(t *testing.T) {
+		t.Run(name+", with an operation", func(t *testing.T) {
 			w := &wall{}
 			s := w.newSetup(t, time.Hour, l, in)
 			wantKind(t, s.once(req(t, names.OpRead), 0), 0)
 			w.offset.Store(int64(time.Hour))
 			wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
-			gone(t, s, "r")
+			awaitEnd(t, s, "r")
 		})
-		t.Run(name+", not asked", func(t *testing.T) {
+		t.Run(name+", without an operation", func(t *testing.T) {
 			w := &wall{}
 			s := w.newSetup(t, 10*time.Millisecond, l, in)
 			w.offset.Store(int64(time.Hour))
-			gone(t, s, "r")
+			awaitEnd(t, s, "r")
 		})
 	}
 }
@@ -105,5 +105,5 @@ func TestOverdueFlushes(t *testing.T) {
 	w.offset.Store(int64(time.Hour))
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
 	wantKind(t, <-written, 0)
-	gone(t, s, "r")
+	awaitEnd(t, s, "r")
 }

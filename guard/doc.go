@@ -4,16 +4,18 @@
 // # The model
 //
 // A person approves a root: a directory, or a single file. The approval is a Grant: the root's
-// name, its place, a Policy (rights, patterns, limits), an expiry and the subject. A Registry
-// holds the grants as immutable snapshots with an epoch each. A Request describes an operation,
-// from the kernel or as JSON-RPC. Every operation calls Registry.Admit once, which returns a
-// Lease or an error. Only a Lease yields the descriptor of a root, so nothing can be opened
-// without it. Lease.Done settles, wraps the error once, audits and releases.
+// name, its path, a Policy (rights, patterns, limits), an expiry and the subject, which is the
+// server that the root is for. A Registry holds the grants in immutable snapshots. Each grant has
+// an epoch, the number of its lifetime. A Request describes an operation, from the kernel or as
+// JSON-RPC. Every operation calls Registry.Admit once, which returns a Lease or an error. Only a
+// Lease yields the descriptor of a root, so nothing can be opened without it. Lease.Done settles
+// the quotas, wraps the error once, writes the record and releases the root.
 //
-// A root ends by revocation, expiry, or because its directory vanished or was
-// replaced. The end is total: the registry lets each View flush its dirty data, shuts the gate,
-// cancels and drains the operations in flight, lets each View take back everything that it has
-// handed out, audits, and only then answers.
+// A View is a way in which the kernel or a peer sees a root, such as a mount. A root ends by
+// revocation, by expiry, after its one use, or because its directory vanished or was replaced. The
+// end is total: the registry lets each View flush its dirty data, shuts the gate, cancels and
+// drains the operations in flight, lets each View take back everything that it has handed out,
+// audits, and only then answers.
 //
 // # Promises
 //
@@ -21,8 +23,8 @@
 //   - Admit refuses every request for the root.
 //   - Every operation admitted before has been answered.
 //   - Every View has taken back what it had handed out.
-//   - No call that changes the source (Lease.Change) is under way or begins any more, under
-//     leases of the root, and under leases of a root around it that have entered it.
+//   - No call that changes the source (Lease.Change) is under way or begins any more. This holds
+//     for leases of the root, and for leases of a root around it that have entered the root.
 //
 // If a part of this cannot be done within the deadline, Ended.Err says so, and how many calls
 // may still take effect. The same holds for rights that Set and SetPatterns take away, and
@@ -52,7 +54,10 @@
 // Linux (package vfs).
 //
 // All exported methods may be called concurrently. Three kinds of locks are held across system
-// calls, Auditors and Views: those of Lease.Making and Lease.Moving, for one operation, that of
-// a root's changes, for one change, and that of pauses, for one pause. No other lock is held
-// across these.
+// calls and calls of Auditors and Views:
+//   - the locks of Lease.Making and Lease.Moving, for one operation
+//   - the lock of a root's changes, for one change
+//   - the lock of pauses, while one pause begins or ends
+//
+// No other lock is held across such calls.
 package guard

@@ -11,14 +11,14 @@ import (
 )
 
 // A DryRun asks for the gate's answer to an operation (Request.Dry). The operation passes
-// Admit and the same judgements as a real one, so there is one verdict. It changes nothing,
+// Admit and the same judgements as a real one, so both have the same verdict. It changes nothing,
 // charges no quota, leaves no record, uses no grant up, and never waits: Lease.Change does not
 // run its call, and Lease.Making and Lease.Moving acquire no lock.
 //
-// A dry run does not ask for room in the audit log, and not for the speed at which records may
-// be written.
+// A dry run does not check whether the audit log has room, nor how fast its subject may cause
+// records.
 //
-// The lease and the DryRun collect the steps that led to the answer.
+// The DryRun collects the steps that led to the answer.
 type DryRun struct {
 	mu       sync.Mutex // guards the fields below
 	steps    []Step
@@ -44,12 +44,12 @@ func (k StepKind) String() string {
 // Step is one step of a dry run.
 type Step struct {
 	Kind    StepKind
-	Root    RootName        // whose policy it is; "" for a limit of the subject
+	Root    RootName        // whose policy it is; "" for a limit of the subject or in Charges.Add
 	At      string          // of a rule: the path of the name, below Root
 	Lacks   Rights          // of a right
 	Verdict pattern.Verdict // of a rule, which another rule may have lifted
 	Link    MetLink         // of a link
-	Refused bool            // the operation was refused because of this step
+	Refused bool            // the step refused; the listing of a directory goes on after that
 }
 
 // MetLink is a link that the resolution of a path has met.
@@ -59,8 +59,8 @@ type MetLink struct {
 	Rest   string // the rest of the path after the link
 }
 
-// maxSteps bounds the steps of a dry run: a directory to be moved may hold any number of names
-// with rules. The refusal is always among the steps.
+// maxSteps is the number of steps after which a dry run collects only steps that refuse. A
+// directory to be moved may hold any number of names with rules.
 const maxSteps = 200
 
 // note adds a step. d may be nil.
@@ -117,13 +117,13 @@ type Explanation struct {
 	Root    RootName // the root whose policy decided; it may be a nested one
 	At      string   // the path below Root that the rule was about
 	Link    *MetLink // the link that leaves the root, if that is the reason
-	// Missing says that the path leads to no file. Rules about its names were judged
+	// Missing says that the path leads to no file. Rules about the names in the path were judged
 	// nevertheless.
 	Missing bool
 	Steps   []Step
 }
 
-// Explanation returns the answer of a dry run on a path, which ended with err.
+// Explanation returns the answer of a dry run that was for the path p and ended with err.
 func (d *DryRun) Explanation(p Path, err error) Explanation {
 	out := Explanation{Allowed: err == nil, Root: p.Root, Path: p, Steps: d.Steps()}
 	d.mu.Lock()

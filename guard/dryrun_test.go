@@ -14,11 +14,11 @@ import (
 )
 
 // A dry run has the same answer as the operation that follows it, for random operations, rights,
-// rules and limits: the same refusal by the same rule.
-// It leaves no record, event, charge or use. R110.
+// rules and limits: the same refusal by the same rule. The dry run leaves no record, event, charge
+// or use. R110.
 func TestDryRunAgrees(t *testing.T) {
-	const roots, each = 250, 40
-	for n := range uint64(roots) {
+	const rounds, requests = 250, 40
+	for n := range uint64(rounds) {
 		rnd := rand.New(rand.NewPCG(n, 7))
 		s := newSetup(t, nil)
 		s.grant(t, "r", "/src", randomPolicy(rnd))
@@ -31,7 +31,7 @@ func TestDryRunAgrees(t *testing.T) {
 		if rnd.IntN(10) == 0 {
 			s.SetAbuse(ledger.Abuse{Refusals: 3, Suspend: true})
 		}
-		for range each {
+		for range requests {
 			req := randomRequest(t, rnd)
 			before := stateOf(s)
 			dry := guard.DryRun{}
@@ -39,7 +39,7 @@ func TestDryRunAgrees(t *testing.T) {
 			asked.Dry = &dry
 			e := dry.Explanation(req.Path, s.judgeOnce(asked))
 			if after := stateOf(s); !reflect.DeepEqual(before, after) {
-				t.Fatalf("root %d: the dry run of %v %v left something behind: %+v, before %+v", n, req.Op, req.Path, after, before)
+				t.Fatalf("round %d: the dry run of %v %v left something behind: %+v, before %+v", n, req.Op, req.Path, after, before)
 			}
 			agree(t, &req, &e, s.judgeOnce(req))
 		}
@@ -78,11 +78,11 @@ func (s *setup) judgeOnce(req guard.Request) error {
 
 // registryState is the state that a dry run must not change.
 type registryState struct {
-	roots   []guard.Status
-	usage   []ledger.Usage
-	records int
-	events  int
-	stopped []ledger.Suspension
+	roots     []guard.Status
+	usage     []ledger.Usage
+	records   int
+	events    int
+	suspended []ledger.Suspension
 }
 
 func stateOf(s *setup) registryState {
@@ -152,7 +152,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unlock, err := real.Making(bg) // would wait for a move
+	unlock, err := real.Making(bg) // would wait if Moving had acquired the lock
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,8 +36,8 @@ func (g *Registry) startTimer(r *root) {
 	})
 }
 
-// overdueAfter is how late the timer of a root may fire before operations refuse by
-// themselves.
+// overdueAfter is how late the timer of a root may be. After that, the gate refuses operations
+// without waiting for the timer.
 const overdueAfter = time.Second
 
 // isOverdue reports whether the root should have ended more than overdueAfter ago, so that

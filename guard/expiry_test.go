@@ -9,8 +9,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// gone waits until a root has ended; the bound only ends a test that has failed.
-func gone(t *testing.T, s *setup, root guard.RootName) {
+// awaitEnd waits until a root has ended. The time limit of testkit.Until is only reached by a test
+// that fails.
+func awaitEnd(t *testing.T, s *setup, root guard.RootName) {
 	t.Helper()
 	testkit.Until(t, "the end of root "+string(root), func() bool { _, ok := s.Lookup(root); return !ok })
 }
@@ -30,12 +31,12 @@ func TestIdle(t *testing.T) {
 			break
 		}
 		wantKind(t, err, names.Revoked)
-		gone(t, s, "r")
+		awaitEnd(t, s, "r")
 		idle *= 2
 	}
 	time.Sleep(3 * idle)
 	if _, ok := s.Lookup("r"); !ok {
-		t.Error("it ended in the middle of an operation")
+		t.Error("the root ended in the middle of an operation")
 	}
 	wantKind(t, l.Done(0, nil), 0)
 	stop := make(chan struct{})
@@ -50,7 +51,7 @@ func TestIdle(t *testing.T) {
 			}
 		}
 	}()
-	gone(t, s, "r")
+	awaitEnd(t, s, "r")
 	close(stop)
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
 	testkit.Eventually(func() bool { return s.countEvents(guard.EventExpired) >= ended }) // the event comes after the end
@@ -86,6 +87,6 @@ func TestRenew(t *testing.T) {
 		t.Errorf("%d renewals on record, want 2", noted)
 	}
 	wantKind(t, s.Renew(bg, "r", soon(time.Millisecond)), 0)
-	gone(t, s, "r")
+	awaitEnd(t, s, "r")
 	wantKind(t, s.Renew(bg, "r", soon(time.Hour)), names.NotExist)
 }

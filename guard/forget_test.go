@@ -10,7 +10,7 @@ import (
 )
 
 // Sessions may come, get a root inside one that everybody has, and go. Once they are forgotten,
-// the registry keeps nothing of them. Revocations for others stay in force.
+// that outer root has no tombstones of their roots. The tombstone of a root for everybody stays.
 func TestForget(t *testing.T) {
 	s := newSetup(t, nil)
 	grantTo(t, s, "all", "/all", "", guard.ReadOnly)

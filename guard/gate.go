@@ -51,11 +51,13 @@ type Request struct {
 // A hold does not keep the root alive: a file of an ended root stays dead, even if the same
 // directory is granted again.
 type Hold struct {
-	root        *root
-	nestingGen  uint64
-	crossed     []*root // outermost first
-	verdict     pattern.Verdict
-	contentPath string // the path below the root if each operation judges it anew, else ""; see Judge.held
+	root       *root
+	nestingGen uint64
+	crossed    []*root // outermost first
+	verdict    pattern.Verdict
+	// contentPath is the path below the root, if the verdict depends on the file's contents and
+	// each operation has to judge these anew (Judge.held); else it is "".
+	contentPath string
 }
 
 // Stale reports whether nested roots or patterns changed since the hold was
@@ -101,7 +103,7 @@ type Lease struct {
 	gen      *generation
 	detached *detached // nil: the operation has no detached part
 	// The small fields are together: for a lease of more than 352 bytes Go allocates 384.
-	pinned    bool // a detached part: holds pins, not in-flight references
+	pinned    bool // the lease of a detached part: pins keep its sources open
 	reserved  bool // quotas have been charged
 	abandoned bool // the operation was answered early; its detached part goes on, and settles
 	patterned bool // names have to be judged
@@ -117,16 +119,17 @@ type crossing struct {
 //  1. checks that the request names a caller
 //  2. checks that the root is live and granted to the caller, counts the operation in the
 //     root's generation, and checks that neither the registry is paused nor the caller suspended
-//  3. checks the rights that the operation takes
+//  3. checks the rights that the operation takes, and that a second path is in the same root
 //  4. judges an open file by the patterns (a path is judged as it is resolved, see Lease.Judge)
-//  5. waits for the speed limit, until ctx or the root ends
+//  5. waits for the speed limit, until ctx or the root ends; after a wait it repeats 2 to 4
 //  6. reserves room for the record
 //  7. waits for the limit of bytes in flight
 //  8. charges the quotas
 //
 // The caller then runs the operation and calls Lease.Done, which settles the quota, wraps the
 // error once, audits and releases. Admit itself audits a refusal. A dry run (Request.Dry) passes
-// the same checks in the same order, but waits for nothing, and charges and records nothing.
+// the same checks in the same order except 6 and 7, waits for nothing, and charges and records
+// nothing.
 func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
 	l := &Lease{reg: g, req: req, start: time.Now()}
 	decided := false
@@ -272,8 +275,8 @@ func (l *Lease) enterHeld(h *Hold) error {
 	return nil
 }
 
-// Source returns the opened root. Package beneath resolves from its descriptor (FD), which is
-// valid until Done and must not be closed.
+// Source returns the opened root. Its descriptor (FD), from which the package vfs/internal/beneath
+// resolves paths, is valid until Done and must not be closed.
 func (l *Lease) Source() Source { return l.root.src }
 
 // PosixFull and OtherFileSystems are the policy's switches.

@@ -29,7 +29,8 @@ func TestUnknownOperationIsDenied(t *testing.T) {
 	wantKind(t, s.once(bad, 0), names.Permission)
 }
 
-// R067, R115: without an approval nothing happens, and the error names the missing approval.
+// R067, R115: an operation on a root that nobody approved, or that was approved for another
+// subject, fails with NoConsent. A request without a caller and a rename across roots fail, too.
 func TestNoConsent(t *testing.T) {
 	s := newSetup(t, nil)
 	for op := names.OpLookup; op < names.OpClose; op++ {
@@ -264,8 +265,7 @@ func TestEveryOperationHasATimeout(t *testing.T) {
 	}
 }
 
-// quiet operations leave no record when they succeed: reads of names and attributes, and
-// operations that the record of the close sums up.
+// quiet has the operations that leave no record when they succeed.
 var quiet = map[guard.Op]bool{
 	names.OpLookup: true, names.OpGetattr: true, names.OpReadlink: true, names.OpReaddir: true, names.OpRead: true,
 	names.OpWrite: true, names.OpAllocate: true, names.OpFsync: true, names.OpFlush: true, names.OpLseek: true,
@@ -315,9 +315,9 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// A close cannot be refused, so the owner gets an event if it could not be recorded. There is
-// one event until a close was recorded again.
-func TestUnrecordedCloseIsTold(t *testing.T) {
+// A close cannot be refused, so the owner gets an event if the close could not be recorded. There
+// is one event until a close was recorded again.
+func TestUnrecordedCloseIsReported(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
 	l, err := s.Admit(bg, req(t, names.OpOpen))
@@ -367,22 +367,22 @@ func TestRecordOfCloseAndOrdinaryAnswers(t *testing.T) {
 
 // R084: if the log rejects a record, the operation fails. The owner is notified of a refusal
 // nevertheless.
-func TestFullSink(t *testing.T) {
+func TestFullAuditLog(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
 	s.rec.Fail(errors.New("no space left on device"))
 	wantKind(t, s.once(req(t, names.OpMkdir), 0), names.IO)
-	wantKind(t, s.once(req(t, names.OpGetattr), 0), 0) // owes no record
+	wantKind(t, s.once(req(t, names.OpGetattr), 0), 0) // leaves no record
 	none := guard.Request{Caller: who, Op: names.OpMkdir, Path: path(t, "none", "a")}
 	wantKind(t, s.once(none, 0), names.NoConsent)
 	if s.countEvents(guard.EventRefusal) == 0 {
-		t.Error("the refusal went unnoticed")
+		t.Error("no event reports the refusal")
 	}
 }
 
-// R125, R126: an operation's error has a reason and no host path, whatever the text of the
-// cause is.
-func TestErrorsTellNoHostPath(t *testing.T) {
+// R125, R126: an operation's error names the operation and the path in the root. The error and the
+// detail of its record have no host path, whatever the text of the cause is.
+func TestErrorsHaveNoHostPath(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/very/secret/place", guard.Policy{})
 	for _, cause := range []error{

@@ -14,14 +14,15 @@ import (
 // rights or patterns, a root granted or ended inside) begins a generation, and waits until
 // the operations of the older ones are answered. Two kinds of operations still run after
 // that: those that were answered early, because the source hangs (Lease.Detach), and those
-// for which the change has waited until its deadline. Lease.Change keeps both from changing
-// the source once the root has changed.
+// for which the change has waited until its deadline. Lease.Change keeps the first kind from
+// changing the source once the root has changed. It keeps the second kind from that, too, except
+// after a grant, change or end of a root inside, and after the suspension of a subject.
 
 // generation counts the operations that were admitted between two changes of a root.
 type generation struct {
-	running atomic.Int64 // operations that are not answered
-	changes atomic.Int64 // calls of Lease.Change
-	cut     atomic.Bool  // its operations may not begin a change, see drainOrCut
+	running atomic.Int64 // operations that are not answered yet
+	changes atomic.Int64 // calls of Lease.Change that are in progress
+	cut     atomic.Bool  // its operations may not begin a change of the source, see drainOrCut
 	older   atomic.Pointer[generation]
 }
 
@@ -59,7 +60,8 @@ func (r *root) acquire() (g *generation, ok bool) {
 
 func (g *generation) release() { g.running.Add(-1) }
 
-// counted returns the numbers of operations and of calls of Lease.Change that are in progress.
+// counted returns how many operations, and how many calls of Lease.Change, are in progress in g and
+// in the older generations.
 func (g *generation) counted() (running, changes int64) {
 	for ; g != nil; g = g.older.Load() {
 		running += g.running.Load()
@@ -84,7 +86,8 @@ func (r *root) drain(ctx context.Context) error {
 	return nil
 }
 
-// drainOrCut calls drain. If operations are left, it keeps them from beginning a change.
+// drainOrCut calls drain. If operations are left, it keeps them from beginning a change of the
+// source.
 func (r *root) drainOrCut(ctx context.Context) error {
 	err := r.drain(ctx)
 	if err != nil {
@@ -141,11 +144,15 @@ func await(ctx context.Context, done func() bool) error {
 	return nil
 }
 
-// Change runs call, which is one system call that changes the source, unless the lease is
-// dead. A lease dies when its root, or a nested root that the operation has entered, ends or
-// is narrowed, and that change has stopped waiting for the operation. The change still waits
-// for call, and reports if call does not return. In a dry run nothing changes: Change does
-// not run call.
+// Change runs call, which is one system call that changes the source, unless the lease is dead.
+// Two things make a lease dead:
+//   - The operation was answered early (Abandon), and its root, or a nested root that the
+//     operation has entered, has begun a new generation since the operation was counted there.
+//   - Such a root has ended, was narrowed or was paused, and that change has given up waiting for
+//     the operation.
+//
+// A change of the root still waits for a call that has begun, and reports the call if it does not
+// return in time. In a dry run, Change does not run call and returns an error.
 func (l *Lease) Change(call func() error) error {
 	if l.req.Dry != nil {
 		return &Error{Kind: names.Internal, Err: errDryChange}
@@ -185,9 +192,9 @@ func (r *root) mayChange(g *generation, answered bool) error {
 }
 
 // Detach returns a lease for a part of the operation that may outlive the operation. The new lease
-// keeps the root's descriptor open, but the ending of the root waits only for its calls of Change.
-// The returned function must be called when the part has ended; Done must not be called
-// on the lease.
+// keeps the root's descriptor open, but the ending of the root waits only for calls of Change by
+// the new lease. The returned function must be called when the part has ended; Done must not be
+// called on the new lease.
 func (l *Lease) Detach() (*Lease, func()) {
 	l.Notes().ensure() // both leases share the notes, for example on where links lead
 	both := struct {
@@ -200,8 +207,8 @@ func (l *Lease) Detach() (*Lease, func()) {
 	d.crossed, d.pinned, d.bytes = nil, true, 0
 	_ = d.req.room.Take() // the room belongs to the operation
 	d.root.pins.Add(1)
-	// Nested roots that the operation's file lies in stay part of it: a Hold
-	// made from the detached lease has to know them.
+	// The new lease also has the nested roots that the operation has entered, because a Hold made
+	// from it has to list them.
 	for _, c := range l.crossed {
 		c.root.pins.Add(1)
 		d.crossed = append(d.crossed, c)
@@ -215,8 +222,8 @@ func (l *Lease) Detach() (*Lease, func()) {
 }
 
 // Abandon says that the operation is answered while its detached part goes on. Bytes that this
-// part writes still count for the quota; Charges.Settle reports them. See Change for the calls
-// that the part may still make.
+// part writes still count for the quota: the part passes them to Charges.Settle. See Change for
+// the calls that the part may still make.
 func (l *Lease) Abandon() {
 	l.abandoned = true
 	l.detached.answered.Store(true)
@@ -231,8 +238,8 @@ type detached struct {
 	crossed []*generation
 }
 
-// cross takes over the count in g, of a nested root that the detached part has entered. The
-// count is released when the operation is answered.
+// cross takes over the count in g, a generation of a nested root that the detached part has
+// entered. The count is released when the operation is answered.
 func (d *detached) cross(g *generation) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// In these tests, an event between two steps of an admission, or of a change of the source, is run
-// by the hook of a step (AtStep).
+// These tests use the hook AtStep to make something happen between two steps of an admission, or of
+// a change of the source.
 
-// during runs f at the first step of this name.
+// during makes f run once, before the first step of this name.
 func during(t *testing.T, step string, f func()) {
 	t.Helper()
 	done := false
@@ -159,8 +159,8 @@ func second[T any](_ T, err error) error { return err }
 
 const arrives = "1 call that changes the source has not returned and may still arrive"
 
-// After a change of its root, an operation that was answered early changes nothing. The change
-// names the call that had begun before and has not returned.
+// After a change of its root, an operation that was answered early changes nothing. The error of
+// the change reports the call that had begun before and has not returned.
 func TestNothingIsChangedAfterTheAnswer(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -189,8 +189,8 @@ func TestNothingIsChangedAfterTheAnswer(t *testing.T) {
 	}
 }
 
-// If a call is about to begin when its root changes, it is either refused or waited for,
-// because it is counted before the root is checked.
+// If a call is about to begin when its root changes, either the call is refused, or the change
+// waits for the call (and here reports it), because the call is counted before the root is checked.
 func TestRootEndsBeforeAChangeBegins(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestRootEndsBeforeAChangeBegins(t *testing.T) {
 	}
 }
 
-// A revocation waits for a call that has begun, and does not report it if it returns.
+// A revocation waits for a call that has begun, and does not report the call if the call returns.
 func TestRevokeWaitsForChanges(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Hour })
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -228,8 +228,8 @@ func TestRevokeWaitsForChanges(t *testing.T) {
 	}
 }
 
-// An operation that a change waits for may still change the source: it removes its unfinished
-// files.
+// An operation that a change waits for may still change the source, for example to remove its
+// unfinished files.
 func TestDrainedOperationsChange(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Hour })
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -247,24 +247,25 @@ func TestDrainedOperationsChange(t *testing.T) {
 }
 
 // An operation that a change has given up waiting for changes nothing afterwards. Two changes are
-// exceptions, and let it go on: a grant inside its root, and the suspension of a server.
+// exceptions, and let the operation go on: a grant inside its root, and the suspension of a server.
 func TestOperationsWaitedForInVainChangeNothing(t *testing.T) {
-	others := map[string]bool{"grant inside": true, "suspend": true}
+	exceptions := map[string]bool{"grant inside": true, "suspend": true}
 	for name, change := range changes {
 		s := newShort(t)
 		l := s.admit(t, req(t, names.OpWrite))
 		if err := change(s); err == nil || !strings.Contains(err.Error(), "still running") {
 			t.Errorf("%s: %v, want an error: the operation runs", name, err)
 		}
-		if err := l.Change(func() error { return nil }); (err == nil) != others[name] {
+		if err := l.Change(func() error { return nil }); (err == nil) != exceptions[name] {
 			t.Errorf("%s: a change of the source: %v", name, err)
 		}
 		_ = l.Done(0, nil)
 	}
 }
 
-// If a root vanishes while a call is in its source, its end reports the call.
-func TestRevokeOfAVanishedRootTellsOfChanges(t *testing.T) {
+// If a root vanishes while a call is in its source, the end of the root reports the call. So does a
+// later revocation of the root.
+func TestRevokeOfAVanishedRootReportsChanges(t *testing.T) {
 	s := newShort(t)
 	err := s.abandonedLease(t).Change(func() error {
 		if err := s.vanish("r", "/a"); err == nil || !strings.Contains(err.Error(), arrives) {
@@ -309,7 +310,7 @@ func TestNestedRootEndsForDetachedOperations(t *testing.T) {
 				t.Errorf("an operation in the root that is not answered: %v", err)
 			}
 			if err := d.Change(func() error { return nil }); err == nil {
-				t.Error("it changes the source after it was waited for in vain")
+				t.Error("the operation changes the source after it was waited for in vain")
 			}
 			answer(l)
 
@@ -327,14 +328,14 @@ func TestNestedRootEndsForDetachedOperations(t *testing.T) {
 				t.Error(err)
 			}
 			if err := d.Change(func() error { return nil }); err == nil {
-				t.Error("it changes the source after its answer")
+				t.Error("the operation changes the source after its answer")
 			}
 		})
 	}
 }
 
 // If an operation concerns a root and a nested root, has made its system calls and is not
-// answered yet, the ending of each root reports it, in whichever order they end.
+// answered yet, the ending of each root reports the operation, in whichever order they end.
 func TestUnansweredOperationIsReportedByBoth(t *testing.T) {
 	for _, order := range [][]guard.RootName{{"r", "in"}, {"in", "r"}} {
 		s := newShort(t)
@@ -347,7 +348,7 @@ func TestUnansweredOperationIsReportedByBoth(t *testing.T) {
 		done()
 		for _, n := range order {
 			if _, err := s.Revoke(bg, n); err == nil {
-				t.Errorf("%q: the ending of %s does not report it", order, n)
+				t.Errorf("%q: the ending of %s does not report the operation", order, n)
 			}
 		}
 		_ = l.Done(0, nil)

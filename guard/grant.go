@@ -21,8 +21,8 @@ func (g *Registry) Grant(ctx context.Context, ask Grant) (Grant, error) {
 
 // GrantAll adds roots in one transaction: all of them or none. When they are visible, it
 // sends one event for each. It opens each directory first, and then checks and grants the
-// opened directory. A grant with the name of an unavailable root replaces that root, which
-// approves it again. Any other name in use is refused.
+// opened directory. A grant with the name of an unavailable root replaces that root: this is how
+// such a root is approved again. Any other name in use is refused.
 func (g *Registry) GrantAll(ctx context.Context, asks []Grant) ([]Grant, error) {
 	list := make([]*Proposal, 0, len(asks))
 	defer func() {
@@ -178,7 +178,7 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 	if got.WiderThan(&p.ask) {
 		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approval is wider than what was asked")}
 	}
-	// Checked again, because got may allow less than p.ask.
+	// Check again: p.ask may have lifted rules that got does not lift (rules.RootRules.With).
 	if err := g.checkRules(&got, p.src.Location()); err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (g *Registry) stage(p *Proposal, got *Grant) error {
 	if !got.Policy.Rights.Staged() {
 		return nil
 	}
-	// A root that has just ended may still have the store for this one open.
+	// A root that has just ended may still have open the store that this root needs.
 	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Deadline)
 	defer cancel()
 	same := func(ended *Grant) bool { return ended.Resolved == got.Resolved && ended.Subject == got.Subject }
@@ -245,8 +245,8 @@ func (g *Registry) announce(ctx context.Context, added, outers []*root) ([]Grant
 		}
 		g.startTimer(r)
 	}
-	// Outer roots have a nested root inside now. They handed out its files by their own rights
-	// alone, so these are judged again.
+	// Outer roots have a nested root inside now. Its files were handed out by the rights of the
+	// outer roots alone, so these files are judged again.
 	var narrowErrs []error
 	for _, outer := range outers {
 		narrowErrs = append(narrowErrs, g.narrowViews(ctx, outer))

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A proposal is no root until it is granted. It is granted once, not after it was closed, and never
-// with more than was asked for (R089, R104).
+// A proposal is no root until it is granted. It can be granted once, not after it was closed, and
+// never with more than was asked for (R089, R104).
 func TestGrantProposed(t *testing.T) {
 	dir := t.TempDir()
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
@@ -97,7 +97,7 @@ func TestGrantProposedRaisesNoLimit_R104(t *testing.T) {
 }
 
 // R141, R153: a name that is in use is refused, with advice what to write instead. R019: a
-// directory cannot be two roots.
+// directory cannot be two roots for the same subject.
 func TestNameCollision(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "b", "/x/b", guard.Policy{})

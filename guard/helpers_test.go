@@ -22,15 +22,14 @@ var (
 // fakeOpener opens any path without a file system, for tests of the registry's own state. Paths
 // in absent do not open.
 type fakeOpener struct {
-	mu       sync.Mutex // guards the fields below
+	mu       sync.Mutex // guards the fields below, except at and stageErr
 	opened   []string
 	closed   int
 	absent   map[string]bool
 	at       map[string]string // locations, by path
 	vanished map[string]bool   // Check fails
-	checkErr error             // of a Check that cannot look
-	// cannotStage is the error of Stage.
-	cannotStage error
+	checkErr error             // what every Check returns, unless nil
+	stageErr error             // what every Stage returns, unless nil
 }
 
 func (o *fakeOpener) OpenRoot(path string) (guard.Source, error) {
@@ -51,8 +50,8 @@ type fakeSource struct {
 func (o *fakeOpener) Trace(path string) (string, []rules.Link, error) { return path, nil, nil }
 func (o *fakeOpener) LocationOf(string) string                        { return "" }
 func (o *fakeOpener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
-	if o.cannotStage != nil {
-		return nil, o.cannotStage
+	if o.stageErr != nil {
+		return nil, o.stageErr
 	}
 	if g.Store == "" {
 		g.Store = "/stages/" + string(g.Root)
@@ -158,7 +157,8 @@ func (s *setup) grant(t testing.TB, name, dir string, p guard.Policy) {
 	}
 }
 
-// vanish removes the directory of a root, which ends the root.
+// vanish makes Check report that the directory of a root has vanished, and rechecks the root, which
+// ends the root.
 func (s *setup) vanish(name guard.RootName, dir string) error {
 	s.open.mu.Lock()
 	s.open.vanished[dir] = true
@@ -199,13 +199,13 @@ func wantKind(t testing.TB, err error, k guard.Kind) {
 	}
 }
 
-// view records its calls in order, together with the audit's records.
+// view lists its calls in order. A test can add other events to the list with note.
 type view struct {
-	mu    sync.Mutex // guards the field below
+	mu    sync.Mutex // guards calls
 	calls []string
-	// hooks run inside the calls, if set.
+	// onFlush and onInvalidate, unless nil, are called inside Flush and Invalidate.
 	onFlush, onInvalidate func(c guard.Change)
-	object                error
+	object                error // of Object
 }
 
 func (v *view) note(s string) {

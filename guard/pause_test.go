@@ -103,7 +103,7 @@ func TestPauseAndExpiry(t *testing.T) {
 	s := w.newSetup(t, 10*time.Millisecond, guard.Limits{}, time.Hour)
 	wantKind(t, s.Pause(bg, guard.PausedByOwner, ""), 0)
 	w.offset.Store(int64(2 * time.Hour))
-	gone(t, s, "r")
+	awaitEnd(t, s, "r")
 	s.grant(t, "later", "/b", guard.Policy{})
 	later := req(t, names.OpRead)
 	later.Path = path(t, "later", "a")

@@ -106,7 +106,7 @@ func TestCannotBeStaged(t *testing.T) {
 // A store that cannot be opened refuses the grant, and the source is closed.
 func TestStageRefusedByOpener(t *testing.T) {
 	s := newSetup(t, nil)
-	s.open.cannotStage = &guard.Error{Kind: names.Locked, Err: errors.New("session p holds it")}
+	s.open.stageErr = &guard.Error{Kind: names.Locked, Err: errors.New("session p holds it")}
 	if _, err := s.Grant(bg, stagedGrant("a", "")); !errors.Is(err, names.Locked) {
 		t.Errorf("granted with a store that is held: %v", err)
 	}

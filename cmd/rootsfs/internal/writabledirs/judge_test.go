@@ -53,12 +53,14 @@ func newTestJudge(t *testing.T) (j *Judge, dir string) {
 	return NewJudge(filepath.Join(dir, "to-root")), dir
 }
 
-// isRefused reports whether an error says that programs can write something.
+// isRefused reports whether an error is a Judge's refusal of a file or of a link.
 func isRefused(err error) bool {
 	return errors.As(err, new(*Error)) || errors.As(err, new(*rules.LinkError))
 }
 
-// A file that programs can write is refused by its path, and by each link on the path.
+// File refuses a path in a directory that programs can write. It also refuses a path that passes a
+// link in such a directory, or a link that leads into one. ReadFile reads no file that File
+// refuses.
 func TestFile(t *testing.T) {
 	j, dir := newTestJudge(t)
 	for path, refused := range map[string]bool{
@@ -76,8 +78,9 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// A program is also refused because of other files that determine its behaviour, and a relative
-// path because of the directory that it is relative to.
+// Program refuses a program if confined programs can write it, or a file or directory that its
+// first line names. It also refuses a relative path, and a program that it finds in a relative
+// directory of PATH.
 func TestProgram(t *testing.T) {
 	j, dir := newTestJudge(t)
 	t.Chdir(filepath.Join(dir, "own"))
@@ -114,7 +117,8 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// Arguments may be files, options with a path, or scripts for a shell.
+// Command refuses an argument that holds the path of a file that programs can write. The argument
+// can be the path itself, an option or a script for a shell.
 func TestCommand(t *testing.T) {
 	_, dir := newTestJudge(t)
 	if err := os.Mkdir(filepath.Join(dir, "a root, mine"), 0o755); err != nil {
@@ -148,8 +152,9 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// A program that the owner's program runs itself is not found where confined programs can
-// write.
+// Environ removes relative directories, and directories that confined programs can write, from
+// PATH. It leaves out the variables that drop names. It also leaves out every variable but PATH and
+// HOME with a path that confined programs can write.
 func TestEnviron(t *testing.T) {
 	j, dir := newTestJudge(t)
 	t.Setenv("PATH", strings.Join([]string{dir + "/root", ".", dir + "/own", "", dir + "/early/dir", dir + "/to-root", "/usr/bin"}, ":"))
@@ -174,7 +179,8 @@ func TestEnviron(t *testing.T) {
 	}
 }
 
-// Without a list of the directories that were writable, every file is refused.
+// If the list of the directories that were writable cannot be read, File refuses even a file that
+// lies in none of them.
 func TestUnknown(t *testing.T) {
 	j, dir := newTestJudge(t)
 	list := filepath.Join(dir, "state", "rootsfs", "writable")

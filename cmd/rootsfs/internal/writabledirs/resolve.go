@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Registry returns a registry for a command that only tries grants. It judges links by
-// the directories that programs could write, and remembers nothing.
+// Registry returns a registry for a command that only tries grants. The registry judges links by
+// the recorded directories that programs could write, and records no directory itself.
 func Registry(rules rules.RootRules) (*guard.Registry, error) {
 	d, err := Open()
 	if err != nil {

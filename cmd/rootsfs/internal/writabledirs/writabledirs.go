@@ -1,17 +1,18 @@
 // Package writabledirs remembers the directories that confined programs were allowed to write,
-// in all sessions of the owner. A program may have left a link in one of them, to lead a
-// later grant elsewhere, or a program that rootsfs would run for the owner. Judge refuses
-// such programs and files.
+// in all sessions of the owner. It lists them in the file "writable" of the state directory. A
+// confined program may have left something in one of them: a link that leads a later grant
+// elsewhere, or a program or file that rootsfs would run or read for the owner. Judge refuses such
+// links, programs and files.
 //
 // # Promises
 //
-// A directory is in the file before a program can write it. Sessions and commands
+// A directory is in the file before a program can write to the directory. Sessions and commands
 // that use the file at the same time do not lose each other's lines.
 //
 // # Not promised
 //
-// The file holds the newest directories, see maxDirs. A renamed directory is not known by its
-// new path, unless it is a root of a live session. The package also does not know second names
+// The file holds only the newest directories, see maxDirs. A renamed directory is not known by
+// its new path, unless the new path was granted, too. The package also does not know second names
 // of files (hard links), second mounts of directories, and files that were writable on another
 // machine, for another user or with another state directory.
 package writabledirs
@@ -35,8 +36,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// maxDirs is how many directories are kept when the file is shortened. That happens when it has twice
-// as many.
+// maxDirs is how many directories stay when the file is shortened. NoteWritable shortens the file
+// when the file has twice as many.
 const maxDirs = 10_000
 
 // Dirs has the directories that one file lists. It implements rules.History.
@@ -47,7 +48,7 @@ type Dirs struct {
 	set  map[string]bool
 	list []string // in the order of the file
 	ino  uint64   // of the file that was read
-	size int64    // how much of it
+	size int64    // how many bytes of that file were read
 }
 
 var _ rules.History = (*Dirs)(nil)
@@ -58,7 +59,8 @@ func Open() (*Dirs, error) {
 	return &Dirs{path: path, set: map[string]bool{}}, err
 }
 
-// readOnly returns a view that remembers nothing, for commands that only try a grant.
+// readOnly returns the history for commands that only try a grant: it lists the same directories,
+// and NoteWritable adds none.
 func (d *Dirs) readOnly() rules.History { return readOnly{d} }
 
 type readOnly struct{ *Dirs }

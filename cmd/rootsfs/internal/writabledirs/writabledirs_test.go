@@ -17,13 +17,13 @@ func open(t *testing.T) *Dirs {
 	return d
 }
 
-// Every session knows the directories that another one has noted, even if it read the
-// file before.
+// Every session knows the directories that another session has noted, even if the file was read
+// before they were noted.
 func TestOthersKnow(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	a, b := open(t), open(t)
 	if w := b.Writer("/src/sub"); w != "" {
-		t.Fatalf("nothing was noted, but %q", w)
+		t.Fatalf("nothing was noted, but Writer returns %q", w)
 	}
 	for _, dir := range []string{"/src", "/src/inner", "/with\nnewline", "/src2"} {
 		if err := a.NoteWritable(dir); err != nil {
@@ -44,7 +44,8 @@ func TestOthersKnow(t *testing.T) {
 	}
 }
 
-// If the list cannot be read, every link counts as one that a program made.
+// If the file cannot be read, a path counts as one that programs could write, and NoteWritable
+// fails.
 func TestUnreadable(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	d := open(t)
@@ -91,6 +92,6 @@ func TestBounded(t *testing.T) {
 		t.Errorf("%d directories are kept", len(d.list))
 	}
 	if d.Writer("/old/19999") == "" || d.Writer("/old/0") != "" {
-		t.Error("not the newest are kept")
+		t.Error("the directories that are kept are not the newest")
 	}
 }

@@ -24,9 +24,9 @@ func Home() string {
 	return filepath.Clean(home)
 }
 
-// Path joins elem to the directory that a variable holds. If the variable is unset, or
-// relative (the XDG specification then demands it), it joins elem to fallback in the home
-// directory.
+// Path joins elem to the directory that a variable holds. If the variable is unset, or holds a
+// relative path (which the XDG specification says to ignore), Path joins elem to fallback in the
+// home directory.
 func Path(variable, fallback string, elem ...string) (string, error) {
 	dir := os.Getenv(variable)
 	if !filepath.IsAbs(dir) {
@@ -45,14 +45,15 @@ func State(elem ...string) (string, error) {
 	return Path("XDG_STATE_HOME", ".local/state", append([]string{"rootsfs"}, elem...)...)
 }
 
-// Data returns $XDG_DATA_HOME/rootsfs, or the path elem below it. HOMEs are kept there.
+// Data returns $XDG_DATA_HOME/rootsfs, or the path elem below it. The HOME directories that are
+// kept for later sessions lie there.
 func Data(elem ...string) (string, error) {
 	return Path("XDG_DATA_HOME", ".local/share", append([]string{"rootsfs"}, elem...)...)
 }
 
-// Unwritable adds advice to an error about a file in State, if it says that the place is
-// not writable, or can hold no directory, as below /proc. It returns another error, or
-// nil, as it is.
+// Unwritable adds advice to an error about a file in State, if the error says that the file's
+// directory is not writable, or cannot be made (as below /proc). It returns any other error, and
+// nil, unchanged.
 func Unwritable(err error) error {
 	switch names.Errno(err) { //nolint:exhaustive // the others are not about the place
 	case unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOENT, unix.ENOTDIR:
