@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -128,6 +129,7 @@ func widened(old, new Root) (list []string) {
 		add("for %v -> expires %s", old.For, new.Expires.Format(time.RFC3339))
 	}
 	old.Limits.Timeout, new.Limits.Timeout = timeout(old), timeout(new)
+	old.Limits.MaxStage, new.Limits.MaxStage = maxStage(old), maxStage(new)
 	for _, what := range raised(limits(old.Limits), limits(new.Limits)) {
 		add("%s", what)
 	}
@@ -211,6 +213,9 @@ func timeout(r Root) time.Duration {
 	}
 	return r.Limits.Timeout
 }
+
+// maxStage returns the most that the root's stage takes on the disk; zero means the default.
+func maxStage(r Root) int64 { return cmp.Or(r.Limits.MaxStage, rules.DefaultMaxStage) }
 
 func orNone(limited bool, v any) string {
 	if !limited {
