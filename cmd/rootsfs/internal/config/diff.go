@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
@@ -184,8 +185,11 @@ func WidenedFile(old, new *Config, abuses bool) (list []string) {
 	if abuses {
 		add("abuse.", raised(abuse(old.Abuse), abuse(new.Abuse)))
 	}
-	for _, s := range slices.Sorted(maps.Keys(old.Subjects)) { // without a block there is no limit
-		add(subjectText(s)+": ", raised(quota(old.Subjects[s]), quota(new.Subjects[s])))
+	all := map[guard.Subject]ledger.Quota{}
+	maps.Copy(all, old.Subjects)
+	maps.Copy(all, new.Subjects)
+	for _, s := range slices.Sorted(maps.Keys(all)) {
+		add(subjectText(s)+": ", raised(quotaOf(old, s), quotaOf(new, s)))
 	}
 	if old.Files.Deny && !new.Files.Deny {
 		add("files.", []string{"consent deny -> ask"})
@@ -196,6 +200,14 @@ func WidenedFile(old, new *Config, abuses bool) (list []string) {
 		}
 	}
 	return list
+}
+
+// quotaOf returns the quota of a subject: that of its own block, or else that of the block of "*".
+func quotaOf(c *Config, s guard.Subject) quota {
+	if own, ok := c.Subjects[s]; ok {
+		return quota(own)
+	}
+	return quota(c.Subjects[ledger.AnySubject])
 }
 
 // subjectText returns the words for a subject.

@@ -10,6 +10,9 @@ import (
 // and the comments of a file do not matter.
 func TestDiff(t *testing.T) {
 	const a, b = "[[root]]\npath = \"/srv/a\"\n", "[[root]]\npath = \"/srv/b\"\n"
+	subject := func(name string, most int) string {
+		return fmt.Sprintf("[[subject]]\nname = %q\nmax_file = %d\n", name, most)
+	}
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"same", a + b, a + b, ""},
 		{"order, comments", a + b, "# x\n" + b + a, ""},
@@ -50,6 +53,14 @@ func TestDiff(t *testing.T) {
 			`!files.allow "/srv/a", mode rw !files.allow "/srv/b", mode ro`},
 		{"pre-approved, staged", "[[files.allow]]\npath = \"/srv/a\"\nmode = \"stage\"\n", "[[files.allow]]\npath = \"/srv/a\"\nmode = \"rw\"\n", `!files.allow "/srv/a", mode rw`},
 		{"no longer pre-approved", "[[files.allow]]\npath = \"/srv/a\"\n", "", ""},
+		{"subject up", subject("x", 10), subject("x", 11), `!the server "x": max_file 10 -> 11`},
+		{"subject gone", subject("x", 10), "", `!the server "x": max_file 10 -> none`},
+		{"subject new", "", subject("x", 10), ""},
+		{"subject larger than that of *", subject("*", 10), subject("*", 10) + subject("x", 11), `!the server "x": max_file 10 -> 11`},
+		{"subject smaller than that of *", subject("*", 10), subject("*", 10) + subject("x", 9), ""},
+		{"subject without a bound, beside *", subject("*", 10), subject("*", 10) + subject("x", 0), `!the server "x": max_file 10 -> none`},
+		{"subject falls back to *", subject("*", 12) + subject("x", 11), subject("*", 12), `!the server "x": max_file 11 -> 12`},
+		{"subject falls back to smaller *", subject("*", 10) + subject("x", 11), subject("*", 10), ""},
 		{"consent deny to ask", "files.consent = \"deny\"\n", "", "!files.consent deny -> ask"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -63,6 +74,10 @@ func TestDiff(t *testing.T) {
 				t.Errorf("Empty: %v", c.Empty())
 			}
 		})
+	}
+	missing := &Config{} // as LoadIfPresent returns it
+	if got := WidenedFile(missing, mustParse(t, subject("x", 10)), true); len(got) > 0 {
+		t.Errorf("a new file with a subject: %q", got)
 	}
 }
 
