@@ -174,8 +174,8 @@ func exceeds(a, b reflect.Value) bool {
 	return a.Bool() && !b.Bool()
 }
 
-// WidenedFile lists the changes of [abuse], [[subject]] and [files] that give more than before and
-// take effect at once. If abuses is false, it leaves out [abuse].
+// WidenedFile lists the changes of [abuse], [[subject]], [fleet] and [files] that give more than
+// before and take effect at once. If abuses is false, it leaves out [abuse].
 func WidenedFile(old, new *Config, abuses bool) (list []string) {
 	add := func(prefix string, all []string) {
 		for _, what := range all {
@@ -190,6 +190,11 @@ func WidenedFile(old, new *Config, abuses bool) (list []string) {
 	maps.Copy(all, new.Subjects)
 	for _, s := range slices.Sorted(maps.Keys(all)) {
 		add(subjectText(s)+": ", raised(quotaOf(old, s), quotaOf(new, s)))
+	}
+	for _, act := range new.FleetAllows {
+		if !slices.Contains(old.FleetAllows, act) {
+			add("fleet.", []string{"allow " + act})
+		}
 	}
 	if old.Files.Deny && !new.Files.Deny {
 		add("files.", []string{"consent deny -> ask"})

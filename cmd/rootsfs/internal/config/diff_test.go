@@ -61,6 +61,8 @@ func TestDiff(t *testing.T) {
 		{"subject without a bound, beside *", subject("*", 10), subject("*", 10) + subject("x", 0), `!the server "x": max_file 10 -> none`},
 		{"subject falls back to *", subject("*", 12) + subject("x", 11), subject("*", 12), `!the server "x": max_file 11 -> 12`},
 		{"subject falls back to smaller *", subject("*", 10) + subject("x", 11), subject("*", 10), ""},
+		{"owners may grant", "fleet.allow = [\"answer\"]\n", "fleet.allow = [\"grant\", \"answer\"]\n", "!fleet.allow grant"},
+		{"owners may no longer grant", "fleet.allow = [\"answer\", \"grant\"]\n", "fleet.allow = [\"answer\"]\n", ""},
 		{"consent deny to ask", "files.consent = \"deny\"\n", "", "!files.consent deny -> ask"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
