@@ -196,6 +196,8 @@ func TestParseErrors(t *testing.T) {
 		{"profile with an unknown root", root + "[profile.p]\nroots = [\"a\", \"b\"]\n", `:4: profile.p.roots: no [[root]] is named "b"`},
 		{"profile twice", root + "[profile.p]\nroots = [\"a\",\n\"a\"]\n", ":5: profile.p.roots: the name \"a\" is in this list twice"},
 		{"profile number", "[profile.p]\nroots = [1]\n", "must be text in quotes"},
+		{"profile with an empty text", "[profile.p]\nroots = [\"\"]\n", ":2: profile.p.roots: has an empty text"},
+		{"empty variable", "[agent.codex]\nenv = [\"A\", \"\"]\n", ":2: agent.codex.env: has an empty text"},
 		{"profile empty", "[profile.p]\n", ":1: profile.p.roots: is missing"},
 		{"profile no table", "[profile]\np = 1\n", ":2: profile.p: must be a table"},
 		{"profile bad name", "[profile.\"a/b\"]\nroots = []\n", ":1: profile.a/b: "},

@@ -163,7 +163,7 @@ func parseCheck[T any](parse func(string) (T, error)) func(string) error {
 
 func notEmpty(s string) error {
 	if s == "" {
-		return errType
+		return errors.New("has an empty text: remove it")
 	}
 	return nil
 }
