@@ -308,14 +308,15 @@ func TestWordsOfMount(t *testing.T) {
 
 func TestParseSize(t *testing.T) {
 	for in, want := range map[string]int64{
-		"0": 0, "17": 17, "1b": 1, "10M": 10 << 20, "10m": 10 << 20, "3KiB": 3 << 10, "2 GB": 2 << 30, "1T": 1 << 40,
+		"0": 0, "17": 17, "1b": 1, "10M": 10 << 20, "10m": 10 << 20, "3KiB": 3 << 10, "2 GB": 2 << 30, "2\t G": 2 << 30, "5 ": 5, "1T": 1 << 40,
 		"8388607T": 8388607 << 40, "9223372036854775807": math.MaxInt64,
 	} {
 		if got, err := ParseSize(in); got != want || err != nil {
 			t.Errorf("%q: %d, %v, want %d", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", "M", "-1", "+1", "1.5M", "1_000", "10iB", "10P", "8388608T", "9223372036854775808", "1MM", "0x10", "1e3", "١"} {
+	for _, in := range []string{"", "M", "-1", "+1", "1.5M", "1_000", "10iB", "10P", "8388608T", "9223372036854775808", "1MM", "0x10", "1e3", "١",
+		" 10M", "10\nM", "10\u00a0M", "10M ", "10\n"} {
 		if got, err := ParseSize(in); err == nil {
 			t.Errorf("%q: %d, want an error", in, got)
 		}
