@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"sync"
@@ -175,8 +176,11 @@ func (l *look) readDir(top *os.Root, d dir) (subs []dir) {
 				subs = append(subs, dir{path.Join(d.rel, n), d.state.Enter(d.rel, n)})
 			}
 		}
-		if err != nil { // io.EOF, or no more can be read
+		if err == io.EOF {
 			return subs
+		}
+		if err != nil {
+			break
 		}
 	}
 	l.markIncomplete()

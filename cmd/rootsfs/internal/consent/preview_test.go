@@ -75,6 +75,44 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// The preview of a tree is not complete if a directory could not be read to its end.
+func TestLookAtRemovedDirectory(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "at")
+	if err := os.Mkdir(at, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, isRemoved := range []bool{false, true} {
+		top, err := os.OpenRoot(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer top.Close()
+		if isRemoved {
+			if err := os.Remove(at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := newLook(t)
+		l.walk(top)
+		if a := l.answer(); a.Complete == isRemoved {
+			t.Errorf("removed: %v: %+v", isRemoved, a)
+		}
+	}
+}
+
+// newLook returns a look with the built-in rules.
+func newLook(t *testing.T) *look {
+	t.Helper()
+	rules, err := (&guard.Patterns{}).Preview()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &look{ctx: t.Context(), rules: rules, left: 1000, start: time.Now()}
+	l.out.Complete = true
+	return l
+}
+
 // The preview does not hold a descriptor for each level of a deep tree, because the asker may have
 // made the tree.
 func TestLookHoldsFewDescriptors(t *testing.T) {
