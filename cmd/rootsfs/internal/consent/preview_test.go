@@ -83,11 +83,11 @@ func TestLookAtRemovedDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, isRemoved := range []bool{false, true} {
-		top, err := os.OpenRoot(at)
+		top, err := unix.Open(at, unix.O_PATH, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer top.Close()
+		defer unix.Close(top)
 		if isRemoved {
 			if err := os.Remove(at); err != nil {
 				t.Fatal(err)
@@ -97,6 +97,30 @@ func TestLookAtRemovedDirectory(t *testing.T) {
 		l.walk(top)
 		if a := l.answer(); a.Complete == isRemoved {
 			t.Errorf("removed: %v: %+v", isRemoved, a)
+		}
+	}
+}
+
+// The preview does not follow a link that has replaced a directory after the directory was found, at
+// the end of the path or on the way.
+func TestLookFollowsNoNewLink(t *testing.T) {
+	at := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(at, "secret/in"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("secret", filepath.Join(at, "link")); err != nil {
+		t.Fatal(err)
+	}
+	top, err := unix.Open(at, unix.O_PATH, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(top)
+	for rel, want := range map[string]bool{"secret": true, "secret/in": true, "link": false, "link/in": false} {
+		l := newLook(t)
+		l.readDir(top, dir{rel, l.rules.At("")})
+		if a := l.answer(); a.Complete != want || !want && a.Dirs > 0 {
+			t.Errorf("%s: %+v", rel, a)
 		}
 	}
 }
