@@ -119,7 +119,12 @@ type Query struct {
 	audit.Filter
 	Session, Verdict string
 	Limit            int
+
+	headers bool // selects also the headers of files, for Trail
 }
+
+// opHeader is the operation of a file's header.
+const opHeader = "session"
 
 // verdicts are the verdicts that a query can ask for.
 var verdicts = []string{"allowed", "refused", "failed"}
@@ -137,7 +142,7 @@ func (q *Query) Check() error {
 
 // wants reports whether a record meets the conditions of a query that audit.Filter lacks.
 func (q *Query) wants(e *audit.Entry) bool {
-	return e.Op != "session" && (q.Verdict == "" || e.Verdict.Raw() == q.Verdict)
+	return (q.headers || e.Op != opHeader) && (q.Verdict == "" || e.Verdict.Raw() == q.Verdict)
 }
 
 // Each calls f for the records that q selects, the oldest first. It returns how many lines were no

@@ -44,7 +44,7 @@ type TrailRoot struct {
 // not ignore, Trail summarizes the newest of these.
 func (s *Store) Trail(ctx context.Context, session string, matches func(*Trail, *audit.Entry) bool) (Trail, error) {
 	t := Trail{Session: session, Roots: map[names.Foreign]TrailRoot{}}
-	_, err := s.Each(ctx, Query{Session: session, Limit: 1}, func(e *audit.Entry) error {
+	_, err := s.Each(ctx, Query{Session: session, Limit: 1, headers: true}, func(e *audit.Entry) error {
 		t.add(e, matches)
 		return nil
 	})
@@ -77,15 +77,15 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 			}
 		}
 		return
+	case e.Op == opHeader:
+		if e.AnchorHash != "" { // not a continuation; the session before may have left no record of its end
+			t.begin()
+		}
+		return
 	case e.Verdict != "allowed" || e.Via != "control":
 		return
-	case t.Ended && e.Op.Raw() == names.OpGrant.String(): // the next session of this name begins
-		earlier := t.earlier
-		if t.Refused != nil {
-			one := *t
-			earlier, one.earlier = &one, nil
-		}
-		*t = Trail{Session: t.Session, Roots: map[names.Foreign]TrailRoot{}, earlier: earlier}
+	case t.Ended && e.Op.Raw() == names.OpGrant.String():
+		t.begin()
 	}
 	t.Older = e.LacksFacts()
 	if e.Root != "" { // otherwise the record is about the network, or the session itself
@@ -102,6 +102,17 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 	case names.OpUnmount.String():
 		t.Ended = true
 	}
+}
+
+// begin begins the trail of the next session of this name.
+func (t *Trail) begin() {
+	earlier := t.earlier
+	if t.Refused != nil {
+		one := *t
+		one.Ended, one.earlier = true, nil
+		earlier = &one
+	}
+	*t = Trail{Session: t.Session, Roots: map[names.Foreign]TrailRoot{}, earlier: earlier}
 }
 
 // StartedBy returns the command that started the session: run, mount or serve. It returns run if no

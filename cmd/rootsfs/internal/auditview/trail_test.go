@@ -1,11 +1,14 @@
 package auditview
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A trail is about the newest session of a name in which something was refused. The trail's refusal
@@ -79,6 +82,47 @@ func TestTrail(t *testing.T) {
 	later = append(later, refused("read", "held", "Revoked"))
 	if tr := run(later...); tr.Refused == nil || tr.Refused.Path != "held" || tr.Roots["code"].Dir != "/b" || tr.Ended {
 		t.Errorf("%+v", tr)
+	}
+}
+
+// A killed session leaves no record of its end. The trail of the next session of this name has
+// nothing of it, and the trail of the killed session nothing of the next.
+func TestTrailAfterKilledSession(t *testing.T) {
+	dir := t.TempDir()
+	session := func(records ...guard.Record) {
+		log, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "audit"), Session: "s", Anchor: filepath.Join(dir, "anchor"), Paths: audit.PathsFull})
+		testkit.Must(t, err)
+		for _, r := range records {
+			r.Time = time.Now()
+			testkit.Must(t, log.Record(r))
+		}
+		testkit.Must(t, log.Close())
+	}
+	root := func(op names.Op, name guard.RootName, at string) guard.Record {
+		return guard.Record{Op: op, Via: guard.ViaControl, Verdict: guard.Allowed, Path: guard.Path{Root: name}, Facts: guard.Facts{Dir: at}}
+	}
+	mount := func(point string) guard.Record {
+		return guard.Record{Op: names.OpMount, Via: guard.ViaControl, Verdict: guard.Allowed, Facts: guard.Facts{Point: point}}
+	}
+	refused := guard.Record{Op: names.OpCreate, Via: guard.ViaFUSE, Verdict: guard.Refused, Kind: names.ReadOnly, Path: guard.Path{Root: "code"}}
+	store := &Store{Dir: filepath.Join(dir, "audit")}
+	trail := func() Trail {
+		tr, err := store.Trail(t.Context(), "s", nil)
+		testkit.Must(t, err)
+		return tr
+	}
+	session(root(names.OpGrant, "old", "/old"), root(names.OpGrant, "code", "/a"), mount("/mnt/a"), refused)
+	session(root(names.OpGrant, "code", "/b"), mount("/mnt/b"))
+	if tr := trail(); tr.Refused == nil || tr.Roots["code"].Dir != "/a" || tr.Point != "/mnt/a" || !tr.Ended {
+		t.Errorf("the killed session: %+v", tr)
+	}
+	session(root(names.OpGrant, "code", "/c"), mount("/mnt/c"), refused)
+	if tr := trail(); tr.Refused == nil || len(tr.Roots) != 1 || tr.Roots["code"].Dir != "/c" || tr.Point != "/mnt/c" || tr.Ended {
+		t.Errorf("the session after it: %+v", tr)
+	}
+	session(refused)
+	if tr := trail(); tr.Refused == nil || len(tr.Roots) != 0 {
+		t.Errorf("a session without roots: %+v", tr)
 	}
 }
 

@@ -93,10 +93,9 @@ func afterRun(ctx context.Context, p *Place) error {
 	return clearSessions()
 }
 
-// afterMount ends the FUSE connection of a killed daemon's mount. It detaches the mount, if a mount
+// afterMount detaches a killed daemon's mount, and ends the FUSE connection of this mount, if a mount
 // with this ID and device is still there. Then it removes the files of dead sessions.
 func afterMount(log *slog.Logger, point, id, device string) error {
-	_ = mountpoint.Abort(device) // without Abort the kernel would end the connection, too, but later
 	err := detach(point, id, device)
 	if err == nil {
 		log.Error("the daemon was killed: its mount is detached; what programs had written and not synced is lost")
@@ -107,13 +106,18 @@ func afterMount(log *slog.Logger, point, id, device string) error {
 	return clearSessions()
 }
 
-// detach detaches the mount with this ID and device, unless that mount is gone. If the mounts
-// cannot be listed, detach detaches the top-most rootsfs mount at point.
+// detach ends the FUSE connection of the mount with this ID and device, and detaches the mount,
+// unless the mount is gone: the kernel may have given its device number to a later mount. If the
+// mounts cannot be listed, detach ends no connection, and detaches the top-most rootsfs mount at
+// point.
 func detach(point, id, device string) error {
 	all, err := mountpoint.Mounts()
 	isThere := slices.ContainsFunc(all, func(in mountpoint.Info) bool { return strconv.Itoa(in.ID) == id && in.Dev == device })
 	if err == nil && !isThere {
 		return nil // another process has detached it
+	}
+	if isThere {
+		_ = mountpoint.Abort(device) // without Abort the kernel would end the connection, too, but later
 	}
 	err = mountpoint.Detach(point, true)
 	if errors.Is(err, mountpoint.ErrNotMounted) {

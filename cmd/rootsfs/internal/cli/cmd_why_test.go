@@ -45,6 +45,24 @@ func TestWhyProposesNoHome(t *testing.T) {
 	}
 }
 
+// For a path of which only / exists, why proposes no root: every proposal would fail.
+func TestWhyProposesNoMissingPath(t *testing.T) {
+	const missing = "/no-such-directory-of-a-test/file"
+	e := &explanation{CheckAnswer: control.CheckAnswer{Op: "read", Reason: names.NoConsent.String()}}
+	if w := e.remedy(nil, missing); w != nil || e.Advice == "" {
+		t.Errorf("%s; %q", w.line(), e.Advice)
+	}
+	e.Advice = ""
+	if line := e.runLine(missing); line != "" || e.Advice == "" {
+		t.Errorf("%s; %q", line, e.Advice)
+	}
+	e.Advice = ""
+	existing := t.TempDir()
+	if w := e.remedy(nil, existing+"/file"); w.line() != names.Text("rootsfs roots add "+existing+":ro") || e.Advice != "" {
+		t.Errorf("%s; %q", w.line(), e.Advice)
+	}
+}
+
 // why --root gives the verdict that run would: a link that leaves the root is refused, unless it
 // leads to what the confinement shows of the system. A link that stays in the root is not refused.
 func TestWhySpecFollowsLinks(t *testing.T) {

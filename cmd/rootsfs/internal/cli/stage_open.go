@@ -17,7 +17,6 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -385,36 +384,6 @@ func (c *chosenStage) ofSession(ctx context.Context) (*openStage, error) {
 		}
 	}
 	return nil, &guard.Error{Kind: names.Locked, Err: fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))}
-}
-
-// stricter returns patterns that refuse what now or last refuses. A negation (!PATTERN) in last is
-// left out: it could lift a present rule. last is nil if it is not known.
-func stricter(now, last *guard.Patterns) guard.Patterns {
-	p := *now
-	if last == nil {
-		return p
-	}
-	has := func(list []rules.Pattern, text names.Foreign) bool {
-		return slices.ContainsFunc(list, func(p rules.Pattern) bool { return p.Text == text })
-	}
-	join := func(list, more []rules.Pattern) []rules.Pattern {
-		out := slices.Clone(list)
-		for _, m := range more {
-			if !has(out, m.Text) && !strings.HasPrefix(m.Text.Raw(), "!") {
-				out = append(out, m)
-			}
-		}
-		return out
-	}
-	p.Deny, p.Hide, p.Protect = join(now.Deny, last.Deny), join(now.Hide, last.Hide), join(now.Protect, last.Protect)
-	if now.NoDefaults {
-		p.Allow = last.Allow
-	} else if !last.NoDefaults {
-		p.Allow = slices.DeleteFunc(slices.Clone(now.Allow), func(a rules.Pattern) bool { return !has(last.Allow, a.Text) })
-	}
-	p.Gitignore = now.Gitignore || last.Gitignore
-	p.NoDefaults = now.NoDefaults && last.NoDefaults
-	return p
 }
 
 // close closes the stage and writes the stage's changes to the disk. It does nothing if a session

@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -302,7 +303,7 @@ func TestStricterPatterns(t *testing.T) {
 	}
 	last := guard.Patterns{Hide: guard.Texts("a", "c", "!a"), Deny: guard.Texts("d"), Allow: guard.Texts("y", "z"), Gitignore: true}
 	got := stricter(&now, &last)
-	if text(got.Hide) != "a !b c" || text(got.Protect) != "p" || text(got.Deny) != "d" || text(got.Allow) != "y" || !got.Gitignore {
+	if text(got.Hide) != "a !b a c" || text(got.Protect) != "p" || text(got.Deny) != "d" || text(got.Allow) != "y" || !got.Gitignore {
 		t.Errorf("together: %+v", got)
 	}
 	now.NoDefaults = true
@@ -312,6 +313,40 @@ func TestStricterPatterns(t *testing.T) {
 	last.NoDefaults = true
 	if got := stricter(&now, &last); !got.NoDefaults {
 		t.Errorf("without built-in rules in both: %+v", got)
+	}
+}
+
+// Together, two lists of patterns refuse what either list refuses, and lift only the built-in rules
+// that both lift, also where the lists have negations.
+func TestStricterNegations(t *testing.T) {
+	hide := func(texts ...string) guard.Patterns { return guard.Patterns{Hide: guard.Texts(texts...)} }
+	allow := func(texts ...string) guard.Patterns { return guard.Patterns{Allow: guard.Texts(texts...)} }
+	ignore := func(p guard.Patterns) guard.Patterns { p.Gitignore, p.NoDefaults = true, true; return p }
+	for _, tc := range []struct {
+		name      string
+		now, last guard.Patterns
+		path      string
+		isRefused bool
+	}{
+		{"new negation", hide("*.dat", "!x.dat"), hide("*.dat"), "x.dat", true},
+		{"same negation", hide("*.dat", "!x.dat"), hide("*.dat", "!x.dat"), "x.dat", false},
+		{"more patterns now", hide("*.dat", "!x.dat", "*.bin"), hide("*.dat", "!x.dat"), "x.dat", false},
+		{"removed negation", hide("*.dat"), hide("*.dat", "!x.dat"), "x.dat", true},
+		{"moved pattern", hide("!x.dat", "*.dat"), hide("*.dat", "!x.dat"), "x.dat", true},
+		{"both lift", allow(".env"), allow(".env"), ".env", false},
+		{"a negation now", allow(".env*", "!.env"), allow(".env*"), ".env", true},
+		{"a negation in the last session", allow(".env*"), allow(".env*", "!.env"), ".env", true},
+		{"a negation in both", allow(".env*", "!.env.x"), allow(".env*", "!.env.x"), ".env", false},
+		{"only one lifts .gitignore", ignore(guard.Patterns{}), allow(".env"), ".env", true},
+	} {
+		got := stricter(&tc.now, &tc.last)
+		set, err := got.Preview()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := set.At("").Judge("", tc.path, pattern.Other, nil); (v.Effect != pattern.None) != tc.isRefused {
+			t.Errorf("%s: %+v: %s is refused: %v", tc.name, got, tc.path, !tc.isRefused)
+		}
 	}
 }
 

@@ -42,6 +42,9 @@ func (e *explanation) overCeiling(c *config.Ceiling, args []string) error {
 	case dir == "" && len(args) > 0:
 		if path, err := expandHome(args[0]); err == nil && filepath.IsAbs(path) {
 			dir, mode = nearestExisting(path), modeFor(e.Op).Raw()
+			if dir == "/" { // no command for / is proposed
+				dir = path
+			}
 		}
 	}
 	rights, err := rules.ParseMode(mode)

@@ -293,15 +293,15 @@ func modeFor(op string) names.Foreign {
 	return "rw"
 }
 
-// nearestExisting returns path if it exists, otherwise the nearest existing path above it. If only
-// / exists above path, it returns path.
+// nearestExisting returns path if it exists, otherwise the nearest existing path above it.
 func nearestExisting(path string) string {
-	for at := filepath.Clean(path); at != "/"; at = filepath.Dir(at) {
+	at := filepath.Clean(path)
+	for ; at != "/"; at = filepath.Dir(at) {
 		if _, err := os.Lstat(at); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
-			return at
+			break
 		}
 	}
-	return path
+	return at
 }
 
 // literalPattern returns a pattern that matches one path below a root, and nothing else.

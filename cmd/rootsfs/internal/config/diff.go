@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
@@ -128,6 +130,7 @@ func widened(old, new Root) (list []string) {
 		add("for %v -> expires %s", old.For, new.Expires.Format(time.RFC3339))
 	}
 	old.Limits.Timeout, new.Limits.Timeout = timeout(old), timeout(new)
+	old.Limits.MaxStage, new.Limits.MaxStage = maxStage(old), maxStage(new)
 	for _, what := range raised(limits(old.Limits), limits(new.Limits)) {
 		add("%s", what)
 	}
@@ -171,8 +174,8 @@ func exceeds(a, b reflect.Value) bool {
 	return a.Bool() && !b.Bool()
 }
 
-// WidenedFile lists the changes of [abuse], [[subject]] and [files] that give more than before and
-// take effect at once. If abuses is false, it leaves out [abuse].
+// WidenedFile lists the changes of [abuse], [[subject]], [fleet] and [files] that give more than
+// before and take effect at once. If abuses is false, it leaves out [abuse].
 func WidenedFile(old, new *Config, abuses bool) (list []string) {
 	add := func(prefix string, all []string) {
 		for _, what := range all {
@@ -182,8 +185,16 @@ func WidenedFile(old, new *Config, abuses bool) (list []string) {
 	if abuses {
 		add("abuse.", raised(abuse(old.Abuse), abuse(new.Abuse)))
 	}
-	for _, s := range slices.Sorted(maps.Keys(old.Subjects)) { // without a block there is no limit
-		add(subjectText(s)+": ", raised(quota(old.Subjects[s]), quota(new.Subjects[s])))
+	all := map[guard.Subject]ledger.Quota{}
+	maps.Copy(all, old.Subjects)
+	maps.Copy(all, new.Subjects)
+	for _, s := range slices.Sorted(maps.Keys(all)) {
+		add(subjectText(s)+": ", raised(quotaOf(old, s), quotaOf(new, s)))
+	}
+	for _, act := range new.FleetAllows {
+		if !slices.Contains(old.FleetAllows, act) {
+			add("fleet.", []string{"allow " + act})
+		}
 	}
 	if old.Files.Deny && !new.Files.Deny {
 		add("files.", []string{"consent deny -> ask"})
@@ -194,6 +205,14 @@ func WidenedFile(old, new *Config, abuses bool) (list []string) {
 		}
 	}
 	return list
+}
+
+// quotaOf returns the quota of a subject: that of its own block, or else that of the block of "*".
+func quotaOf(c *Config, s guard.Subject) quota {
+	if own, ok := c.Subjects[s]; ok {
+		return quota(own)
+	}
+	return quota(c.Subjects[ledger.AnySubject])
 }
 
 // subjectText returns the words for a subject.
@@ -211,6 +230,9 @@ func timeout(r Root) time.Duration {
 	}
 	return r.Limits.Timeout
 }
+
+// maxStage returns the most that the root's stage takes on the disk; zero means the default.
+func maxStage(r Root) int64 { return cmp.Or(r.Limits.MaxStage, rules.DefaultMaxStage) }
 
 func orNone(limited bool, v any) string {
 	if !limited {

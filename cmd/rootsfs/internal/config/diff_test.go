@@ -10,6 +10,9 @@ import (
 // and the comments of a file do not matter.
 func TestDiff(t *testing.T) {
 	const a, b = "[[root]]\npath = \"/srv/a\"\n", "[[root]]\npath = \"/srv/b\"\n"
+	subject := func(name string, most int) string {
+		return fmt.Sprintf("[[subject]]\nname = %q\nmax_file = %d\n", name, most)
+	}
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"same", a + b, a + b, ""},
 		{"order, comments", a + b, "# x\n" + b + a, ""},
@@ -35,6 +38,9 @@ func TestDiff(t *testing.T) {
 		{"limit of all roots", "[limits]\nops_per_second = 5\n" + a, a, "~a !a: ops_per_second 5 -> none"},
 		{"timeout up from default", a, a + "limits.timeout = \"2m\"\n", "~a !a: timeout 1m0s -> 2m0s"},
 		{"timeout down from default", a, a + "limits.timeout = \"2s\"\n", "~a"},
+		{"stage up from default", a, a + "limits.max_stage = \"20G\"\n", "~a !a: max_stage 10737418240 -> 21474836480"},
+		{"stage down to default", a + "limits.max_stage = \"20G\"\n", a, "~a"},
+		{"stage up to default", a + "limits.max_stage = \"5G\"\n", a, "~a !a: max_stage 5368709120 -> 10737418240"},
 		{"expires later", a + "expires = 2030-01-01T00:00:00Z\n", a + "expires = 2031-01-01T00:00:00Z\n", "~a !a: expires 2030-01-01T00:00:00Z -> 2031-01-01T00:00:00Z"},
 		{"expires earlier", a + "expires = 2030-01-01T00:00:00Z\n", a + "expires = 2029-01-01T00:00:00Z\n", "~a"},
 		{"expires removed", a + "expires = 2030-01-01T00:00:00Z\n", a, "~a !a: expires 2030-01-01T00:00:00Z -> none"},
@@ -47,6 +53,16 @@ func TestDiff(t *testing.T) {
 			`!files.allow "/srv/a", mode rw !files.allow "/srv/b", mode ro`},
 		{"pre-approved, staged", "[[files.allow]]\npath = \"/srv/a\"\nmode = \"stage\"\n", "[[files.allow]]\npath = \"/srv/a\"\nmode = \"rw\"\n", `!files.allow "/srv/a", mode rw`},
 		{"no longer pre-approved", "[[files.allow]]\npath = \"/srv/a\"\n", "", ""},
+		{"subject up", subject("x", 10), subject("x", 11), `!the server "x": max_file 10 -> 11`},
+		{"subject gone", subject("x", 10), "", `!the server "x": max_file 10 -> none`},
+		{"subject new", "", subject("x", 10), ""},
+		{"subject larger than that of *", subject("*", 10), subject("*", 10) + subject("x", 11), `!the server "x": max_file 10 -> 11`},
+		{"subject smaller than that of *", subject("*", 10), subject("*", 10) + subject("x", 9), ""},
+		{"subject without a bound, beside *", subject("*", 10), subject("*", 10) + subject("x", 0), `!the server "x": max_file 10 -> none`},
+		{"subject falls back to *", subject("*", 12) + subject("x", 11), subject("*", 12), `!the server "x": max_file 11 -> 12`},
+		{"subject falls back to smaller *", subject("*", 10) + subject("x", 11), subject("*", 10), ""},
+		{"owners may grant", "fleet.allow = [\"answer\"]\n", "fleet.allow = [\"grant\", \"answer\"]\n", "!fleet.allow grant"},
+		{"owners may no longer grant", "fleet.allow = [\"answer\", \"grant\"]\n", "fleet.allow = [\"answer\"]\n", ""},
 		{"consent deny to ask", "files.consent = \"deny\"\n", "", "!files.consent deny -> ask"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -60,6 +76,10 @@ func TestDiff(t *testing.T) {
 				t.Errorf("Empty: %v", c.Empty())
 			}
 		})
+	}
+	missing := &Config{} // as LoadIfPresent returns it
+	if got := WidenedFile(missing, mustParse(t, subject("x", 10)), true); len(got) > 0 {
+		t.Errorf("a new file with a subject: %q", got)
 	}
 }
 

@@ -30,6 +30,12 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, &Error{File: path, Err: err}
 	}
+	return parseAt(path, resolved, doc)
+}
+
+// parseAt is parse for a file whose path without links is resolved. It refuses roots that contain
+// this path.
+func parseAt(path, resolved string, doc []byte) (*Config, error) {
 	c, err := parse(path, xdg.Home(), doc)
 	if err != nil {
 		return nil, err

@@ -196,6 +196,8 @@ func TestParseErrors(t *testing.T) {
 		{"profile with an unknown root", root + "[profile.p]\nroots = [\"a\", \"b\"]\n", `:4: profile.p.roots: no [[root]] is named "b"`},
 		{"profile twice", root + "[profile.p]\nroots = [\"a\",\n\"a\"]\n", ":5: profile.p.roots: the name \"a\" is in this list twice"},
 		{"profile number", "[profile.p]\nroots = [1]\n", "must be text in quotes"},
+		{"profile with an empty text", "[profile.p]\nroots = [\"\"]\n", ":2: profile.p.roots: has an empty text"},
+		{"empty variable", "[agent.codex]\nenv = [\"A\", \"\"]\n", ":2: agent.codex.env: has an empty text"},
 		{"profile empty", "[profile.p]\n", ":1: profile.p.roots: is missing"},
 		{"profile no table", "[profile]\np = 1\n", ":2: profile.p: must be a table"},
 		{"profile bad name", "[profile.\"a/b\"]\nroots = []\n", ":1: profile.a/b: "},
@@ -306,14 +308,15 @@ func TestWordsOfMount(t *testing.T) {
 
 func TestParseSize(t *testing.T) {
 	for in, want := range map[string]int64{
-		"0": 0, "17": 17, "1b": 1, "10M": 10 << 20, "10m": 10 << 20, "3KiB": 3 << 10, "2 GB": 2 << 30, "1T": 1 << 40,
+		"0": 0, "17": 17, "1b": 1, "10M": 10 << 20, "10m": 10 << 20, "3KiB": 3 << 10, "2 GB": 2 << 30, "2\t G": 2 << 30, "5 ": 5, "1T": 1 << 40,
 		"8388607T": 8388607 << 40, "9223372036854775807": math.MaxInt64,
 	} {
 		if got, err := ParseSize(in); got != want || err != nil {
 			t.Errorf("%q: %d, %v, want %d", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", "M", "-1", "+1", "1.5M", "1_000", "10iB", "10P", "8388608T", "9223372036854775808", "1MM", "0x10", "1e3", "١"} {
+	for _, in := range []string{"", "M", "-1", "+1", "1.5M", "1_000", "10iB", "10P", "8388608T", "9223372036854775808", "1MM", "0x10", "1e3", "١",
+		" 10M", "10\nM", "10\u00a0M", "10M ", "10\n"} {
 		if got, err := ParseSize(in); err == nil {
 			t.Errorf("%q: %d, want an error", in, got)
 		}

@@ -105,7 +105,8 @@ func extend(path string, add func(*Config) (string, error)) error {
 		if _, lerr := os.Lstat(path); lerr == nil {
 			return errors.New("it is a link to nothing; make the file it leads to, or remove the link")
 		}
-		old, target, err = nil, path, nil
+		dir, err = filepath.EvalSymlinks(dir)
+		old, target = nil, filepath.Join(dir, filepath.Base(path))
 	}
 	if err != nil {
 		return err
@@ -126,7 +127,7 @@ func extend(path string, add func(*Config) (string, error)) error {
 	if len(doc) > maxSize {
 		return fmt.Errorf("the file would be larger than the limit of %d bytes", maxSize)
 	}
-	if _, err := parse(path, xdg.Home(), []byte(doc)); err != nil {
+	if _, err := parseAt(path, target, []byte(doc)); err != nil {
 		var e *Error
 		if errors.As(err, &e) {
 			err = e.Err

@@ -123,7 +123,7 @@ func TestSaveNet(t *testing.T) {
 	}
 }
 
-// A link stays a link; its target is replaced.
+// A link stays a link; its target is replaced. A root that contains the target is refused.
 func TestSaveLink(t *testing.T) {
 	dir := home(t)
 	path, target := filepath.Join(dir, "config.toml"), filepath.Join(dir, "dot/c.toml")
@@ -141,11 +141,45 @@ func TestSaveLink(t *testing.T) {
 	if c, err := Load(path); err != nil || len(c.Roots) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
+	saved, err := os.ReadFile(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	around := Root{Name: "dot", Path: filepath.Dir(target), Rights: guard.ReadOnly}
+	if err := Save(path, around, nil); err == nil || !strings.Contains(err.Error(), "with it the file would be wrong") || !strings.Contains(err.Error(), "contains this configuration file") {
+		t.Errorf("a root that contains the target: %v", err)
+	}
+	if text, err := os.ReadFile(target); err != nil || string(text) != string(saved) {
+		t.Errorf("the refused root has changed the file: %s, %v", text, err)
+	}
 	if err := os.Remove(target); err != nil {
 		t.Fatal(err)
 	}
 	if err := Save(path, Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly}, nil); err == nil || !strings.Contains(err.Error(), "link to nothing") {
 		t.Errorf("dangling: %v", err)
+	}
+}
+
+// A root that contains a new file is refused also if a directory on the way to the file is a link.
+func TestSaveNewBehindLink(t *testing.T) {
+	dir := home(t)
+	target := filepath.Join(dir, "dot")
+	if err := os.Mkdir(target, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("dot", filepath.Join(dir, "conf")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "conf/config.toml")
+	err := Save(path, Root{Name: "dot", Path: target, Rights: guard.ReadOnly}, nil)
+	if list, _ := os.ReadDir(target); err == nil || !strings.Contains(err.Error(), "contains this configuration file") || len(list) > 0 {
+		t.Errorf("%v; written: %v", err, list)
+	}
+	if err := Save(path, Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Load(path); err != nil || len(c.Roots) != 1 {
+		t.Errorf("%+v, %v", c, err)
 	}
 }
 

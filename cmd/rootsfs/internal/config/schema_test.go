@@ -69,6 +69,7 @@ func TestSchemaAgreesWithTheReader(t *testing.T) {
 		{"[mount]\ncahce = \"max\"\n", false}, {"[mounts]\n", false}, {"[mount]\ncache = \"fast\"\n", false},
 		{"[mount]\nread_only = \"yes\"\n", false},
 		{"[limits]\nburst = 3000000000\n", false}, {"[limits]\nmax_file = \"10 elephants\"\n", false}, {"[limits]\nmax_file = 1.5\n", false},
+		{"[limits]\nmax_file = \" 10M\"\n", false}, {"[limits]\nmax_file = \"10\\nM\"\n", false}, {"[limits]\nmax_file = \"10 \\tM\"\n", true},
 		{"[limits]\ntimeout = 60\n", false}, {"[limits]\ntimeout = \"soon\"\n", false}, {"[limits]\nops_per_second = -1\n", false},
 		{"[files]\nconsent = \"always\"\n", false}, {"[[files.allow]]\nmode = \"ro\"\n", false},
 		{"[[root]]\nname = \"a\"\n", false}, {root + "uri = \"file:///b\"\n", false}, {root + "[root.limits]\nx = 1\n", false},

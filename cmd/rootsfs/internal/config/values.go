@@ -163,7 +163,7 @@ func parseCheck[T any](parse func(string) (T, error)) func(string) error {
 
 func notEmpty(s string) error {
 	if s == "" {
-		return errType
+		return errors.New("has an empty text: remove it")
 	}
 	return nil
 }
@@ -383,12 +383,12 @@ var shifts = map[string]uint{
 }
 
 // ParseSize reads a number of bytes: "1048576", "1024K", "1M", "1MiB", "1MB".
-// The units K, M, G and T are powers of 1024, in upper or lower case. Negative numbers, fractions
-// and numbers of more than 63 bits are errors.
+// The units K, M, G and T are powers of 1024, in upper or lower case; blanks and tabs may precede
+// them. Negative numbers, fractions and numbers of more than 63 bits are errors.
 func ParseSize(s string) (int64, error) {
 	digits := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	shift, known := shifts[strings.ToUpper(s[len(digits):])]
-	n, err := strconv.ParseUint(strings.TrimSpace(digits), 10, 63)
+	n, err := strconv.ParseUint(strings.TrimRight(digits, " \t"), 10, 63)
 	if err != nil || !known {
 		return 0, &names.Error{Kind: names.Invalid, Err: fmt.Errorf(
 			"size %s: write a number of bytes, or one with K, M, G or T, as in 10M", names.Quote(s))}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"os"
 	"path"
 	"sync"
@@ -128,14 +128,7 @@ func (l *look) run(resolved string) {
 		l.update(func(a *control.Preview) { a.Files, a.Bytes = 1, st.Size })
 		return
 	}
-	// Use the descriptor: the name may lead elsewhere by now.
-	top, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err != nil {
-		l.markIncomplete() // such as a directory that rootsfs may not read
-		return
-	}
-	defer top.Close()
-	l.walk(top)
+	l.walk(fd)
 }
 
 // dir is a directory that is still to be read.
@@ -144,9 +137,9 @@ type dir struct {
 	state *pattern.State
 }
 
-// walk counts the names in a directory and everything below it. It holds only a few descriptors,
-// however deep the tree is.
-func (l *look) walk(top *os.Root) {
+// walk counts the names in the directory with the descriptor top, and everything below it. It holds
+// only a few descriptors, however deep the tree is.
+func (l *look) walk(top int) {
 	for queue := []dir{{"", l.rules.At("")}}; len(queue) > 0; queue = queue[1:] {
 		if l.ctx.Err() != nil || l.left <= 0 {
 			l.markIncomplete()
@@ -157,11 +150,10 @@ func (l *look) walk(top *os.Root) {
 }
 
 // readDir counts the names in a directory, and returns the directories to enter.
-func (l *look) readDir(top *os.Root, d dir) (subs []dir) {
-	// NONBLOCK, because a FIFO may be there by now.
-	f, err := top.OpenFile(cmp.Or(d.rel, "."), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+func (l *look) readDir(top int, d dir) (subs []dir) {
+	f, err := openDir(top, cmp.Or(d.rel, "."))
 	if err != nil {
-		l.markIncomplete() // such as a directory that rootsfs may not read
+		l.markIncomplete() // such as a directory that rootsfs may not read, or that is a link by now
 		return nil
 	}
 	defer f.Close()
@@ -175,12 +167,32 @@ func (l *look) readDir(top *os.Root, d dir) (subs []dir) {
 				subs = append(subs, dir{path.Join(d.rel, n), d.state.Enter(d.rel, n)})
 			}
 		}
-		if err != nil { // io.EOF, or no more can be read
+		if err == io.EOF {
 			return subs
+		}
+		if err != nil {
+			break
 		}
 	}
 	l.markIncomplete()
 	return subs
+}
+
+// openDir opens a directory below the directory with the descriptor top. It follows no link.
+func openDir(top int, rel string) (*os.File, error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK | unix.O_CLOEXEC, // NONBLOCK, because a FIFO may be there by now
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	}
+	for {
+		fd, err := unix.Openat2(top, rel, &how)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), rel), nil
+		case err != unix.EINTR:
+			return nil, err
+		}
+	}
 }
 
 // countName counts one name in a directory. It reports whether the name is a directory to enter.

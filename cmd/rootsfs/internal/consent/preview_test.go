@@ -75,6 +75,68 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// The preview of a tree is not complete if a directory could not be read to its end.
+func TestLookAtRemovedDirectory(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "at")
+	if err := os.Mkdir(at, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, isRemoved := range []bool{false, true} {
+		top, err := unix.Open(at, unix.O_PATH, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(top)
+		if isRemoved {
+			if err := os.Remove(at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := newLook(t)
+		l.walk(top)
+		if a := l.answer(); a.Complete == isRemoved {
+			t.Errorf("removed: %v: %+v", isRemoved, a)
+		}
+	}
+}
+
+// The preview does not follow a link that has replaced a directory after the directory was found, at
+// the end of the path or on the way.
+func TestLookFollowsNoNewLink(t *testing.T) {
+	at := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(at, "secret/in"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("secret", filepath.Join(at, "link")); err != nil {
+		t.Fatal(err)
+	}
+	top, err := unix.Open(at, unix.O_PATH, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(top)
+	for rel, want := range map[string]bool{"secret": true, "secret/in": true, "link": false, "link/in": false} {
+		l := newLook(t)
+		l.readDir(top, dir{rel, l.rules.At("")})
+		if a := l.answer(); a.Complete != want || !want && a.Dirs > 0 {
+			t.Errorf("%s: %+v", rel, a)
+		}
+	}
+}
+
+// newLook returns a look with the built-in rules.
+func newLook(t *testing.T) *look {
+	t.Helper()
+	rules, err := (&guard.Patterns{}).Preview()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &look{ctx: t.Context(), rules: rules, left: 1000, start: time.Now()}
+	l.out.Complete = true
+	return l
+}
+
 // The preview does not hold a descriptor for each level of a deep tree, because the asker may have
 // made the tree.
 func TestLookHoldsFewDescriptors(t *testing.T) {

@@ -78,7 +78,7 @@ func (c *Client) RevokeBySignal(ctx context.Context) ([]Ended, error) {
 		return nil, err
 	}
 	for end := time.Now().Add(signalTimeout); time.Now().Before(end); {
-		if a := c.lastReport(); a != nil && (before == nil || a.Time.After(before.Time)) {
+		if a := c.lastReport(); a != nil && (before == nil || !a.Time.Equal(before.Time)) {
 			if a.Error != "" {
 				return a.Ended, &Error{Text: a.Error, Class: Failure}
 			}
