@@ -43,14 +43,14 @@ type Source interface {
 	LiesIn(top rules.Identity) bool
 }
 
-// Opener turns an approved path into a Source.
+// Opener turns the path of a grant into a Source.
 type Opener interface {
 	OpenRoot(path string) (Source, error)
 	// Trace resolves path as far as it exists. It returns the resolved path and
-	// the links that were passed.
+	// the links that it followed.
 	Trace(path string) (resolved string, links []rules.Link, err error)
-	// LocationOf is the location of a path, which need not exist; "" if it
-	// is not known.
+	// LocationOf returns the location of a path, "" if the location is not known. The path
+	// need not exist.
 	LocationOf(path string) string
 	// Stage returns a source that shows src with the changes of the store g.Store, and keeps
 	// further changes there. If g.Store is "", Stage chooses a store and sets it. The result
@@ -86,36 +86,41 @@ var states = [...]struct {
 
 func (s State) String() string { return states[s].name }
 
-// root is one grant in force. The registry's snapshots share it; what changes
-// during its life is atomic.
+// root is a granted root. The registry's snapshots share it. Most fields that change during
+// the root's life are atomic or have locks of their own. Registry.mu guards timer, and the lock
+// changing guards report.
 type root struct {
 	name         RootName
 	epoch        uint64
 	grant        Grant
 	src          Source
 	location     string // see nesting.go; "": not known
-	requestedDir string // the path that the grant was asked for; "": it is grant.Resolved
+	requestedDir string // the absolute path that was requested; "": it is grant.Resolved
 	policy       atomic.Pointer[Policy]
 	state        atomic.Uint32
 
 	gen atomic.Pointer[generation] // the newest; written by drain
-	// pins counts work that outlives its operation (a request to a hung file system that was
-	// answered early), and keeps src open for it.
+	// pins counts the users of src for which the ending of the root does not wait, such as a
+	// request to a hung file system that was answered early. They keep src open.
 	pins atomic.Int64
-	// places has an element for each operation that may begin system calls, see
-	// Lease.Run; leavePlace puts one back.
+	// places holds a value for each operation that may still begin system calls, see
+	// Lease.Run. leavePlace puts a value back.
 	places     chan struct{}
 	leavePlace func()
 
-	dead      chan struct{} // closed when the gate shuts
-	takenBack chan struct{} // closed when its operations are drained and its views invalidated
-	// changing serialises changes of this root. It is a channel, because it is held across
-	// calls of views.
+	dead chan struct{} // closed when the gate shuts
+	// takenBack is closed when the root's operations were drained and the views invalidated, or
+	// the time for that was over.
+	takenBack chan struct{}
+	// changing serialises changes of this root. It is a channel, so that waiting for it can be
+	// given up: it is held during calls of views, which may take long.
 	changing chan struct{}
 	report   Ended
 
-	waiting        atomic.Int64 // operations that wait for the speed limit
-	flushing       atomic.Int32 // > 0: write-back of a change in progress, exempt from rate limits
+	waiting atomic.Int64 // operations that wait for the speed limit
+	// flushing is > 0 while views flush dirty data for a change. Meanwhile no operation waits for
+	// the speed limit or the limit of bytes in flight.
+	flushing       atomic.Int32
 	speed          *ledger.Speed
 	bytes          *ledger.Budget
 	ledger.Account // what has been written and created
@@ -173,7 +178,7 @@ func (r *root) pin() (unpin func(), ok bool) {
 	return func() { r.pins.Add(-1) }, true
 }
 
-// closeWhenUnused closes the source after the last pin is gone.
+// closeWhenUnused closes the source when the root has neither operations nor pins any more.
 func (r *root) closeWhenUnused() {
 	inUse := func() bool {
 		running, _ := r.gen.Load().counted()
@@ -188,14 +193,15 @@ func (r *root) closeWhenUnused() {
 }
 
 // changeContext is the context of a change. A change that has begun is finished even if its
-// caller goes away: a revocation must not stop halfway. It waits for others no longer than
-// Config.Deadline.
+// caller goes away: a revocation must not stop halfway. The context ends after Config.Deadline,
+// so the change does not wait for others longer than that.
 func (g *Registry) changeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
 }
 
-// lockChanges takes the right to change a root until unlock, unless ended is closed first. It
-// returns the context of the change.
+// lockChanges waits for the right to change a root, which the caller has until it calls unlock.
+// lockChanges returns the context of the change. It returns an error if ended is closed, or that
+// context ends, while it waits.
 func (g *Registry) lockChanges(ctx context.Context, r *root, ended <-chan struct{}) (_ context.Context, unlock func(), _ error) {
 	ctx, cancel := g.changeContext(ctx)
 	unlock = func() { r.unlockChanges(); cancel() }
@@ -219,8 +225,8 @@ func (g *Registry) lockChanges(ctx context.Context, r *root, ended <-chan struct
 func (r *root) unlockChanges() { <-r.changing }
 
 // lockLiveChanges is lockChanges for a root that has to be live. If the root is being ended,
-// lockLiveChanges waits until everything is taken back, but not for the roots around it:
-// their ending may wait for the caller.
+// lockLiveChanges waits until everything is taken back through this root. It does not wait until
+// the roots around this one are narrowed, because that step may be waiting for the caller.
 func (g *Registry) lockLiveChanges(ctx context.Context, r *root) (_ context.Context, unlock func(), _ error) {
 	ctx, unlock, err := g.lockChanges(ctx, r, r.takenBack)
 	if err == nil && State(r.state.Load()) != Live {
@@ -249,7 +255,7 @@ func NoRoot(name RootName) error {
 	return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(string(name)))}
 }
 
-// endedError is the error for an operation on a root that is not live.
+// endedError returns the error for an operation on a root that is overdue or not live.
 func (r *root) endedError() *Error {
 	if State(r.state.Load()) == UnavailableState {
 		return &Error{Kind: names.Unavailable}

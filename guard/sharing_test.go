@@ -49,7 +49,7 @@ func TestOneDirectoryForTwoSubjects(t *testing.T) {
 			t.Errorf("%q: /dir/x is %v, %v; want %q", who, p, err, want)
 		}
 	}
-	// R127: each subject knows only its own roots and everybody's.
+	// R127: each subject knows only its own roots.
 	for who, want := range map[guard.Subject][]string{"editor": {"one"}, "reviewer": {"two"}, "": nil} {
 		var got []string
 		for _, st := range s.RootsOf(who) {
@@ -60,7 +60,7 @@ func TestOneDirectoryForTwoSubjects(t *testing.T) {
 		}
 	}
 	_, err := s.Grant(bg, guard.Grant{Root: "again", Dir: "/dir", Subject: "editor", Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
-	wantKind(t, err, names.Exist) // the same subject has it already
+	wantKind(t, err, names.Exist) // the same subject has the directory already
 	if _, err := s.Revoke(bg, "one"); err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +70,9 @@ func TestOneDirectoryForTwoSubjects(t *testing.T) {
 	wantKind(t, s.tryAs(t, "editor", "one", names.OpRead), 0)
 }
 
-// R162: besides a grant for everybody, a subject may have its own for the same directory. Its own
-// grant bounds the subject under either name. After the own grant is revoked, it has no access.
+// R162: besides a grant for everybody, a subject may have a grant of its own for the same
+// directory. Its own grant bounds the subject under the names of both roots. After that grant is
+// revoked, the subject has no access.
 func TestOwnGrantBesideEverybodys(t *testing.T) {
 	s := newSetup(t, nil)
 	v := &view{}
@@ -95,7 +96,7 @@ func TestOwnGrantBesideEverybodys(t *testing.T) {
 		wantKind(t, s.tryAs(t, "reviewer", root, op), names.ReadOnly)
 		wantKind(t, s.tryAs(t, "reviewer", root, names.OpRead), 0)
 	}
-	wantKind(t, s.tryAs(t, "editor", "all", names.OpUnlink), 0) // nobody else is concerned
+	wantKind(t, s.tryAs(t, "editor", "all", names.OpUnlink), 0) // nobody else is affected
 	wantKind(t, s.tryAs(t, "", "all", names.OpUnlink), 0)
 	if p, err := s.Parse("reviewer", "/dir/x"); err != nil || p.Root != "own" {
 		t.Errorf("%v, %v", p, err)
@@ -103,11 +104,12 @@ func TestOwnGrantBesideEverybodys(t *testing.T) {
 	if list := s.RootsOf("reviewer"); len(list) != 1 || list[0].Grant.Root != "own" {
 		t.Errorf("%+v", list)
 	}
-	// No operation of the subject through everybody's root outlives its own root.
+	// An operation of the subject through the root for everybody also counts for the subject's
+	// own root.
 	inFlight, err := s.Admit(bg, requestIn(t, req(t, names.OpRead), "reviewer", "all"))
 	wantKind(t, err, 0)
 	if st, _ := s.Lookup("own"); st.InFlight != 1 {
-		t.Errorf("%d operations under way that its ending waits for, want 1", st.InFlight)
+		t.Errorf("%d operations are in flight in the subject's own root, want 1", st.InFlight)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -171,8 +173,8 @@ func TestNestedRootsOfSubjects(t *testing.T) {
 	wantKind(t, cross("b", "outer", names.OpRead), names.Revoked)
 	wantKind(t, cross("a", "mine", names.OpRead), 0)
 	wantKind(t, cross("", "outer", names.OpRead), 0)
-	// A revoked root of everybody stays closed to everybody, except to subjects that were
-	// granted it since.
+	// The directory of a revoked root for everybody stays closed to everybody, except to subjects
+	// that were granted the directory since.
 	grantTo(t, s, "inner2", "/dir/sub", "", guard.ReadWrite)
 	if _, err := s.Revoke(bg, "inner2"); err != nil {
 		t.Fatal(err)

@@ -11,13 +11,13 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// A staged root keeps apart what its programs change: they see their changes, and the
-// directory of the root, the source, keeps what it had until the owner applies them. The
-// changes lie in a store outside of every root, which outlives the root. This file says which
-// roots can be staged; the Opener keeps the changes.
+// A staged root keeps the changes of its programs apart from its directory. The programs see
+// their changes, and the directory stays as it is until the owner applies the changes. Until then
+// the changes lie in a store outside of every root. The store outlives the root. This file says
+// which roots can be staged; the Opener keeps the changes.
 
-// Staged is a Source of a staged root, which tells what its store holds. It answers from
-// memory.
+// Staged is the Source of a staged root. Its method Staged describes the root's store, and
+// answers from memory.
 type Staged interface {
 	Source
 	Staged() StageStatus
@@ -28,9 +28,9 @@ type StageStatus struct {
 	Store     string // the directory of the store
 	Continued bool   // changes of an earlier session were there at the grant
 	Changed   int    // names that programs changed, made or removed
-	Bytes     int64  // that the store takes on the disk
+	Bytes     int64  // bytes that the store takes on the disk
 	Damaged   string // what was lost of the store, and why; "" if nothing was
-	// Checkpoints is how many states of the changes can be brought back.
+	// Checkpoints is how many earlier states of the changes can be restored.
 	Checkpoints int
 }
 
@@ -55,8 +55,9 @@ func checkStage(p *Policy, src Source, resolved string) error {
 	return stageRefusal("%s %s", names.Quote(resolved), why)
 }
 
-// checkStagedNesting refuses a root that would lie in a staged one, or have one in it, for
-// some caller: the two would disagree about what the inner directory holds.
+// checkStagedNesting refuses r if it overlaps with another root, some caller could use both, and
+// at least one of the two is staged: they would disagree about the contents of the inner
+// directory.
 func (s *snapshot) checkStagedNesting(r *root) error {
 	others := slices.Values(s.staged)
 	if r.isStaged() {

@@ -47,7 +47,7 @@ func TestStagedSource(t *testing.T) {
 	}
 }
 
-// oddOpener opens sources that cannot be staged.
+// oddOpener opens sources that have the properties in odd.
 type oddOpener struct {
 	guard.Opener
 	odd oddSource
@@ -70,8 +70,8 @@ func (s *oddSource) File() string         { return s.file }
 func (s *oddSource) Remote() bool         { return s.remote }
 func (s *oddSource) Naming() rules.Naming { return s.naming }
 
-// A source that cannot be staged is refused as a staged root, and the error says what to write
-// instead.
+// A source that cannot be staged is refused as a staged root, and the error says why, or what to
+// do instead.
 func TestCannotBeStaged(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -103,7 +103,7 @@ func TestCannotBeStaged(t *testing.T) {
 	}
 }
 
-// A store that cannot be opened refuses the grant, and the source is closed.
+// If the store cannot be opened, the grant is refused, and the source is closed.
 func TestStageRefusedByOpener(t *testing.T) {
 	s := newSetup(t, nil)
 	s.open.stageErr = &guard.Error{Kind: names.Locked, Err: errors.New("session p holds it")}
@@ -153,11 +153,11 @@ func TestStagedNesting(t *testing.T) {
 		{"around a staged one", at("a", "/p/d", "", staged), at("b", "/p", "", guard.ReadWrite), names.Invalid},
 		{"a staged one inside", at("a", "/p", "", guard.ReadOnly), at("b", "/p/d", "", staged), names.Invalid},
 		{"a staged one around", at("a", "/p/d", "", guard.ReadOnly), at("b", "/p", "", staged), names.Invalid},
-		{"the same directory, for one of all", at("a", "/p", "", staged), at("b", "/p", "s", guard.ReadOnly), names.Invalid},
-		{"for somebody else", at("a", "/p", "s", staged), at("b", "/p/d", "t", guard.ReadWrite), nil},
-		{"the same directory for somebody else", at("a", "/p", "s", staged), at("b", "/p", "t", staged), nil},
-		{"beside it", at("a", "/p", "", staged), at("b", "/pd", "", staged), nil},
-		{"not staged", at("a", "/p", "", guard.ReadWrite), at("b", "/p/d", "", guard.ReadOnly), nil},
+		{"the same directory, for everybody and for one subject", at("a", "/p", "", staged), at("b", "/p", "s", guard.ReadOnly), names.Invalid},
+		{"inside, for another subject", at("a", "/p", "s", staged), at("b", "/p/d", "t", guard.ReadWrite), nil},
+		{"the same directory, for another subject", at("a", "/p", "s", staged), at("b", "/p", "t", staged), nil},
+		{"beside each other", at("a", "/p", "", staged), at("b", "/pd", "", staged), nil},
+		{"neither is staged", at("a", "/p", "", guard.ReadWrite), at("b", "/p/d", "", guard.ReadOnly), nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, together := range []bool{false, true} {
@@ -174,7 +174,7 @@ func TestStagedNesting(t *testing.T) {
 			}
 		})
 	}
-	t.Run("after it has ended", func(t *testing.T) {
+	t.Run("after the staged root has ended", func(t *testing.T) {
 		s := newSetup(t, nil)
 		if _, err := s.Grant(bg, at("a", "/p", "", staged)); err != nil {
 			t.Fatal(err)
@@ -188,7 +188,7 @@ func TestStagedNesting(t *testing.T) {
 	})
 }
 
-// A live root never becomes staged or unstaged. Its rights can change.
+// A live root never becomes staged or unstaged. Its other rights can change.
 func TestSetStaged(t *testing.T) {
 	for _, tt := range []struct {
 		have, set string
@@ -250,8 +250,8 @@ func TestStagedTrash(t *testing.T) {
 	}
 }
 
-// The store of a revoked staged root is closed before another root of its directory, which
-// continues the store, is opened. An operation that is still running keeps it open.
+// After a staged root is revoked, its directory is granted as a staged root again only when the
+// store of the first root is closed. An operation that is still running keeps the store open.
 func TestStageIsContinuedAfterRevoke(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = 200 * time.Millisecond })
 	if _, err := s.Grant(bg, stagedGrant("a", "")); err != nil {
@@ -261,7 +261,7 @@ func TestStageIsContinuedAfterRevoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = s.Revoke(bg, "a") // it cannot wait until the operation ends
+	_, _ = s.Revoke(bg, "a") // Revoke gives up at the deadline, because the operation does not end
 	if _, err := s.Grant(bg, stagedGrant("a", "")); !errors.Is(err, names.Locked) {
 		t.Errorf("granted while the store is in use: %v", err)
 	}
@@ -272,7 +272,7 @@ func TestStageIsContinuedAfterRevoke(t *testing.T) {
 	s.open.mu.Lock()
 	closed := s.open.closed
 	s.open.mu.Unlock()
-	if closed != 2 { // the one that was refused, too
+	if closed != 2 { // the source of the refused grant, too
 		t.Errorf("%d sources are closed", closed)
 	}
 	if _, err := s.Grant(bg, stagedGrant("a", "")); err != nil {

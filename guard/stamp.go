@@ -6,8 +6,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A revocation also covers answers with data of a root that the peer has not received. An
-// answer may wait long if the peer does not read, and a revocation does not wait for the peer.
+// A revocation of a root also covers answers that hold data of the root and that the peer has not
+// received yet. An answer may wait long if the peer does not read, and a revocation does not wait
+// for the peer.
 // So the writer of the answer checks its Stamps at the moment of the write.
 
 // Stamps are the roots that an answer is made from, each as it was when the request first
@@ -43,8 +44,8 @@ func (s *Stamps) Add(name RootName) {
 }
 
 // Err returns nil while the subject may still get the data that was read in the roots since
-// they were added. An error says which root has ended or was narrowed. The one use of a root
-// (Policy.Once) includes its answer.
+// they were added. An error says which root has ended or was narrowed, or why the subject is
+// barred. A root for one use (Policy.Once) may be spent, because the answer is part of the use.
 func (s *Stamps) Err() error {
 	for i := range s.list {
 		at := &s.list[i]

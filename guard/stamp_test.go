@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A stamp becomes invalid when less of its root may be shown than before, for any reason.
-// Changes of other roots, and widenings, do not affect it.
+// A stamp becomes invalid when less of its root may be shown than before. The revocation of a root
+// elsewhere, and the loss of the right to write, do not affect the stamp.
 func TestStamps(t *testing.T) {
 	for _, c := range []struct {
 		what   string
@@ -60,7 +60,7 @@ func TestStamps(t *testing.T) {
 			if err := c.change(t, s); err != nil && !errors.Is(err, names.Unavailable) {
 				t.Fatal(err)
 			}
-			stamps.Add("r") // again, later: it is as at first
+			stamps.Add("r") // a second Add does not renew the stamp
 			wantKind(t, stamps.Err(), c.want)
 		})
 	}

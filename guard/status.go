@@ -27,10 +27,10 @@ type Status struct {
 	LastUse   time.Time // zero: never
 	ID        rules.Identity
 	Nested    []string // relative paths of nested roots and tombstones
-	// Repos are the directories, below the root, of repositories that the root's
-	// users made, as remembered; "" is the root itself. Their hooks and configuration
-	// are untrusted. A bare repository is listed by its own directory, and so are
-	// .git/modules/NAME and .git/worktrees/NAME in a repository of somebody else's.
+	// Repos are the directories of the repositories that the root's users made, as paths below
+	// the root; "" is the root itself. The hooks and the configuration of these repositories
+	// are untrusted. A bare repository is listed by its own directory. So are .git/modules/NAME
+	// and .git/worktrees/NAME in a repository that the root's users did not make.
 	Repos []string
 	// Once is the state of a root for one use: "unused", "in use" or "used". It is "" for
 	// any other root.
@@ -40,13 +40,13 @@ type Status struct {
 }
 
 // Roots lists the roots, by name. The result is the caller's own. Like Lookup and RootsOf it
-// answers from memory and accesses no file system, because it is called on the way to a
-// revocation.
+// answers from memory and accesses no file system: callers list the roots to revoke them, and a
+// file system that hangs must not delay that.
 func (g *Registry) Roots() []Status { return g.statuses(func(*root) bool { return true }) }
 
-// RootsOf lists the roots that a subject may know of, by name: its own and everybody's. If
-// it has a root of its own at the directory of one for everybody, only its own is listed.
-// The result is the caller's own.
+// RootsOf lists the roots that a subject may know of, by name: its own and everybody's. A live
+// root for everybody is left out if the subject has a root of its own at the same directory, or
+// had one that has ended. The result is the caller's own.
 func (g *Registry) RootsOf(who Subject) []Status {
 	own := func(f nestedRoot) bool { return f.whose.Covers(who) }
 	return g.statuses(func(r *root) bool {
@@ -73,7 +73,7 @@ func (g *Registry) statuses(which func(*root) bool) []Status {
 }
 
 // Holds reports whether an absolute, clean path lies in a live root that a subject
-// sees and that is not "/". Names are compared; nothing is looked up.
+// sees and that is not "/". Only the text of paths is compared.
 func (g *Registry) Holds(who Subject, p string) bool {
 	r, _, ok := g.snap.Load().find(who, p)
 	return ok && r.grant.Resolved != "/"

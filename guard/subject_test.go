@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A session has the roots of its subject. A root that it got by consent belongs to that session
-// only.
+// A session has the roots of its subject and everybody's. A root that was granted to one session
+// belongs to that session only.
 func TestGrantsOfASession(t *testing.T) {
 	const one, two = "serve#1", "serve#2"
 	s := newSetup(t, nil)
@@ -42,8 +42,9 @@ func TestGrantsOfASession(t *testing.T) {
 	}
 }
 
-// A session's own grant of a directory bounds that session under either name, and no other
-// session. A revocation of it applies to that session only.
+// If a session and its subject both have a grant of a directory, the session's grant bounds that
+// session under the names of both roots. It bounds no other session, and its revocation applies to
+// no other session.
 func TestSessionsGrantBesideItsSubjects(t *testing.T) {
 	const one, two = "serve#1", "serve#2"
 	s := newSetup(t, nil)
@@ -65,7 +66,7 @@ func TestSessionsGrantBesideItsSubjects(t *testing.T) {
 	wantKind(t, s.tryAs(t, two, "whole", names.OpRead), 0)
 }
 
-// A new session of a subject resets neither its quota nor its suspension.
+// A new session of a subject resets neither the subject's quota nor the subject's suspension.
 func TestSessionsShareTheirSubjectsBounds(t *testing.T) {
 	s := newSetup(t, nil)
 	s.SetQuotas(map[guard.Subject]ledger.Quota{ledger.AnySubject: {MaxCreated: 1}})

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// panicking is an auditor that panics at a given record.
+// panicking is an auditor whose Reserve or Record panics while the flag for it is set.
 type panicking struct{ inReserve, inRecord atomic.Bool }
 
 func (p *panicking) Record(guard.Record) error {
@@ -86,15 +86,15 @@ func TestNarrowedWhileWaitingForSpeed(t *testing.T) {
 	}
 }
 
-// The lock of a directory in which a move runs outlives the root: a root that is granted at the
-// same directory meanwhile has to wait for it.
+// The lock that a move holds outlives the root: while the move runs, no root is granted at the
+// same directory.
 func TestMoveOutlivesItsRoot(t *testing.T) {
 	s := newShort(t)
 	mover := s.admit(t, req(t, names.OpRename))
 	unlock, err := mover.Moving(bg)
 	wantKind(t, err, 0)
 	if _, err := s.Revoke(bg, "r"); err == nil {
-		t.Error("the revocation did not tell of the operation that still runs")
+		t.Error("Revoke did not report the operation that is still running")
 	}
 	ask := guard.Grant{Root: "r", Dir: "/a", Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}
 	_, err = s.Grant(bg, ask)
@@ -120,15 +120,16 @@ func TestHungFlushDelaysItsOwnRoot(t *testing.T) {
 		if c.Root != "hung" {
 			return
 		}
-		until := time.Now().Add(guard.EndDeadline) // so that a failure ends
+		until := time.Now().Add(guard.EndDeadline) // so that the test ends if it fails
 		for names.Reason(on("other")) != names.Revoked {
 			if time.Now().After(until) {
-				t.Error("the other root is live")
+				t.Error("the other root is still live at the deadline")
 				return
 			}
 			time.Sleep(time.Millisecond)
 		}
-		// Dirty data there is written through the outer root, too.
+		// Dirty data of the inner root may be flushed through the outer root, too, so the inner
+		// root is still live.
 		wantKind(t, on("inside"), 0)
 	}
 	if _, err := s.Revoke(bg, "hung", "inside", "other"); err != nil {

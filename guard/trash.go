@@ -9,12 +9,12 @@ import (
 )
 
 // A root may keep removed files: a file that is unlinked, replaced or truncated to nothing is
-// moved (or copied) to a directory of the root that no front end shows. This file says which
-// directory that is; package vfs keeps the file.
+// moved (or copied) to a directory of the root that no front end shows. This file chooses the root
+// whose trash keeps a file; package vfs moves or copies the file.
 
 // checkTrash refuses a trash that could not keep removed files: the trash of a single-file
-// root, or one whose name belongs to another file. It applies to roots whose files can be
-// removed.
+// root, or a trash that the source refuses (Source.CheckTrash). It checks only roots whose files
+// can be changed.
 func checkTrash(t rules.Trash, src Source, resolved string, rights Rights) error {
 	if !t.On || !rights.Mutating() {
 		return nil
@@ -29,10 +29,10 @@ func checkTrash(t rules.Trash, src Source, resolved string, rights Rights) error
 		"name its directory, make it read-only (:ro), or turn its trash off (no --trash; trash = { on = false } in its [[root]] block)", names.Quote(resolved))}
 }
 
-// Trash finds the root whose trash keeps the files that the operation removes: the innermost
-// root, of those that the operation has entered, with a trash. It returns the descriptor of the
-// root's directory, valid as long as the lease, and the directory's path below the lease's
-// root. ok is false if no root has a trash.
+// Trash finds the root whose trash keeps the files that the operation removes. Of the roots that
+// the operation has entered and that have a trash, it is the innermost. Trash returns the
+// descriptor of that root's directory, valid as long as the lease, the directory's path below the
+// lease's root, and the settings of the trash. ok is false if no root has a trash.
 func (l *Lease) Trash() (dir int, below string, t rules.Trash, ok bool) {
 	for i := len(l.crossed) - 1; i >= 0; i-- {
 		r := l.crossed[i].root
@@ -47,7 +47,7 @@ func (l *Lease) Trash() (dir int, below string, t rules.Trash, ok bool) {
 }
 
 // keepsTrash reports whether files that the operation removes in the root go to the root's
-// trash. In a staged root only the owner's apply removes files for good.
+// trash. In a staged root only the owner's apply (OpApply) removes files of the root's directory.
 func (r *root) keepsTrash(l *Lease, p *Policy) bool {
 	return p.Trash.On && r.src.File() == "" && (!p.Rights.Staged() || l.req.Op == names.OpApply)
 }

@@ -8,7 +8,8 @@ import (
 // NewPath makes a path from a root and clean elements, see names.NewPath.
 func NewPath(root RootName, rel string) (Path, error) { return names.NewPath(root, rel) }
 
-// The vocabulary of package names, with the names that this package uses.
+// The types of roots, paths, operations and errors (package names), so that most callers need to
+// import only this package.
 type (
 	// RootName is a root's unique name within a session.
 	RootName = names.RootName

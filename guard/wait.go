@@ -10,10 +10,11 @@ import (
 
 // An operation waits for a place to run in, and for the speed limits.
 
-// MaxRunning is how many operations on one root are in system calls at a time; more wait. While
-// a source hangs, each holds a thread of the process, even after its caller has got an error and
-// has tried again. Go ends a process that has 10,000 threads (runtime/debug.SetMaxThreads). Disks
-// and network file systems work on far fewer operations at a time.
+// MaxRunning bounds the operations on one root that are in system calls at a time. Further ones
+// wait, except with InsideOperation. While a source hangs, each operation in a system call holds a
+// thread of the process, even after its caller has got an error and has tried again. Go ends a
+// process that has 10,000 threads (runtime/debug.SetMaxThreads). Disks and network file systems
+// work on far fewer operations at a time.
 const MaxRunning = 256
 
 type insideKey struct{}
@@ -97,9 +98,9 @@ func waitFor[T any](ctx context.Context, r *root, ready <-chan T) error {
 	}
 }
 
-// waitForSpeed waits for the root's speed limit and for that of the audit log. While it waits
-// it holds no reference, so that a change of the root need not wait for it. If waited is true,
-// the caller has to enter the root again.
+// waitForSpeed waits for the root's speed limit and for that of the audit log. Before it waits it
+// calls Lease.release, so that a change of the root need not wait for the operation. If waited is
+// true and err is nil, the caller has to find the root and count the operation again.
 func waitForSpeed(ctx context.Context, l *Lease, auditor Reserver, rec *Record) (waited bool, err error) {
 	r := l.root
 	if r.flushing.Load() != 0 {

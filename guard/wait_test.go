@@ -11,8 +11,8 @@ import (
 )
 
 // A program that is killed again and again while a source hangs leaves parts of operations
-// behind. The number of those that hold a thread is bounded. Those that wait for a place end
-// with their caller, their time limit or their root.
+// behind. The number of parts that hold a thread is bounded. A part that waits for a place stops
+// waiting at its time limit, or when its caller is gone.
 func TestRunningIsBounded(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/r", guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{Timeout: 20 * time.Millisecond}})

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Read and Follow pass over the records up to a number, and do not even read the files that hold no
-// others.
+// Read and Follow pass over the records up to the number in Filter.After. Read does not even read
+// the files that hold only such records.
 func TestAfter(t *testing.T) {
 	o := options(t)
 	o.MaxBytes = 2000
@@ -24,7 +24,7 @@ func TestAfter(t *testing.T) {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	all := entries(t, o)
-	// Damage the first file, so that reading it fails.
+	// Damage the first file, so that Read fails if it reads the file.
 	if err := os.WriteFile(files[0], []byte("nonsense\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

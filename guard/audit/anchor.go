@@ -15,23 +15,24 @@ import (
 	"time"
 )
 
-// anchorVersion is the format of anchor files. It differs from the format of records: a
-// version that reads older records has to read their anchors, too.
+// anchorVersion is the version of the format of anchor files. It does not change with the format
+// of records (formatVersion), because a program that reads older records has to read the anchors of
+// their sessions, too.
 const anchorVersion = 1
 
 // anchor is the content of the anchor file: one JSON object.
 type anchor struct {
 	Format  int       `json:"format"`
 	Session string    `json:"session"`
-	Count   uint64    `json:"count"` // lines up to the anchored one
+	Count   uint64    `json:"count"` // number of the anchored line
 	Hash    string    `json:"hash"`  // of that line
 	File    string    `json:"file"`  // the file that held the end of the chain
 	Time    time.Time `json:"time"`  // when the anchor was written
-	// KeptFrom is the first line that was not pruned; 0 is all.
+	// KeptFrom is the number of the first line that was not pruned; 0 or 1: no line was pruned.
 	KeptFrom uint64 `json:"kept_from,omitempty"`
 }
 
-// mark is the anchored line; not ok if Hash is no hash.
+// mark returns the number and the hash of the anchored line. ok is false if Hash is no hash.
 func (a *anchor) mark() (m mark, ok bool) {
 	m.seq = a.Count
 	return m, parseHash(&m.hash, []byte(a.Hash))

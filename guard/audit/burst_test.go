@@ -52,7 +52,7 @@ func TestBurstOfClosesIsRecorded(t *testing.T) {
 		}
 		rooms = append(rooms, room)
 	}
-	fill := func() { // the queue, with records that have a reservation
+	fill := func() { // fills the queue with records that have a reservation
 		for i := range perQueue {
 			r := closing(len(rooms)*perQueue + i)
 			r.Room, rooms = rooms[0], rooms[1:]

@@ -28,9 +28,9 @@ func TestReadByTime(t *testing.T) {
 		return l.Path()
 	}
 	write("a", 1, 4, 9)
-	torn := write("b", 2, 3, 8)
+	damaged := write("b", 2, 3, 8)
 	write("c", 5, 0, 6) // the clock was set back in between
-	f, err := os.OpenFile(torn, os.O_APPEND|os.O_WRONLY, 0)
+	f, err := os.OpenFile(damaged, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestReadByTime(t *testing.T) {
 		got = append(got, e.Path.Raw())
 		return nil
 	})
-	if !errors.As(err, &damage) || len(damage.List) != 1 || damage.List[0].File != torn {
+	if !errors.As(err, &damage) || len(damage.List) != 1 || damage.List[0].File != damaged {
 		t.Errorf("error %v", err)
 	}
 	if s := strings.Join(got, " "); s != "a1 b2 b3 a4 c5 c0 c6 b8 a9" {

@@ -12,10 +12,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A full file is compressed byte for byte, and its name gets a suffix. The compressed copy is
-// written under another name, synced and renamed, and only then is the file removed. So a crash
+// A full file is replaced by a compressed copy of the same bytes, whose name has a suffix. The copy
+// is written under another name, synced and renamed, and only then is the file removed. So a crash
 // leaves at least one of the two complete. If it leaves both, the copy is read (listNames), and
-// the next Open removes the file.
+// a later maintenance of the session (maintain) removes the file.
 
 const (
 	// compressedSuffix ends the name of a compressed file.
@@ -23,7 +23,8 @@ const (
 	// compressFrom is the least size of a file that is compressed: compressing a smaller one
 	// would save little.
 	compressFrom = 64 << 10
-	// zstdWindow is the window of the compression, in bytes. Few files are larger.
+	// zstdWindow is the window of the compression, in bytes. By default a full file is hardly
+	// larger (DefaultMaxBytes).
 	zstdWindow = 1 << 20
 	// maxZstdWindow bounds the memory that reading takes.
 	maxZstdWindow = 8 << 20
@@ -55,7 +56,7 @@ func compressFile(dir, session, base string) (size int64, err error) {
 		return 0, err
 	}
 	if err := syncDir(dir); err != nil {
-		return 0, err // the file stays beside its copy, until the next Open
+		return 0, err // the file stays beside its copy until a later maintenance
 	}
 	return size, os.Remove(path)
 }

@@ -26,8 +26,8 @@ func compressedSession(t *testing.T, n int) (o Options) {
 	return o
 }
 
-// Full files are compressed, and the last one when the session ends. Read, Follow, Verify and
-// the next session work as before.
+// Full files are compressed, and the last file is compressed when the session ends. Read, Follow,
+// Verify and the next session can read compressed files.
 func TestFullFilesAreCompressed(t *testing.T) {
 	const n = 60
 	o := compressedSession(t, n)
@@ -62,8 +62,8 @@ func TestFullFilesAreCompressed(t *testing.T) {
 	}
 }
 
-// A session like that of npm install (creates and closes of files, by four threads) takes at
-// most a quarter after compression.
+// The files of a session like that of npm install (creates and closes of files, by four threads)
+// take at most a quarter of the bytes that its records would take uncompressed, one on a line.
 func TestCompressedSize(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)
@@ -92,12 +92,12 @@ func TestCompressedSize(t *testing.T) {
 		after += info.Size()
 	}
 	if after > before/4 {
-		t.Errorf("%d bytes on disk, %d as they were written before", after, before)
+		t.Errorf("%d bytes on disk, %d uncompressed with one record on a line", after, before)
 	}
 }
 
-// A crash at any step of the compression loses no record and duplicates none, and the next
-// session cleans up.
+// A crash while the copy is written, before it is renamed or before the file is removed loses no
+// record and duplicates none, and the next session cleans up.
 func TestCrashWhileCompressing(t *testing.T) {
 	for name, crash := range map[string]func(t *testing.T, dir, plain string, sealed []byte){
 		"in the temporary file": func(t *testing.T, dir, _ string, sealed []byte) {
@@ -143,7 +143,7 @@ func TestCrashWhileCompressing(t *testing.T) {
 			mustClose(t, mustOpen(t, o))
 			check()
 			if _, err := os.Lstat(plain); !gone(err) {
-				t.Errorf("the file is there still: %v", err)
+				t.Errorf("the uncompressed file is still there: %v", err)
 			}
 			if left, _ := filepath.Glob(filepath.Join(o.Dir, ".*.seal")); len(left) > 0 {
 				t.Errorf("left %v", left)
@@ -152,7 +152,7 @@ func TestCrashWhileCompressing(t *testing.T) {
 	}
 }
 
-// A compressed file that was cut, changed or replaced is found.
+// Verify detects that a compressed file was cut, changed, replaced or removed.
 func TestVerifyCompressed(t *testing.T) {
 	for name, tamper := range map[string]func(t *testing.T, files []string){
 		"cut": func(t *testing.T, files []string) {
@@ -168,7 +168,7 @@ func TestVerifyCompressed(t *testing.T) {
 			os.WriteFile(files[1], b, 0o600)
 		},
 		"removed": func(t *testing.T, files []string) { os.Remove(files[1]) },
-		"an edited one in its place": func(t *testing.T, files []string) {
+		"replaced by an edited plain file": func(t *testing.T, files []string) {
 			f, err := openFile(files[1])
 			if err != nil {
 				t.Fatal(err)

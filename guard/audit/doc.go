@@ -7,11 +7,11 @@
 // One record is one line of valid JSON, whatever a file name holds: control,
 // bidirectional and other invisible characters are written as \u escapes. Empty
 // fields are omitted. A path that is not UTF-8 appears in "path" with replacement
-// characters, and exactly, in base64, in "raw_path". The length of text is limited after
-// escaping, so that long or much-escaped names cannot make the log grow fast. A line whose
-// text was cut says "truncated":true. A path is cut after 4 KiB. The line then also has
-// "path_sha256", the hash of the whole path, and "raw_path" if the whole path has at most 4
-// KiB (PATH_MAX) without escapes. The fields are those of Entry. Contents of files are never
+// characters, and in "raw_path" as its first 4 KiB (PATH_MAX), in base64. The length of text is
+// limited after escaping, so that long or much-escaped names cannot make the log grow fast. A
+// line whose text was cut says "truncated":true. A path is cut after 4 KiB. The line then also has
+// "path_sha256", the hash of the whole path. It also has "raw_path" if the path is UTF-8 and has at
+// most 4 KiB without escapes. The fields are those of Entry. Contents of files are never
 // written, only byte counts. Paths of the host in fields of guard.Facts are written whole or
 // not at all. Format 1 has no fields of guard.Facts; its files stay readable.
 //
@@ -23,12 +23,12 @@
 // A full file is compressed, and so is the last file of a session that ends, if it has 64
 // KiB or more. Its name then also ends in .zst: it is a zstd file of the same bytes.
 //
-// The time in the name is that of Open, in UTC. It is later than in the name of every earlier
-// file of the session. The first line of each file is a header. It has op "session", the
-// format's number, the file's own name, the way paths are written and the first sequence number
-// that was not pruned ("kept_from"). The header of the file that Open begins also has the anchor
-// as Open found it. When a file has reached Options.MaxBytes, the next record begins the next
-// file.
+// The time in the name is that of Open, in UTC. If the clock was set back, it is just after the
+// time in the names of the session's previous run instead, so that names sort by age. The first
+// line of each file is a header. It has op "session", the format's number, the file's own name, the
+// way paths are written and the first sequence number that was not pruned ("kept_from"). The header
+// of the file that Open begins also has the anchor as Open found it. When a file has reached
+// Options.MaxBytes, the next record begins the next file.
 //
 // # Chain
 //
@@ -66,8 +66,8 @@
 //     reservation waits while the disk is merely slow, and is dropped if the disk is full. Once
 //     there is room again, a line of op "lost" says how many records were dropped.
 //   - Whatever one subject does, its refusals and failures take at most 1 MiB and then 4
-//     KiB a second. Its other records take about 256 MiB and then 24 KiB a second,
-//     compressed.
+//     KiB a second. After compression, its other records take about 256 MiB and then
+//     24 KiB a second.
 //   - To keep within Options.MaxTotal, files of the session with the most bytes are deleted,
 //     never those of a live session. A live session writes no more than its share, half of
 //     MaxTotal. When half of the share is used, all its subjects together are slowed. The
@@ -82,7 +82,8 @@
 //
 //   - The chain proves order and completeness against the anchor, not origin. A process
 //     that can write both the directory and the anchor can rewrite the whole chain and
-//     anchor it again: any process of the same user outside a sandbox, and any of root.
+//     anchor it again: any process of the same user outside a sandbox, and any process of the
+//     superuser.
 //     Copy the anchor elsewhere to prove more.
 //   - Lines after the anchored one can be cut off unnoticed: at most about a second of
 //     refusals, and the allowed records since.
@@ -94,7 +95,7 @@
 //     last ten seconds, or of five minutes when half of the session's share is used. Of
 //     refusals that were counted as repetitions, the first is in the file.
 //   - Every file is kept unless Options.MaxAge or MaxTotal asks for the oldest to be
-//     deleted. Their records are gone and can no longer be verified. The chain then begins
+//     deleted. The records of deleted files can no longer be verified. The chain then begins
 //     at a later number, which is in the newest header or in the anchor, and only the links
 //     from there on are proved.
 //   - Without the key, guesses at a hashed path (PathsHash) cannot be tested; with the key

@@ -122,7 +122,7 @@ type encoder struct {
 	mac     hash.Hash // of PathsHash
 	last    mark
 	b       []byte // the previous hash's bytes, then the present line
-	cut     bool   // text of that line was cut
+	cut     bool   // text of the present line was cut
 }
 
 func newEncoder(session string, paths PathMode, key []byte, last mark) *encoder {
@@ -265,8 +265,8 @@ func (e *encoder) path(field string, p guard.Path) {
 	}
 }
 
-// facts writes the facts that the record has. Like the detail, facts that may contain a path or
-// a host are written only if paths are written in full.
+// facts writes the facts that the record has. Facts that may contain a path or a host, and the
+// numbers that belong to them, are written only if paths are written in full.
 func (e *encoder) facts(f *guard.Facts) {
 	if *f == (guard.Facts{}) {
 		return // most records have none
@@ -292,8 +292,8 @@ func (e *encoder) facts(f *guard.Facts) {
 	e.number("status", int64(f.Status))
 }
 
-// detail writes free text only if paths are written in full: details of grants contain host
-// paths, which cannot be found in a text.
+// detail writes free text if paths are written in full, and its hash if paths are hashed. Details
+// of grants contain paths of the host, and code cannot tell where in the text they are.
 func (e *encoder) detail(s string) {
 	switch {
 	case e.paths == PathsFull:
@@ -442,7 +442,8 @@ func appendEscape(b []byte, r rune) []byte {
 	return append(b, '\\', 'u', digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15])
 }
 
-// rightsTexts spares the hot path the join in Rights.String.
+// rightsTexts has the texts of rights, so that not every record calls Rights.String, which joins
+// words.
 var rightsTexts = func() (t [256]string) {
 	for i := range t {
 		t[i] = guard.Rights(i).String()

@@ -80,7 +80,7 @@ func TestGoldenLine(t *testing.T) {
 	checkSeal(t, got, hash)
 }
 
-// R082: every operation has a name, and a line with the fields that are required.
+// R082: the line of every operation has the operation's name, the verdict and the number.
 func TestR082EveryOperation(t *testing.T) {
 	e := newEncoder("s", PathsFull, nil, mark{})
 	for op := names.OpLookup; int(op) < names.Ops; op++ {

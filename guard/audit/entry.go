@@ -87,8 +87,8 @@ type Entry struct {
 	Prev      string `json:"prev"`                // hash of the record before
 	Hash      string `json:"hash"`                // hash of this record
 
-	// FileFormat is the format of the file that Read found the line in: Format of its header.
-	// Follow leaves it out.
+	// FileFormat is the format of the file in which Read found the line: Format of the file's
+	// header. Follow does not set it.
 	FileFormat int `json:"-"`
 
 	// Line is the line as it was written, without the newline. It is valid
@@ -100,7 +100,7 @@ type Entry struct {
 // wrote guard.Facts only into Detail.
 func (e *Entry) LacksFacts() bool { return e.FileFormat > 0 && e.FileFormat < factsFormat }
 
-// Name returns the first path byte for byte; it may not be UTF-8.
+// Name returns the first path byte for byte, as far as it was written. It need not be UTF-8.
 func (e *Entry) Name() names.Foreign { return exact(e.Path, e.RawPath) }
 
 // Name2 is Name for the second path.
@@ -133,9 +133,9 @@ func decode(line []byte) (Entry, error) {
 	return e, nil
 }
 
-// ParseLine decodes a line that comes from elsewhere. It refuses a line of which the JSON fields
-// seq, prev and hash differ from the text at the places from which the chain is checked.
-// Entry.Line is the line itself.
+// ParseLine decodes a line that comes from elsewhere. It refuses a line whose JSON fields seq, prev
+// and hash differ from the text at the fixed places that Verify reads. Entry.Line is the line
+// itself, not a copy.
 func ParseLine(line []byte) (Entry, error) {
 	e, err := decode(line)
 	if err != nil {
@@ -166,8 +166,8 @@ type Filter struct {
 	// After has numbers of records, by session. Records up to these are passed over, and files
 	// that hold no others are not read.
 	After map[string]uint64
-	// Stop, unless nil, is called now and then, even while no entry is selected. An error
-	// that it returns ends the reading and is returned.
+	// Stop, unless nil, is called by Read now and then, even while no entry is selected. An
+	// error that it returns ends Read, and Read returns it. Follow does not call Stop.
 	Stop func() error
 }
 

@@ -66,7 +66,7 @@ func nameOf(path string) (logName, bool) {
 	return parseName(strings.TrimSuffix(filepath.Base(path), compressedSuffix))
 }
 
-// fileNumber reads a number from 1 to nine digits without leading zeros.
+// fileNumber reads a number of one to nine digits, the first of which is not 0.
 func fileNumber(s string) (int, bool) {
 	n, err := strconv.Atoi(s)
 	return n, err == nil && len(s) <= 9 && s[0] >= '1' && s[0] <= '9'
@@ -98,7 +98,7 @@ func SessionOf(file string) (session string, ok bool) {
 	return n.session, ok
 }
 
-// compareNames sorts by the time of the run, the session, and the number in the run.
+// compareNames orders names by the time of the run, the session, and the number in the run.
 func compareNames(a, b logName) int {
 	if c := strings.Compare(a.start, b.start); c != 0 {
 		return c
@@ -107,8 +107,8 @@ func compareNames(a, b logName) int {
 }
 
 // Files returns the audit files of a session in dir, in the order in which they
-// were written; with session "" those of all sessions, in the order in which
-// the sessions began. Other files are ignored. No file is no error.
+// were written. With session "" it returns the files of all sessions, in the order in which the
+// runs of the sessions began. Other files are ignored. It is no error if there are no audit files.
 func Files(dir, session string) ([]string, error) {
 	list, err := listNames(dir, session)
 	if err != nil {
@@ -179,13 +179,13 @@ func nextStart(now time.Time, list []logEntry) string {
 	return start
 }
 
-// gone reports whether err says that a file was removed.
+// gone reports whether err says that a file does not exist.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // Open begins a new file of the session and continues the session's chain, from the last
 // line on disk. If the last line comes before the anchored line, or has the same number but is
 // another line, the chain continues from the anchored line instead. Verify then reports the
-// damage ever after. Damage never keeps a session from starting.
+// damage from then on. Damage never keeps a session from starting.
 //
 // Open returns when the new file has its header. It does not wait for the header's anchor:
 // Anchored does.

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// A regular expression describes the names of audit files. The code agrees with it on every
-// name that differs in one step from a valid one.
+// A regular expression describes the names of audit files. parseName agrees with it on a list of
+// names, and on names that come from them by a cut or by the removal, insertion or replacement of
+// one character.
 func TestParseName(t *testing.T) {
 	form := regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._+@-]{0,127})-(\d{8}T\d{6}\.\d{9}Z)(?:\.([1-9]\d{0,8}))?\.jsonl$`)
 	const start = "20260102T150405.000000000Z"
@@ -47,6 +48,6 @@ func TestParseName(t *testing.T) {
 		}
 	}
 	if good < 100 || good > len(all)/2 {
-		t.Errorf("%d of %d names were good: the test has lost its edge", good, len(all))
+		t.Errorf("%d of %d names were valid, too few or too many for a useful test", good, len(all))
 	}
 }

@@ -20,8 +20,8 @@ func ofOp(list []Entry, op string) (out []Entry) {
 	return out
 }
 
-// R022: equal operations of a program share few records, which have their numbers and the sum of
-// their bytes. This holds for allowed, refused and failed operations.
+// R022: equal operations of a program share few records, which have the number of the operations
+// and the sum of their bytes. This holds for allowed, refused and failed operations.
 func TestSameIsFolded(t *testing.T) {
 	const n = 5000
 	for _, verdict := range []guard.Verdict{guard.Allowed, guard.Refused, guard.Failed} {
@@ -53,7 +53,8 @@ func TestSameIsFolded(t *testing.T) {
 	}
 }
 
-// An operation that changes something, or that differs in any field, has its own record.
+// An operation has its own record if it changes something, is the owner's or timed out, or if it
+// differs from the others in its path, process, subject, verdict or detail.
 func TestChangesAreNotFolded(t *testing.T) {
 	base := allowed(t, "a")
 	base.Op, base.Rights = names.OpMkdir, guard.Create
@@ -124,7 +125,7 @@ func TestCloseInItsOpen(t *testing.T) {
 	}
 }
 
-// The number of groups is bounded, and their counts are written if they end early.
+// The number of folds is bounded, and the count of a fold that ends early is written.
 func TestFoldsAreBounded(t *testing.T) {
 	o := options(t)
 	o.refusals = pace{1 << 30, 1 << 30}
@@ -154,9 +155,9 @@ func TestFoldsAreBounded(t *testing.T) {
 	}
 }
 
-// For any number of refused operations of a server, under any number of names, the log grows no
-// faster than the subject's rate. The sums account for every refusal, and other servers'
-// refusals are written one by one.
+// However many operations of a server are refused or fail, under however many names, the log stays
+// small. The sums account for every refusal and failure, and the refusals of another server are
+// written one by one.
 func TestRefusalsAreSummedUp(t *testing.T) {
 	o := options(t)
 	o.refusals = pace{burst: 64 << 10, perSecond: 1}
@@ -207,7 +208,7 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 	}
 }
 
-// A subject that has used up its budget has to wait before each operation. No other subject
+// A subject that has used up its budget has to wait before further operations. No other subject
 // waits.
 func TestPace(t *testing.T) {
 	o := options(t)
