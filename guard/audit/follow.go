@@ -10,32 +10,33 @@ import (
 )
 
 const (
-	// followDelay is the interval at which Follow reads the directory without a signal from its
-	// caller.
+	// followDelay is the interval at which Follow reads the directory if its caller passes no
+	// channel of changes.
 	followDelay = 250 * time.Millisecond
 	// listDelay is how long a listing is reused if the directory's time of change stays the same.
-	// Some network file systems do not keep that time. A listing is not reused if the directory
-	// had changed less than listDelay before it. The clock of a file system has coarse ticks, so
-	// a change after the listing may have the same time.
+	// Some network file systems do not update that time. A listing is not reused if the directory
+	// had changed less than listDelay before the listing. The clock of a file system has coarse
+	// ticks, so a change after the listing may leave the directory's time the same.
 	listDelay = 2 * time.Second
 )
 
-// Follow calls fn for the records of a session (all sessions if it is "") that
-// the filter selects, as they are written, until ctx ends; then it returns nil.
+// Follow calls fn for the records that the filter selects, as they are written. The records are
+// those of a session, or of all sessions if session is "". When ctx ends, Follow returns nil.
 // If f.After is not nil, Follow begins with the first record that f.After does not pass over. Else,
-// if f.Since is set, it begins with the records since then. Else it begins with the next record.
-// It goes on across rotation and into sessions that begin later. Lines that are no records
-// are skipped; a file pruned before Follow opened it shows as a gap in Seq. An error of
-// fn ends Follow and is returned.
+// if f.Since is set, it begins with the records since then. Else it begins with the next record
+// that is written. It goes on across rotation and into sessions that begin later. Lines that are no
+// records are skipped; a file pruned before Follow opened it shows as a gap in Seq. An error of fn
+// ends Follow and is returned.
 //
-// Follow looks into the directory when changes has a token; if it is nil, four times a second.
-// The caller must send a token after each change of the directory's names or of the files'
+// Follow looks into the directory when changes has a token, or four times a second if changes is
+// nil. The caller must send a token after each change of the directory's names or of the files'
 // contents. One token may stand for several changes.
 func Follow(ctx context.Context, dir, session string, f Filter, changes <-chan struct{}, fn func(Entry) error) error {
 	return follow(ctx, dir, session, f, changes, fn, func() {})
 }
 
-// follow is Follow. It calls ready when it has found the record to begin with.
+// follow implements Follow. It calls ready once: from then on, follow delivers each new record that
+// the filter selects.
 func follow(ctx context.Context, dir, session string, f Filter, changes <-chan struct{}, fn func(Entry) error, ready func()) error {
 	if err := f.check(); err != nil {
 		return err
@@ -83,22 +84,22 @@ func follow(ctx context.Context, dir, session string, f Filter, changes <-chan s
 // follower is the state of one Follow.
 type follower struct {
 	dir, session string
-	files        []*followed      // files that are not read to their end
+	files        []*followed      // files that may still have unread lines
 	known        map[logName]bool // all files of the last listing
 	listed       time.Time        // time of the last listing
 	changed      time.Time        // the directory's time of change, as of the last listing
 }
 
 // followed is a file that is being read. It stays open until the session has gone on to another
-// file, so that pruning it loses no records.
+// file, so that no records are lost if the file is pruned.
 type followed struct {
 	entry  logEntry
 	reader *lineReader // nil: not opened yet
 	ended  bool        // nothing more is written to it
 }
 
-// list adds new files, and finds ended ones: compressed files, and those that are not the last
-// of their session. A Log does not write to a file after it has created the next one.
+// list adds new files, and marks files that have ended: compressed files, and each file that is
+// not the last of its session. A Log does not write to a file after it has created the next one.
 func (t *follower) list() error {
 	info, err := os.Stat(t.dir)
 	if err != nil {
@@ -136,12 +137,13 @@ func (t *follower) skip(ctx context.Context) error {
 	return t.read(ctx, func([]byte) error { return nil })
 }
 
-// skipDone lists the files, and drops each file of which f.After passes over every record.
+// skipDone lists the files, and drops each file in which f can select nothing (f.skips). It does not
+// drop the last file of a session.
 func (t *follower) skipDone(f *Filter) error {
 	if err := t.list(); err != nil {
 		return err
 	}
-	next := map[string]string{} // by session, the file after the present one
+	next := map[string]string{} // by session: the path of the file after the one at hand
 	for _, file := range slices.Backward(t.files) {
 		path := filepath.Join(t.dir, file.entry.base())
 		file.ended = next[file.entry.session] != "" && f.skips(path, next[file.entry.session])
@@ -151,7 +153,7 @@ func (t *follower) skipDone(f *Filter) error {
 	return nil
 }
 
-// read calls fn for each new line. A torn line is read once it is complete.
+// read calls fn for each new line. It passes a torn line to fn when the line is complete.
 func (t *follower) read(ctx context.Context, fn func(line []byte) error) error {
 	for _, f := range t.files {
 		if f.reader == nil {
@@ -181,7 +183,7 @@ func (t *follower) read(ctx context.Context, fn func(line []byte) error) error {
 	return nil
 }
 
-// dropEnded closes the ended files.
+// dropEnded closes the ended files, and removes them from t.files.
 func (t *follower) dropEnded() {
 	t.files = slices.DeleteFunc(t.files, func(f *followed) bool {
 		if f.ended {

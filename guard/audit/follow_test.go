@@ -15,7 +15,7 @@ import (
 
 var errStop = errors.New("enough")
 
-// Records arrive once, in order, across rotation and pruning and a restart.
+// Records arrive once, in order, across rotation and a restart of the log.
 func TestFollowAcrossRotation(t *testing.T) {
 	o := options(t)
 	o.MaxBytes = 4000
@@ -109,11 +109,11 @@ func TestFollowEnds(t *testing.T) {
 }
 
 // A file that appears in the same tick of the file system's clock as the listing does not
-// change the directory's time. It is found nevertheless.
+// change the directory's time. Follow finds the file nevertheless.
 func TestFollowFindsFileOfTheSameTick(t *testing.T) {
 	o := options(t)
 	mustClose(t, mustOpen(t, o))
-	tick := time.Now().Add(time.Hour) // a time from before the listing would depend on this machine's speed
+	tick := time.Now().Add(time.Hour) // with a time in the past, the result would depend on this machine's speed
 	if err := os.Chtimes(o.Dir, tick, tick); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestFollowFindsFileOfTheSameTick(t *testing.T) {
 			close(found)
 		}
 	})
-	for range 2 { // the second is taken when the first has been dealt with
+	for range 2 { // follow receives the second token after it has listed the directory for the first
 		select {
 		case changes <- struct{}{}:
 		case <-found:

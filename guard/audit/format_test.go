@@ -40,7 +40,7 @@ func (o olderRecords) verify(t *testing.T, session string) Report {
 	return r
 }
 
-// Records of format 1 verify, with their anchor, and a change of one byte is found.
+// Verify accepts the records of format 1 with their anchor, and detects a change of one byte.
 func TestOlderRecordsVerify(t *testing.T) {
 	o := newOlderRecords(t)
 	for session, lines := range olderSessions {
@@ -64,8 +64,8 @@ func TestOlderRecordsVerify(t *testing.T) {
 	}
 }
 
-// Read and Follow deliver every record of format 1, and Read says that they are of a version
-// that wrote no facts.
+// Read and Follow deliver every record of format 1. LacksFacts reports true for each entry that Read
+// delivers.
 func TestOlderRecordsAreRead(t *testing.T) {
 	o := newOlderRecords(t)
 	files, err := Files(o.dir, "")
@@ -107,8 +107,8 @@ func TestOlderRecordsAreRead(t *testing.T) {
 	}
 }
 
-// If a session of an older version begins again, it continues its chain, in the new format.
-// Each line is read in the format of its file.
+// A session with records of format 1 begins again. It continues its chain, in the present format.
+// LacksFacts reports true for the old lines only.
 func TestOlderSessionGoesOn(t *testing.T) {
 	o := newOlderRecords(t)
 	opt := Options{Dir: o.dir, Session: "mounted", Anchor: filepath.Join(o.anchors, "mounted.anchor")}
@@ -125,7 +125,7 @@ func TestOlderSessionGoesOn(t *testing.T) {
 	}
 }
 
-// A header of a future format is not read as a known one.
+// Verify reports that it does not know a future format.
 func TestLaterFormatIsUnknown(t *testing.T) {
 	o := options(t)
 	mustClose(t, mustOpen(t, o))

@@ -15,9 +15,9 @@ import (
 // pruned:
 //
 //   - A fold: the first of equal records is written, and those that follow within a
-//     second are counted in one more record. Records are equal if all fields but time,
-//     bytes and duration are. A change is never folded. A close is written as part of its
-//     open or create while that is still in the queue.
+//     second are counted in one more record. Records are equal if they differ only in time,
+//     bytes, duration and Target. A change is never folded. A close is counted in the record
+//     of its open or create if the writer has not taken that record yet.
 //   - A sum: each subject has a budget of bytes for refusals and failures. Those above the
 //     budget are summed up: every sumSpan one record says how many there were, of which
 //     kinds and operations, with one of them as a sample.
@@ -37,7 +37,7 @@ const (
 	// slowSumSpan is how long a sum collects when half of the share is used.
 	slowSumSpan = 5 * time.Minute
 
-	// maxFolds bounds the folds in memory. If more begin within a second, they end early.
+	// maxFolds bounds the folds in memory. If more begin within a second, the earlier ones end early.
 	maxFolds = 1024
 	// maxSums bounds the sums, of which a subject has one for refusals and one for failures.
 	// maxBudgets bounds the subjects that have budgets of their own. All further subjects share
@@ -55,14 +55,15 @@ const (
 	refusalBurst = 1 << 20   // bytes, several thousand records
 	refusalRate  = 4 << 10   // bytes a second: 15 MB an hour
 	workBurst    = 256 << 20 // bytes
-	workRate     = 24 << 10  // bytes a second: 85 MB an hour
+	workRate     = 24 << 10  // bytes a second: 88 MB an hour
 	shareBurst   = 256 << 10 // bytes, of all subjects when half of the share is used
-	// refusalBytes is the size of a refusal without its texts. workBytes is the size of
-	// any other record without its paths, after compression.
+	// refusalBytes is the usual size of a refusal or a failure without its texts. workBytes is the
+	// usual size of any other record without its paths, after compression.
 	refusalBytes = 400
 	workBytes    = 90
-	// maxPause is the longest pause that Pace asks for, when nothing is left of the session's
-	// share. It is more than operations wait, so they are refused.
+	// maxPause is the longest wait that Pace returns, if the caller's limit is not longer. Pace
+	// returns it when nothing is left of the session's share. Operations do not wait that long:
+	// they are refused.
 	maxPause = time.Hour
 )
 
@@ -91,7 +92,7 @@ func newLimits(o *Options) limits {
 	return l
 }
 
-// group counts records that are alike in one item.
+// group collects records of one fold or one sum. Its item counts them.
 type group struct {
 	until time.Time // when it ends: the item is queued then
 	item  *item     // nil: nothing was counted since the writer took the last item
@@ -121,7 +122,7 @@ type foldKey struct {
 	errno   syscall.Errno
 	detail  string
 	// facts is nil or a guard.Facts that is not zero: most records have no facts, and hashing
-	// eighteen empty fields would take as long as the rest of Record.
+	// all the empty fields would take as long as the rest of Record.
 	facts any
 }
 
@@ -166,15 +167,15 @@ func foldable(r *guard.Record) bool {
 	return summable(r)
 }
 
-// summable reports whether r may be counted in a sum: a refusal or a failure that is not
-// the owner's. An operation that timed out may still happen, so it has its own record.
+// summable reports whether r may be counted in a sum: a refusal or a failure, not the owner's, that
+// wrote no bytes. An operation that timed out may still happen, so it has its own record.
 func summable(r *guard.Record) bool {
 	return r.Verdict != guard.Allowed && r.Via != guard.ViaControl && r.Written == 0 &&
 		!(r.Verdict == guard.Failed && r.Kind == names.Timeout)
 }
 
-// countLocked counts a record in an item, if it can, and reports whether it did: a close in
-// its open, a repetition in a fold, a refusal above its subject's budget in a sum.
+// countLocked counts r in an item, if it can, and reports whether it did: a close in its open, a
+// repetition in a fold, a refusal or a failure above the budgets in a sum.
 func (l *Log) countLocked(r *guard.Record, now time.Time) bool {
 	if r.Op == names.OpClose && r.Verdict == guard.Allowed && r.Detail == "" {
 		if it := l.opens[openKeyOf(r)]; it != nil && it.closed < it.count {
@@ -198,7 +199,7 @@ func (l *Log) countLocked(r *guard.Record, now time.Time) bool {
 	return true
 }
 
-// foldLocked counts a repetition.
+// foldLocked counts the repetition r in the item of g.
 func (l *Log) foldLocked(g *group, r *guard.Record) {
 	if g.item != nil {
 		g.item.add(r)
@@ -271,7 +272,7 @@ func factBytes(f *guard.Facts) (n int) {
 	return n
 }
 
-// clip returns the beginning of s that takes no more than maxSumText in a line.
+// clip returns the longest beginning of s that takes at most maxSumText bytes in a line.
 func clip(s string) string {
 	_, n := appendText(nil, s, maxSumText)
 	return s[:n]
@@ -359,9 +360,10 @@ func (l *Log) sweepLocked(now time.Time) {
 	}
 }
 
-// sweep handles the groups whose time is over, or all. It drops a group that has counted nothing
-// since the writer took its item. Otherwise it queues the group's count, and the group goes on for
-// another span. If there is no room for the count, the group goes on for retryDelay.
+// sweep handles the groups whose time is over, or all. It drops a group without a count to queue:
+// the group's item is queued already, or the writer has taken it. Otherwise sweep queues the group's
+// count, and the group goes on for another span. If there is no room for the count, the group goes
+// on for retryDelay.
 func sweep[K comparable](l *Log, groups map[K]*group, span time.Duration, now time.Time, all bool) {
 	for key, g := range groups {
 		switch {
@@ -377,7 +379,7 @@ func sweep[K comparable](l *Log, groups map[K]*group, span time.Duration, now ti
 	}
 }
 
-// pace is a budget of bytes.
+// pace is a limit in bytes: burst at once, and then perSecond.
 type pace struct {
 	burst     int
 	perSecond rate.Limit
@@ -386,7 +388,7 @@ type pace struct {
 // budget limits the records of a subject, or of all subjects together.
 type budget struct {
 	refusals, work *rate.Limiter
-	last           string // the path of the latest record; the next one repeats its beginning
+	last           string // the path of the latest operation; the next path often begins alike
 }
 
 func newBudget(refusals, work pace) *budget {
@@ -399,8 +401,8 @@ func newBudget(refusals, work pace) *budget {
 // tight reports whether half of the session's share is used.
 func (l *limits) tight() bool { return l.share > 0 && l.shareUsed >= l.share/2 }
 
-// budgetsOf returns the budgets that a subject's records are charged to: its own, and the
-// shared one, or nil while less than half of the session's share is used.
+// budgetsOf returns the budgets that a subject's records are charged to: its own, and the shared
+// one. The second is nil while less than half of the session's share is used.
 func (l *limits) budgetsOf(s guard.Subject, now time.Time) [2]*budget {
 	if l.budgets[s] == nil && len(l.budgets) >= maxBudgets {
 		s = ""
@@ -425,7 +427,7 @@ func (l *limits) budgetsOf(s guard.Subject, now time.Time) [2]*budget {
 	return [2]*budget{own, l.shared}
 }
 
-// cappedSize returns size, but at most as much as a budget can hold.
+// cappedSize returns size, but at most b's burst. It returns 1 for a burst of 0, which b refuses.
 func cappedSize(b *rate.Limiter, size int) int { return min(size, max(1, b.Burst())) }
 
 // chargeRefusal charges a refusal or a failure of size bytes to budgets, and reports whether

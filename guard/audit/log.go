@@ -20,7 +20,8 @@ const (
 	flushDelay = 100 * time.Millisecond // after which the writer's turn begins by itself
 	// retryDelay is the time after which the writer tries again by itself when a write failed.
 	retryDelay = time.Second
-	// anchorDelay is the least time between anchors, each of which costs two fsyncs.
+	// anchorDelay is the least time between two anchors, apart from those of Open, rotation and
+	// Close. An anchor costs at least two fsyncs.
 	anchorDelay = time.Second
 
 	// reserveLimit bounds the disk space that is reserved for operations in progress and for
@@ -29,7 +30,7 @@ const (
 	// reserveMargin is the room that Reserve leaves free: for records without a
 	// reservation (refusals), and for details longer than a reservation expects.
 	reserveMargin = 32 << 10
-	// reserveDelay is how often Reserve checks for room that others gave back.
+	// reserveDelay is the interval at which Reserve checks for room that others gave back.
 	reserveDelay = 5 * time.Millisecond
 	// maxFree is how many written items are kept for reuse.
 	maxFree = 512
@@ -61,8 +62,8 @@ type Log struct {
 	due      time.Time // latest beginning of the turn; zero: only when the writer is woken
 	promised int64     // bytes that queued records and reservations need at most
 	reserved int64     // of promised: the reservations
-	room     int64     // bytes the current file has on disk beyond what was written
-	want     int64     // bytes that a caller waits for
+	room     int64     // bytes that are reserved on disk for the current file and not written yet
+	want     int64     // the most bytes that one caller waits for
 	lostNow  uint64    // records that were lost since the last "lost" line
 	file     string    // the current file's name
 	status   Status
@@ -71,10 +72,10 @@ type Log struct {
 
 // Status is the state of a Log.
 type Status struct {
-	Written   uint64 // lines of the chain that are in files, headers included, over all runs
+	Written   uint64 // lines of the chain that were written, headers included, over all runs
 	Bytes     int64  // written by this Log, before compression
 	Queued    int64  // bytes not yet written, at most
-	Lost      uint64 // records that were not taken: their operations failed, or were closes
+	Lost      uint64 // records that were not taken; their operations failed, except for closes
 	Err       error  // of the writer's last turn; nil if it succeeded
 	RoomErr   error  // of the last attempt to reserve room on disk
 	AnchorErr error  // of the last attempt to anchor
@@ -97,8 +98,8 @@ type item struct {
 	last   time.Time // time of the latest record in it
 	sum    *sum      // not nil: the item is a sum, and rec its sample
 	lost   uint64    // not 0: the item is the line that says how many records were not taken
-	queued bool      // in the batch; cost is part of Log.promised
-	urgent bool      // a refusal or a failure
+	queued bool      // put into the batch; until it is written, cost is part of Log.promised
+	urgent bool      // a refusal or a failure, but not a later count or a sum; it is anchored soon
 	group  *group    // the group that counts in it
 }
 
@@ -122,7 +123,7 @@ func newTurn() *turn { return &turn{done: make(chan struct{})} }
 
 // Record takes a record. For a refusal or a failure, nil means that the record is in the
 // file, or that it was counted: as a repetition of one in the file, or in a sum (see the
-// package comment). For any other record, nil means that it is queued. On an error the
+// package comment). For any other record, nil means that it is queued or counted. On an error the
 // operation has to fail. With ErrFull or ErrClosed the record has no line of its own: it was
 // counted in a sum, or is lost. With another error it stays queued, and is written as soon
 // as writing works. Until the Log is closed, a record with room that Reserve promised is
@@ -164,7 +165,7 @@ func (l *Log) Record(r guard.Record) error {
 	if err != nil && urgent {
 		return fmt.Errorf("audit: the record is not written yet: %w", err)
 	}
-	return nil // an allowed operation does not wait for its line to be written
+	return nil // an allowed operation does not fail because its line is not written yet
 }
 
 // makeRoomLocked waits until there is room for a record, or the disk is full or fails. It
@@ -304,11 +305,11 @@ func (l *Log) queueLostLocked(now time.Time) {
 	}
 }
 
-// armLocked makes the writer's next turn begin at the latest at the time at.
-func (l *Log) armLocked(at time.Time) {
-	if l.due.IsZero() || at.Before(l.due) {
-		l.due = at
-		l.timer.Reset(time.Until(at))
+// armLocked makes the writer's next turn begin no later than deadline.
+func (l *Log) armLocked(deadline time.Time) {
+	if l.due.IsZero() || deadline.Before(l.due) {
+		l.due = deadline
+		l.timer.Reset(time.Until(deadline))
 	}
 }
 
@@ -320,7 +321,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Flush waits until the writer has written every record taken so far, and returns its error.
+// Flush waits for the writer's next turn, which writes every record that is queued so far, and
+// returns the error of the turn. Records that are only counted so far may be written later.
 func (l *Log) Flush() error {
 	l.mu.Lock()
 	turn := l.turn
@@ -330,7 +332,7 @@ func (l *Log) Flush() error {
 }
 
 // wait waits for the end of a turn and returns the turn's error, or ErrClosed if the writer
-// has ended without it.
+// has ended before the turn was over.
 func (l *Log) wait(t *turn) error {
 	select {
 	case <-t.done:

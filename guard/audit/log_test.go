@@ -78,12 +78,13 @@ func mustVerify(t testing.TB, o Options) Report {
 	return r
 }
 
-// R084: when Record returns, a refusal or failure is in the file, after the earlier records.
+// R084: when Record returns, a refusal or failure is in the file, after the earlier records. So is a
+// record without a verdict.
 func TestR084RefusalsAtOnce(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)
 	for i, verdict := range []guard.Verdict{guard.Refused, guard.Failed, 0} {
-		before, secret := fmt.Sprint("before", i), fmt.Sprint("secret", i) // the same again would be folded
+		before, secret := fmt.Sprint("before", i), fmt.Sprint("secret", i) // equal records would be folded
 		mustRecord(t, l, allowed(t, before))
 		r := refusal(t, secret)
 		r.Verdict = verdict
@@ -99,13 +100,13 @@ func TestAllowedAreWrittenWithoutClose(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)
 	mustRecord(t, l, allowed(t, "a"))
-	testkit.Until(t, "the flusher has written the records", func() bool { return l.Status().Written >= 2 })
+	testkit.Until(t, "the writer has written the record", func() bool { return l.Status().Written >= 2 })
 	if got := entries(t, o); len(got) != 2 || got[1].Path != "a" {
 		t.Errorf("got %+v", got)
 	}
 }
 
-func TestModesAndNames(t *testing.T) {
+func TestFileModesAndKey(t *testing.T) {
 	o := options(t)
 	o.Paths = PathsHash
 	l := mustOpen(t, o)
@@ -168,7 +169,7 @@ func TestOneLogPerSession(t *testing.T) {
 	if err := l.Record(refusal(t, "x")); !errors.Is(err, ErrClosed) {
 		t.Errorf("record after close: %v", err)
 	}
-	mustClose(t, l) // twice is no error
+	mustClose(t, l) // a second Close is no error
 }
 
 // The chain continues after a restart, also after a crash that tore the last line.
@@ -279,9 +280,8 @@ func openBounded(t *testing.T, o Options) (*Log, *atomic.Int64) {
 	return l, room
 }
 
-// R084: with a full sink every refusal's Record fails, and no record overtakes another. Once
-// there is room the queued records are written in order. The log accounts for rejected records:
-// refusals in a sum, others by their number.
+// R084: while the sink is full, Record fails for refusals. Once there is room, the queued records are
+// written in order. The log accounts for rejected records: refusals in a sum, others by their number.
 func TestR084FullSink(t *testing.T) {
 	o := options(t)
 	o.MaxBytes = 256 << 10 // the queue spans several files
@@ -337,10 +337,11 @@ func TestR084FullSink(t *testing.T) {
 	}
 }
 
-// If a file cannot be created, the queue waits as for a failing write.
+// On a full sink the next file cannot be created. Record then fails as for any failed write. Once
+// there is room, Record succeeds, and the chain is intact.
 func TestRotationOnFullSink(t *testing.T) {
 	o := options(t)
-	o.MaxBytes = 400 // the header alone is more: every record a new file
+	o.MaxBytes = 400 // the header alone is longer, so every record begins a new file
 	l, room := openBounded(t, o)
 	mustRecord(t, l, refusal(t, "a"))
 	room.Store(0)
@@ -404,7 +405,7 @@ func TestAnchored(t *testing.T) {
 	}
 }
 
-// unsynced is a sink on a disk that fails.
+// unsynced is a sink whose Sync fails.
 type unsynced struct{ sink }
 
 func (unsynced) Sync() error { return syscall.EIO }

@@ -14,14 +14,14 @@ import (
 type PathMode uint8
 
 // The path modes, as in --audit-paths. Only PathsFull writes Detail, because
-// the detail of a record about the registry holds host paths.
+// the detail of a grant holds host paths.
 const (
 	// PathsFull writes root-relative paths.
 	PathsFull PathMode = iota
-	// PathsHash writes a keyed hash of root and path, and of the detail:
-	// equal paths correlate, and nothing can be guessed from a dictionary.
+	// PathsHash writes a keyed hash of root and path, and one of the detail. Equal paths have
+	// equal hashes. Without the key nobody can test guesses at a path.
 	PathsHash
-	// PathsNone writes neither; the root's name stays.
+	// PathsNone writes neither paths nor details. The root's name is still written.
 	PathsNone
 )
 
@@ -47,7 +47,7 @@ func ParsePathMode(s string) (PathMode, error) {
 }
 
 // DefaultMaxBytes is the default of Options.MaxBytes. A full file is compressed, so
-// this is also how much of a session lies on the disk uncompressed.
+// this is also about how much of a session lies on the disk uncompressed.
 const DefaultMaxBytes = 1 << 20
 
 // Options say where and how a Log writes.
@@ -61,7 +61,8 @@ type Options struct {
 	// Paths is the mode of paths; the zero value writes them in full.
 	Paths PathMode
 	// MaxBytes is the size at which a file is continued in a new one, by
-	// default DefaultMaxBytes. A file exceeds it by less than one line.
+	// default DefaultMaxBytes. A file exceeds MaxBytes by less than one line, or by more if the
+	// next file cannot be begun.
 	MaxBytes int64
 	// MaxAge and MaxTotal bound the files of all sessions in Dir: MaxAge the age of a file's
 	// last record, MaxTotal the bytes of all files. Files that exceed a bound are deleted

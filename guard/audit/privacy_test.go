@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R085: a record has no field for contents. A new field that could hold bytes, or other text
-// than the known fields, has to be added here first.
+// R085: a record has no field for contents. A new field that could hold bytes fails this test, and so
+// does a new text field that is not listed in text.
 func TestR085NoContents(t *testing.T) {
 	text := map[string]bool{"Subject": true, "Detail": true, "Target": true} // Target is not written: see below
 	typ := reflect.TypeFor[guard.Record]()
@@ -29,9 +29,9 @@ func TestR085NoContents(t *testing.T) {
 	}
 }
 
-// R086: no file of a session, including its anchor, contains any part of a path. In mode full the
-// files do contain path parts, which shows that the search would find them. The target of a refused
-// link is in no file in any mode.
+// R086: in modes hash and none, no file of a session, its anchor included, contains the directory
+// name that the test's paths and details share. In mode full the files contain the name, which shows
+// that the search would find it. The target of a link is in no file in any mode.
 func TestR086FilesHoldNoPaths(t *testing.T) {
 	for mode, want := range map[PathMode]bool{PathsFull: true, PathsHash: false, PathsNone: false} {
 		o := options(t)

@@ -22,7 +22,7 @@ const (
 // pruning says which files prune deletes.
 type pruning struct {
 	dir string
-	// anchor is the path of a session's anchor.
+	// anchor returns the path of a session's anchor.
 	anchor func(session string) (string, error)
 	// maxAge bounds the age of a file's last record, and maxTotal the bytes of all files
 	// together. 0 is no bound.
@@ -32,10 +32,10 @@ type pruning struct {
 
 // prune deletes files of sessions that have ended, the oldest of a session first. It
 // deletes those older than maxAge. While all files together are larger than maxTotal, it
-// deletes files of the session that has the most bytes, so that no session drives out the files of
-// others. Files of live sessions are never deleted, and count for at most half of maxTotal.
-// prune writes to each session's anchor which record is the first one kept, for Verify. It
-// returns the paths of the deleted files.
+// deletes files of the ended session that has the most bytes, so that no session drives out the
+// files of others. Files of live sessions are never deleted, and count for at most half of maxTotal.
+// Before prune deletes files of a session, it writes to the session's anchor which record is the
+// first one kept, for Verify. It returns the paths of the deleted files.
 func prune(p pruning) (deleted []string, err error) {
 	sessions, err := sessionsIn(p.dir)
 	if err != nil {
@@ -91,7 +91,7 @@ func sessionsIn(dir string) (out []*sessionFiles, err error) {
 			case err != nil:
 				return nil, err
 			default:
-				lock.Close() // there may be more sessions than descriptors; deleteChosen takes it again
+				lock.Close() // there may be more sessions than descriptors; deleteChosen locks the session again
 			}
 			known[e.session] = s
 			out = append(out, s)
@@ -110,7 +110,7 @@ func sessionsIn(dir string) (out []*sessionFiles, err error) {
 	return out, nil
 }
 
-// choose chooses the files of all sessions that are to be deleted.
+// choose chooses which files of the sessions are to be deleted.
 func choose(sessions []*sessionFiles, p pruning, now time.Time) {
 	var live, ended int64
 	for _, s := range sessions {
@@ -196,7 +196,8 @@ func (s *sessionFiles) setKeptFrom(a *anchor) error {
 		}
 		return nil // a file without a readable header is damage, which Verify reports
 	}
-	// No file is left. The session's next record still continues the chain from the last one.
+	// No file is left. The anchor then names the end of the chain, so that the session's next record
+	// continues the chain from there.
 	var paths []string
 	for _, f := range s.files {
 		paths = append(paths, f.path)
@@ -213,12 +214,13 @@ func (s *sessionFiles) setKeptFrom(a *anchor) error {
 }
 
 // A session does maintenance when it begins, and each time it has filled maintainFiles
-// files. In one directory it is done at most once per maintainDelay, because it looks at
-// every file there.
+// files. The maintenance of a directory looks at every file there, so it happens at most once per
+// maintainDelay.
 const (
 	maintainFiles = 32
 	maintainDelay = 10 * time.Minute
-	// maintainCompressed bounds how many files of earlier runs are compressed at a time.
+	// maintainCompressed bounds how many files one maintenance compresses, or removes because
+	// they have a compressed copy.
 	maintainCompressed = 16
 )
 
@@ -226,8 +228,8 @@ const (
 // last maintenance.
 const stampName = ".pruned"
 
-// maintain compresses files that earlier runs of the session left uncompressed, and
-// prunes the files of all sessions.
+// maintain compresses files of the session that were left uncompressed, and prunes the files of all
+// sessions. It does nothing if the last maintenance of the directory is less than maintainDelay ago.
 func (k *keeper) maintain() {
 	dir := k.l.opts.Dir
 	stamp := filepath.Join(dir, stampName)
@@ -236,7 +238,7 @@ func (k *keeper) maintain() {
 		return
 	}
 	if err := os.WriteFile(stamp, nil, 0o600); err != nil {
-		return // the disk is full: the next maintenance tries again
+		return // the disk may be full: the next maintenance tries again
 	}
 	k.compressLeftovers()
 	o := k.l.opts

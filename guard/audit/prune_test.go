@@ -210,10 +210,10 @@ func TestPruneUsesCurrentBounds(t *testing.T) {
 		return d.count("old")
 	}
 	if n := prune(); n != 3 {
-		t.Errorf("%d files are left, which the bounds keep", n)
+		t.Errorf("%d files are left, want 3: the bounds keep them", n)
 	}
 	days = 90
 	if n := prune(); n != 0 {
-		t.Errorf("%d files are left, which the bounds do not keep", n)
+		t.Errorf("%d files are left, want 0: the bounds keep none", n)
 	}
 }

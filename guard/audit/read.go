@@ -30,7 +30,7 @@ type DamageError struct {
 
 const maxDamage = 100
 
-// Error names the first place.
+// Error names the first damaged place.
 func (e *DamageError) Error() string {
 	d := e.List[0]
 	what := "not a record"
@@ -60,15 +60,16 @@ func (e *DamageError) orNil() error {
 	return e
 }
 
-// Read calls fn for each record in files that the filter selects, the oldest record first.
+// Read reads files, and calls fn for each record that the filter selects, the oldest record first.
 // Within a session the order is that of its lines, whatever the clock did. A line that is no
-// record, such as a torn last line, does not stop Read: it delivers all other records, then
+// record, such as a torn last line, does not stop Read: Read delivers all other records, then
 // returns a *DamageError. Files deleted since they were listed are skipped. An error of fn
 // ends Read and is returned. Entry.Line is valid until fn returns.
 //
 // Read does not verify anything. It holds one file of each session open, and one line of
-// each in memory. It does not read a file of which f.Session or f.After excludes every record, or
-// whose successor was begun more than a minute before f.Since (Filter.skips).
+// each in memory. It skips a file that has a successor in the session if f.Session or f.After
+// excludes every record of the file, or if the successor was begun more than a minute before
+// f.Since (Filter.skips).
 func Read(files []string, f Filter, fn func(Entry) error) error {
 	if err := f.check(); err != nil {
 		return err
@@ -95,8 +96,8 @@ func Read(files []string, f Filter, fn func(Entry) error) error {
 	return damage.orNil()
 }
 
-// entriesIn yields the records in files that the filter selects, and adds unreadable places
-// to damage. An error that it yields is the last.
+// entriesIn reads files of one session, yields the records that the filter selects, and adds
+// unreadable places to damage. It yields nothing after an error.
 func entriesIn(files []string, f *Filter, damage *DamageError) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for i, path := range files {
@@ -133,12 +134,13 @@ func (f *Filter) skips(path, next string) bool {
 		return false
 	}
 	// The records of a file have lower numbers than the header of the next. None is younger than
-	// that header, unless the clock was set back in between: a minute of that is allowed for.
+	// that header, unless the clock was set back in between. The minute allows for that.
 	after := f.After[n.session]
 	return after > 0 && e.Seq <= after+1 || e.Time.Add(time.Minute).Before(f.Since)
 }
 
-// readFile yields the records in one file. It reports whether the next file is to be read.
+// readFile yields the records in one file that the filter selects. It reports whether the next file
+// is to be read.
 func readFile(path string, f *Filter, damage *DamageError, yield func(Entry, error) bool) bool {
 	n, format := 0, 0
 	for line, err := range lines(path) {
@@ -149,7 +151,7 @@ func readFile(path string, f *Filter, damage *DamageError, yield func(Entry, err
 			}
 		}
 		if n == 1 && err == nil {
-			header, _ := decode(line) // the zero Entry if it is none
+			header, _ := decode(line) // the zero Entry if the line is no record
 			format = header.Format
 		}
 		switch {
@@ -187,7 +189,7 @@ type source struct {
 	entry    Entry     // the next to be delivered, if hasEntry
 	hasEntry bool      // false after the last entry or an error
 	err      error     // the error that ended the reading
-	time     time.Time // the latest time of an entry so far; entry is not sorted before it
+	time     time.Time // the latest time of an entry so far, by which oldest compares sources
 }
 
 // bySession makes a source of each session's files, in the order of files.
@@ -215,7 +217,7 @@ func (s *source) advance() {
 	}
 }
 
-// oldest returns the source with the oldest entry, nil if there are no more entries.
+// oldest returns the source with the least time, nil if there are no more entries.
 func oldest(sources []*source) *source {
 	var first *source
 	for _, s := range sources {
@@ -318,7 +320,8 @@ func (r *lineReader) next() ([]byte, error) {
 	}
 }
 
-// firstLine returns the first complete line of a file; nil if there is none.
+// firstLine returns the first line of a file; nil if there is none, or if the line is torn, too long
+// or damaged.
 func firstLine(path string) ([]byte, error) {
 	for line, err := range lines(path) {
 		if unreadable(err) {

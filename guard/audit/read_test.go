@@ -50,11 +50,11 @@ func TestFilter(t *testing.T) {
 		{"glob", Filter{Path: "src/*.go"}, "1"},
 		{"double star", Filter{Path: "src/**"}, "1 2"},
 		{"as printed, with the root", Filter{Path: "code/src/b.go"}, "1"},
-		{"another root's", Filter{Path: "other/src/b.go"}, ""},
+		{"a path in another root", Filter{Path: "other/src/b.go"}, ""},
 		{"all of a root", Filter{Path: "code/**"}, "0 1 2 3 5"},
 		{"the second path as printed", Filter{Path: "other/n.go"}, "5"},
 		{"a root itself", Filter{Path: "code"}, "4"},
-		{"bytes", Filter{Path: "bad\xff.txt"}, "3"},
+		{"a path that is not UTF-8", Filter{Path: "bad\xff.txt"}, "3"},
 		{"everything that has a path", Filter{Path: "**"}, "0 1 2 3 5 6"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestReadSkipsOldFiles(t *testing.T) {
 		t.Errorf("the old file was read: %v", err)
 	}
 	if err := Read(files, Filter{Since: time.Now()}, nil); err == nil {
-		t.Error("a file that may hold late records was skipped")
+		t.Error("a file that may hold recent records was skipped")
 	}
 }
 

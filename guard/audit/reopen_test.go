@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// However a session has ended, the next one continues its chain.
+// However a run of a session has ended, the next run continues the session's chain. If the last file
+// is gone, the next run at least begins.
 func TestReopen(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

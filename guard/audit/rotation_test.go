@@ -47,7 +47,7 @@ func TestRotation(t *testing.T) {
 }
 
 // R082: without a bound nothing is deleted, however often a session's name is used and however
-// large its records are.
+// many files the session has.
 func TestEverythingIsKeptByDefault_R082(t *testing.T) {
 	o := options(t)
 	o.MaxBytes = 1000

@@ -27,13 +27,13 @@ func dirBytes(t *testing.T, dir string) (n int64) {
 }
 
 // A live session is never pruned, and does not fill the disk. Whatever its subjects do, its
-// files take at most its share, which is half of MaxTotal. Beyond that, changes are refused,
-// and refusals are summed up.
+// files take little more than its share, which is half of MaxTotal. Beyond that, Pace refuses
+// changes, and refusals are summed up.
 func TestLiveSessionStaysInItsShare(t *testing.T) {
 	o := options(t)
 	const share = 4 << 20
 	o.MaxTotal, o.MaxBytes = 2*share, 256<<10
-	o.work = pace{burst: 1 << 30, perSecond: 1 << 30} // a speed that no disk lasts for
+	o.work = pace{burst: 1 << 30, perSecond: 1 << 30} // so much that only the share keeps the disk from filling up
 	l := mustOpen(t, o)
 	var admitted, refusedOps int64
 	for i := range 120_000 {
@@ -61,7 +61,7 @@ func TestLiveSessionStaysInItsShare(t *testing.T) {
 	if err := l.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	// The owner's own records are still written.
+	// The owner's own operations still do not wait.
 	owner := allowed(t, "x")
 	owner.Via = guard.ViaControl
 	if wait := l.Pace(&owner, 0); wait != 0 {
@@ -95,7 +95,8 @@ func TestLiveSessionStaysInItsShare(t *testing.T) {
 	}
 }
 
-// Until half of the share is used, no record waits. Then records wait longer the less is left.
+// Until half of the share is used, no operation waits. From then on, an operation waits longer, the
+// less of the share is left.
 func TestShareGetsSlower(t *testing.T) {
 	o := Options{MaxTotal: 200 << 20, work: pace{workBurst, 1000}, refusals: pace{refusalBurst, 1000}}
 	now := time.Unix(1000, 0)
@@ -103,7 +104,7 @@ func TestShareGetsSlower(t *testing.T) {
 	for _, percent := range []int64{49, 50, 75, 90, 99} {
 		l := newLimits(&o)
 		l.shareUsed = l.share * percent / 100
-		chargeWork(l.budgetsOf("s", now), l.sharedBurst, now, time.Hour) // all that may be written without waiting
+		chargeWork(l.budgetsOf("s", now), l.sharedBurst, now, time.Hour) // the most that may be charged without waiting
 		wait := chargeWork(l.budgetsOf("s", now), 1000, now, time.Hour)
 		if (percent < 50) != (wait == 0) || wait < last {
 			t.Errorf("%d%%: %v, after %v", percent, wait, last)

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// On other systems errnos have numbers and no names, two logs of one session do not exclude
-// each other, and directories cannot be synced. rootsfs does not mount there. The package
-// compiles, so that programs there can read and verify audit files.
+// On the systems of this build constraint, errnos have numbers and no names, two logs of one session
+// do not exclude each other, and directories are not synced. rootsfs does not mount there. The
+// package compiles, so that programs there can read and verify audit files.
 
 func errnoName(syscall.Errno) string { return "" }
 

@@ -11,7 +11,8 @@ import (
 
 func errnoName(errno syscall.Errno) string { return unix.ErrnoName(errno) }
 
-// lockFile locks a file against other processes until the file is closed.
+// lockFile locks a file until f is closed. It fails at once if another process, or another open file
+// of this process, has the lock.
 func lockFile(f *os.File) error {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }

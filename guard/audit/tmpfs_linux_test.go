@@ -45,7 +45,7 @@ func TestR084FullTmpfs(t *testing.T) {
 	if got := len(entriesTorn(t, o)); written < 50 || got != written+1 {
 		t.Fatalf("%d refusals answered, %d lines", written, got)
 	}
-	// Two records had no room and are summed up, including the one that ended the loop.
+	// Two records have no room and are summed up later: the one that ended the loop, and this one.
 	if err := l.Record(refusal(t, "denied too")); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("refusal on a full disk: %v", err)
 	}
@@ -56,12 +56,12 @@ func TestR084FullTmpfs(t *testing.T) {
 	mustClose(t, l)
 	got := entries(t, o)
 	if n := len(got); n != written+3 || got[n-2].Path != "again" || got[n-1].Op != opSummed || got[n-1].Count != 2 {
-		t.Errorf("%d lines for %d refusals", n, written+3)
+		t.Errorf("%d lines, want %d", n, written+3)
 	}
 	mustVerify(t, o)
 }
 
-// entriesTorn reads a session whose last line is incomplete.
+// entriesTorn reads a session whose last line may be incomplete.
 func entriesTorn(t *testing.T, o Options) (list []Entry) {
 	files, err := Files(o.Dir, o.Session)
 	if err != nil {

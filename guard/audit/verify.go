@@ -23,12 +23,12 @@ type Report struct {
 	To      uint64        `json:"to"`      // the last line's number
 	OK      bool          `json:"ok"`
 	Problem names.Foreign `json:"problem,omitempty"` // the first one found
-	At      uint64        `json:"at,omitempty"`      // the line with the problem, or the one after it
-	// Anchored says that the anchor was found and names a line of this chain.
-	// Without it, lines may be missing at the end, or all may be forged.
+	At      uint64        `json:"at,omitempty"`      // the line with the problem, or the line after the problem
+	// Anchored says that the report is OK, and that the anchor names a line of this chain or a
+	// pruned one. If Anchored is false, lines may be missing at the end, or all may be forged.
 	Anchored   bool   `json:"anchored"`
-	AnchoredAt uint64 `json:"anchored_at,omitempty"` // its number; later lines are not protected by the anchor
-	Torn       int    `json:"torn,omitempty"`        // files whose last line a crash cut
+	AnchoredAt uint64 `json:"anchored_at,omitempty"` // number of the anchored line; later lines are not protected by the anchor
+	Torn       int    `json:"torn,omitempty"`        // files whose last line is incomplete, or that have no line and are not the last
 	Lost       uint64 `json:"lost,omitempty"`        // records the log says it could not take
 	// Pruned is how many of the oldest records were deleted on the owner's behalf, as the
 	// headers and the anchor say.
@@ -37,12 +37,13 @@ type Report struct {
 
 // Verify checks the chain of a session in dir, from its first file to its end, and against the
 // anchor. With anchorPath "" it checks the chain alone. It can be used on a live session. The
-// report says what is wrong with the records. An error means that they could not be read. The
-// error is fs.ErrNotExist if there are no records, and no anchor either, which would show that
-// records are missing. The package comment says what an OK proves.
+// report says what is wrong with the records. An error means that the records or the anchor could
+// not be read. If the session has neither records nor an intact anchor of its own, the error is
+// fs.ErrNotExist. If it has only the anchor, the report says which records are missing or pruned.
+// The package comment says what an OK proves.
 func Verify(dir, session, anchorPath string) (r Report, err error) {
-	// A live session may prune a file between listing and opening it. That is rare, so
-	// a second attempt is nearly always enough.
+	// A file may be pruned after verifyOnce has listed it and before verifyOnce opens it. That is
+	// rare, so a second attempt is nearly always enough.
 	for range 5 {
 		r, err = verifyOnce(dir, session, anchorPath)
 		if !errors.Is(err, errPruned) {
@@ -132,7 +133,7 @@ func (v *verifier) readHeaders(files []string) error {
 		}
 		e, err := decode(line)
 		if err != nil {
-			continue // checking all lines reports this one
+			continue // checkFile handles this file
 		}
 		v.keptFrom = max(v.keptFrom, e.KeptFrom)
 		if e.AnchorSession == v.report.Session && e.AnchorSeq > 0 {
@@ -173,7 +174,8 @@ func (v *verifier) checkFile(path string, isLast bool) error {
 }
 
 // checkLine checks a line against the one before. It then takes the line as the last one, even
-// if something is wrong with the line, so that one problem is reported once.
+// if something is wrong with the line, so that one problem is reported once. It reports a line
+// without a seal, and passes over the line.
 func (v *verifier) checkLine(base string, line []byte, isFirst bool) {
 	s, err := parseSeal(line)
 	if err != nil {

@@ -56,7 +56,7 @@ func (x *tamperable) put(file int, lines [][]byte) {
 	x.must(os.WriteFile(x.files[file], b, 0o600))
 }
 
-// reseal makes the chain consistent again, as a forger can who has no access to the anchor.
+// reseal makes the chain consistent again. A forger without access to the anchor can do that.
 func (x *tamperable) reseal() {
 	var prev [hashLen]byte
 	for i := range x.files {

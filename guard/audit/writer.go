@@ -17,7 +17,7 @@ var _ guard.Reserver = (*Log)(nil)
 const (
 	// roomStep is how much room on disk a file gets beyond the promised room, so that
 	// Reserve seldom has to wait for the writer. If the disk has less, the step is halved,
-	// down to leastStep.
+	// down to leastStep, and is 0 in the end.
 	roomStep  = 512 << 10
 	leastStep = 4 << 10
 	// infinite is the room of a file on a file system that cannot promise room.
@@ -54,12 +54,13 @@ type logFile struct{ *os.File }
 func createFile(path string) (sink, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, err // not a nil *os.File in a sink
+		return nil, err // a logFile of a nil *os.File would not be a nil sink
 	}
 	return logFile{f}, nil
 }
 
-// writer is the state of the writing goroutine. No other goroutine uses it.
+// writer is the state of the writing goroutine. Other goroutines use only keeper and keptFrom, which
+// do not change while the goroutine runs.
 type writer struct {
 	l      *Log
 	create func(path string) (sink, error)
@@ -130,8 +131,8 @@ func (w *writer) turn() error {
 }
 
 // nextTurn begins a new turn for records that are queued from now on, and returns the turn before
-// it. If drained is set, all earlier records are written, and nextTurn also takes the
-// batch.
+// it. drained says that all records that were taken from the queue are written: nextTurn then also
+// takes the batch.
 func (w *writer) nextTurn(now time.Time, drained bool) *turn {
 	l := w.l
 	l.mu.Lock()
@@ -277,8 +278,8 @@ func (w *writer) handOver() {
 	w.file, w.unanchored = nil, false
 }
 
-// anchor makes the keeper anchor the last written line. If jobs wait for the keeper,
-// anchor does nothing, and a later turn calls it again.
+// anchor makes the keeper anchor the last written line. If jobs wait for the keeper, the line is not
+// anchored now: a turn after anchorDelay calls anchor again.
 func (w *writer) anchor(now time.Time) {
 	w.lastAnchor = now
 	if len(w.keeper.jobs) == 0 {
@@ -296,8 +297,8 @@ func (w *writer) room() int64 {
 	return w.allocated - w.size
 }
 
-// extend reserves disk space for the current file: for all records that were promised room,
-// and up to roomStep more.
+// extend reserves disk space for the current file: for all records that were promised room, for a
+// caller that waits for room, and up to roomStep more.
 func (w *writer) extend() {
 	l := w.l
 	l.mu.Lock()
@@ -391,7 +392,7 @@ func (k *keeper) anchor(file sink, name string, at mark) {
 	syncs := []func() error{file.Sync}
 	if k.dirUnsynced {
 		syncs = append(syncs, func() error {
-			_ = syncDir(k.l.opts.Dir) // a power failure may take the file: see the package comment
+			_ = syncDir(k.l.opts.Dir) // if it fails, a power failure may lose the new file
 			return nil
 		})
 	}
@@ -422,7 +423,7 @@ func (k *keeper) finish(file sink, name string, size int64, at mark) {
 	}
 	compressed, err := compressFile(k.l.opts.Dir, k.l.opts.Session, name)
 	if err != nil {
-		return // the next Open tries again
+		return // compressLeftovers tries again
 	}
 	k.l.mu.Lock()
 	defer k.l.mu.Unlock()

@@ -47,7 +47,8 @@ func judge(s *pattern.Set, path string, f pattern.Facts) pattern.Verdict {
 }
 
 // Files that make another program run commands are protected at the top of a root and of
-// repositories, and nowhere else, in particular not in other people's code.
+// repositories. They are not protected in other directories, nor in node_modules, which holds other
+// people's code, even at the top of a repository there.
 func TestControlFiles(t *testing.T) {
 	s := mustNew(t, pattern.Options{}, builtin.Rules())
 	facts := topsOf{"lib": true, "node_modules/x": true}
@@ -117,8 +118,8 @@ func BenchmarkJudge(b *testing.B) {
 	}
 }
 
-// npm's credentials are found in every spelling. A value that npm takes from its environment
-// does not count as a credential.
+// HasTokens finds npm's credentials in different spellings. A value that npm takes from its
+// environment does not count as a credential.
 func TestTokensOfNpm(t *testing.T) {
 	for text, want := range map[string]bool{
 		"registry=https://r/\n":                                     false,

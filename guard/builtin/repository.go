@@ -8,15 +8,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// This file recognises repositories by the names of their files, and the directories in them
-// that a tool creates and removes as a whole. It opens no files: package guard does.
+// This file recognises repositories by the names of their files. It also recognises the directories
+// in a repository that a tool creates and removes as a whole. It opens no files: package guard does.
 
 const gitDir = ".git"
 
 // IsPart reports whether a file or directory that is created at a path is one of these:
-//   - the .git or .hg of a repository, or its like for other tools
-//   - in a directory of git's, the directory of a worktree, a submodule, or a rebase or merge
-//     that has begun
+//   - the .git or .hg of a repository, or the corresponding name of another tool (Tops, *.fossil)
+//   - in a directory of git's, the directory of a worktree, of a submodule, or of unfinished work
+//     such as a rebase or cherry-pick
 //
 // isDir says that a directory is created, and not a file. isBare reports whether a directory with
 // another name than .git is a directory of git.
@@ -37,7 +37,8 @@ func IsPart(rel string, isDir bool, isBare func(rel string) bool) bool {
 	return false
 }
 
-// isGitPart is IsPart for a directory that is created at the path below in a directory of git's.
+// isGitPart is IsPart for a directory that is created in a directory of git's. below has the elements
+// of the new directory's path, relative to the directory of git's.
 func isGitPart(below []string) bool {
 	switch {
 	case len(below) == 0:
@@ -57,7 +58,7 @@ func MayBePart(dirRel, name string) bool {
 }
 
 // isGitWork reports whether git keeps, in a directory of this name, commands that it runs
-// when an interrupted rebase or merge continues.
+// when an interrupted rebase, am or cherry-pick continues.
 func isGitWork(name string) bool {
 	return name == "rebase-merge" || name == "rebase-apply" || name == "sequencer"
 }
@@ -69,8 +70,8 @@ func MayMakeBare(name string) bool {
 }
 
 // IsBare reports whether a tool would take a directory itself for a repository. has reports
-// whether the directory contains a name. If a directory of git refers to another one, it has a
-// commondir instead of the other names.
+// whether the directory contains a name. If a directory of git refers to another one, it has HEAD
+// and commondir, and need not have the other names.
 func IsBare(has func(name string) bool) bool {
 	all := func(parts []string) bool {
 		return !slices.ContainsFunc(parts, func(name string) bool { return !has(name) })
