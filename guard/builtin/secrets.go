@@ -1,18 +1,18 @@
 // Package builtin holds the built-in rules. They are about names in an ordinary project that a
 // server should not use unless the owner allows it: secrets, files that other programs execute,
-// and files that version control systems execute. The package also recognises repositories by
-// the names in a directory. Package pattern judges by the rules, and package guard looks at the
-// files.
+// and files that version control systems execute. The package also has the names by which tools
+// recognise a repository (Parts, Tops). Package pattern applies the rules to paths, and package
+// rules looks at the files where a rule has a Condition.
 //
 // # Promises
 //
-// Every rule says why it is there (pattern.Rule.Reason). The tables do not change while
-// the process runs. The package opens nothing and compiles on every platform.
+// Every rule has the reason for it (pattern.Rule.Reason). The tables do not change while
+// the process runs. The package opens no files and compiles on every platform.
 //
 // # Not promised
 //
-// The tables are about present versions of the tools that they name. Files that a project's own
-// scripts run are not in them.
+// The tables are about present versions of the tools that they name. The tables do not list
+// files that a project's own scripts run.
 package builtin
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// The rules are in force in every directory root that does not turn them off, and each can be
-// lifted by an Allow.
+// The built-in rules are in force in every root that is a directory, unless the root's policy
+// turns them off (Patterns.NoDefaults). An Allow pattern can lift each rule of the tables.
 
 // secrets are hidden, at any depth: a program that may read a project should not get
 // credentials for other services.
@@ -41,8 +41,9 @@ var secrets = []ruleGroup{
 	{".pypirc **/.cargo/credentials **/.cargo/credentials.toml **/.gem/credentials", "tokens for package registries"},
 }
 
-// controls are protected, at the root and in the top directory of each repository: other
-// programs run the commands in them with the owner's rights.
+// controls are protected, at the top of the root and at the top of each repository that the
+// root's users did not make themselves: other programs run the commands in these files with the
+// owner's rights.
 var controls = []ruleGroup{
 	{".mcp.json .claude .cursor .windsurf .codex .gemini .aider.conf.yml .roo .kilocode .kiro .amazonq .qwen .continue .junie .trae .opencode opencode.json opencode.jsonc .crush.json crush.json .config/opencode .clinerules .factory .grok .codebuddy .augment .goose .openhands .copilot .github/copilot .github/hooks .rovodev .vibe", "tells an AI client which programs to start and what they may do"},
 	{".vscode .idea .zed .helix *.code-workspace .config/zed .vs .fleet *.sublime-project .dir-locals.el .dir-locals-2.el", "editors run its tasks, and use the interpreters and tools it names"},
@@ -63,9 +64,9 @@ var controls = []ruleGroup{
 		"where the root is a home directory, the owner's programs take commands from it"},
 }
 
-// foreignTrees are directories with other people's code. There, names like those in the tables have
-// no meaning, and package managers replace the files at any time. Of the built-in rules, only those
-// about version control apply there.
+// foreignTrees are directories with other people's code. The names in the tables have no meaning
+// in such a directory, and package managers replace the files at any time. Of the built-in rules,
+// only the rules about version control apply there.
 const foreignTrees = "node_modules/ vendor/ site-packages/"
 
 // Reserved returns the rules that hide a name everywhere. No Allow lifts them.
@@ -76,7 +77,7 @@ func Reserved(name string) []pattern.Rule {
 // Rules returns the built-in rules. The caller must not change them.
 func Rules() []pattern.Rule { return slices.Clip(rules()) }
 
-// rules makes the built-in rules once: every root has them.
+// rules returns the built-in rules. It makes them at the first call, and all roots share them.
 var rules = sync.OnceValue(func() []pattern.Rule {
 	var out []pattern.Rule
 	add := func(l pattern.List, prefix, texts, reason string, c pattern.Condition) {

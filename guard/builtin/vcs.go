@@ -6,10 +6,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// This is the table of the files from which version control systems take commands, and of the
-// files that lead a tool to such a file elsewhere. A program that writes one of them runs
-// commands as the owner, the next time the owner uses the tool. The files are protected, unless
-// the root's users made the repository themselves.
+// This file lists the files from which version control systems take commands, and the files that
+// lead a tool to such a file elsewhere. A program that writes one of them runs commands as the
+// owner, the next time the owner uses the tool. The files are protected, unless the root's users
+// made the repository themselves.
 //
 // integration/policy/vcs_test.go has a row for each of these systems, and runs the tools that
 // are installed.
@@ -22,7 +22,7 @@ type vcs struct {
 	tops       string
 	topsReason string      // why tops are protected
 	runs       []ruleGroup // files with commands for the tool, or that lead it to such files
-	// creatable has further such files, which may be created if they are missing.
+	// creatable has further files of the same kind. They may be created if they are missing.
 	creatable []ruleGroup
 }
 
@@ -34,13 +34,13 @@ const (
 	cvsRuns    = "cvs runs the programs it names (CVS_RSH)"
 )
 
-// systems is the table. Systems that are not in it execute nothing that lies in a project:
-// RCS and SCCS have neither hooks nor settings there.
+// systems is the table of the version control systems that take commands from files in a
+// project. RCS and SCCS are not in it: they have neither hooks nor settings in a project.
 var systems = []vcs{
 	// git(1): hooks run at commits, merges, checkouts and pushes; the configuration
 	// names pagers, editors, filters, fsmonitor and aliases. git writes a new
 	// configuration to config.lock, which it then renames. The repositories of submodules
-	// lie in .git/modules. What git keeps for each worktree lies in .git/worktrees.
+	// lie in .git/modules, and the data of each worktree in .git/worktrees.
 	{".git", "where it is a file or a link it leads git to another repository; where it is a directory, another would take its place", []ruleGroup{
 		{".git/hooks .git/modules/**/hooks", "git runs hooks as the owner"},
 		{".git/config .git/config.worktree .git/modules/**/config .git/modules/**/config.worktree .git/worktrees/*/config.worktree",
@@ -50,7 +50,7 @@ var systems = []vcs{
 		{".git/commondir .git/modules/**/commondir .git/worktrees/*/commondir", "leads git to another configuration"},
 	}, nil},
 	// hg(1): [hooks], [alias], [extensions] and [ui] of hgrc run programs and load
-	// Python. A repository made by `hg share` reads the hgrc of the one that
+	// Python. In a repository made by `hg share`, hg reads the hgrc of the repository that
 	// sharedpath names.
 	{".hg", "where it is a link it leads hg to another repository; where it is a directory, another would take its place", []ruleGroup{
 		{".hg/hgrc .hg/hgrc-not-shared", "hg runs the hooks and aliases it names, and loads its extensions"},
@@ -71,10 +71,10 @@ var systems = []vcs{
 		{".sl/sharedpath", "leads sl to another configuration"},
 	}, nil},
 	// jj(1): fix.tools, merge-tools, ui.editor, ui.pager and signing name programs.
-	// Since version 0.38 the configuration lies in the home directory, found by an
-	// identifier. In a further workspace .jj/repo is a file that names the repository of
-	// the first workspace. git_target names the git repository, whose hooks and configuration git
-	// uses when jj calls it.
+	// Since version 0.38 the configuration lies in the home directory, and the config-id
+	// files hold the identifier by which jj finds it. In a further workspace .jj/repo is a
+	// file that names the repository of the first workspace. git_target names the git
+	// repository, whose hooks and configuration git uses when jj calls git.
 	{".jj", "where it is a link it leads jj to another repository; where it is a directory, another would take its place", []ruleGroup{
 		{".jj/repo/config.toml .jj/workspace-config.toml", "jj runs the programs it names (fix.tools, editors, pagers)"},
 		{".jj/repo/config-id .jj/config-id .jj/workspace-config-id .jj/repo/store/git_target", "leads jj to another configuration"},
@@ -101,7 +101,7 @@ var systems = []vcs{
 	}, nil},
 	// fossil(1): the checkout's database names the repository's database, whose settings
 	// (editor, pager-command, diff-command, ssh-command) and hooks are commands. SQLite
-	// writes the contents of a journal into the database that lies beside it.
+	// writes the contents of a journal into the database that lies beside the journal.
 	{".fslckout _FOSSIL_", "leads fossil to a repository, whose settings name programs", []ruleGroup{
 		{".fslckout-journal .fslckout-wal _FOSSIL_-journal _FOSSIL_-wal *.fossil-journal *.fossil-wal", fossilRuns},
 	}, []ruleGroup{{"*.fossil", fossilRuns}}},
@@ -127,11 +127,12 @@ const (
 	gitWorkReason = "git rebase --continue runs the commands that are listed there"
 )
 
-// bare is a kind of repository that a tool recognises by the names in the directory, not by its
-// own name: made by `git init --bare`, `git init --separate-git-dir`, `svnadmin create`.
+// bare is a kind of repository that a tool recognises by the names in its directory, not by the
+// directory's own name. `git init --bare`, `git init --separate-git-dir` and `svnadmin create` make
+// such repositories.
 type bare struct {
 	condition pattern.Condition
-	parts     string      // the directory holds all of these, which may be replaced, but not removed or moved
+	parts     string      // names that such a directory holds; they may be replaced, but not removed or moved
 	runs      []ruleGroup // as vcs.runs
 	work      string      // directories of unfinished work, see gitWork
 }

@@ -19,14 +19,14 @@ type Bare struct {
 }
 
 // path returns a path of the host for a system call, and a function to be called after that call.
-// If the path is too long for a system call, path opens a directory on the way, and returns
-// a path from there.
+// If the path is too long for a system call, path opens one of the parent directories, and returns
+// a path that leads through the descriptor of that directory.
 func (b Bare) path(p string) (string, func(), error) {
 	h := b.Host(p)
 	if len(h) < unix.PathMax {
 		return h, func() {}, nil
 	}
-	const chunk = 3000 // elements are at most 255 bytes, so PATH_MAX is kept
+	const chunk = 3000 // below PATH_MAX; an element has at most 255 bytes, so each chunk has a slash
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	for err == nil && len(h) > chunk {
 		i := strings.LastIndexByte(h[:chunk], '/')
@@ -72,7 +72,7 @@ func (b Bare) ReadFile(p string) (data []byte, err error) {
 		}
 		defer f.Close()
 		if st, err := f.Stat(); err != nil || st.Mode()&os.ModeType != 0 {
-			return err // for a FIFO or device, only whether it can be opened matters
+			return err // for a FIFO, device or directory, only whether it can be opened matters
 		}
 		data, err = os.ReadFile(h)
 		return err
@@ -185,8 +185,8 @@ func (b Bare) Getxattr(p, name string) (value []byte, err error) {
 	return value, err
 }
 
-// HostPath returns a Bare.Host for roots, by name, that lie at dirs. For a path in no root, the Host
-// returns a path that does not exist.
+// HostPath returns a function for Bare.Host. dirs has the host path of each root by the root's name.
+// For a path in no root, the function returns a path that does not exist.
 func HostPath(dirs map[string]string) func(string) string {
 	return func(p string) string {
 		root, rest, _ := strings.Cut(p, "/")

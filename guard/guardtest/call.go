@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Call is one operation with its arguments. It can be put to any Front, so that
+// Call is one operation with its arguments. It can be made through any Front, so that
 // the guarded and the bare call are the same by construction.
 type Call struct {
 	Text  string
@@ -16,14 +16,15 @@ type Call struct {
 
 func call(text string, do func(Front) error) Call { return Call{Text: text, do: do} }
 
-// needing returns the call with one more condition: only front ends for which can is true get it.
+// needing returns the call with one more condition: only front ends for which can returns true
+// are tested with the call.
 func (c Call) needing(can func(Can) bool) Call {
 	c.needs = append(slices.Clip(c.needs), can)
 	return c
 }
 
-func (c Call) attributes() Call { return c.needing(func(k Can) bool { return k.Attributes }) }
-func (c Call) links() Call      { return c.needing(func(k Can) bool { return k.Links }) }
+func (c Call) needingAttributes() Call { return c.needing(func(k Can) bool { return k.Attributes }) }
+func (c Call) needingLinks() Call      { return c.needing(func(k Can) bool { return k.Links }) }
 
 func (c Call) fits(k Can) bool {
 	return !slices.ContainsFunc(c.needs, func(can func(Can) bool) bool { return !can(k) })
@@ -44,7 +45,7 @@ func read(p, want string) Call {
 	})
 }
 
-// whatever stands for contents that read does not compare.
+// whatever, as the wanted result of read or readlink, matches any contents or target.
 const whatever = "\x00whatever"
 
 func write(p, data string) Call {
@@ -68,11 +69,11 @@ func rename(p, q string) Call {
 }
 
 func link(p, q string) Call {
-	return call("link "+p+" "+q, func(f Front) error { return f.Link(p, q) }).links()
+	return call("link "+p+" "+q, func(f Front) error { return f.Link(p, q) }).needingLinks()
 }
 
 func symlink(target, p string) Call {
-	return call("symlink "+target+" "+p, func(f Front) error { return f.Symlink(target, p) }).links()
+	return call("symlink "+target+" "+p, func(f Front) error { return f.Symlink(target, p) }).needingLinks()
 }
 
 func readlink(p, want string) Call {
@@ -82,7 +83,7 @@ func readlink(p, want string) Call {
 			return &wrongAnswer{fmt.Sprintf("target %q, want %q", got, want)}
 		}
 		return err
-	}).links()
+	}).needingLinks()
 }
 
 func stat(p string) Call {
@@ -100,10 +101,10 @@ func list(p string, want ...string) Call {
 }
 
 func chmod(p string, mode uint32) Call {
-	return call(fmt.Sprintf("chmod %04o %s", mode, p), func(f Front) error { return f.Chmod(p, mode) }).attributes()
+	return call(fmt.Sprintf("chmod %04o %s", mode, p), func(f Front) error { return f.Chmod(p, mode) }).needingAttributes()
 }
 
-// mode asks for the permission bits of p.
+// mode gets the mode of p, and compares its permission, set-id and sticky bits with want.
 func mode(p string, want uint32) Call {
 	return call("mode "+p, func(f Front) error {
 		info, err := f.Stat(p)
@@ -111,7 +112,7 @@ func mode(p string, want uint32) Call {
 			return &wrongAnswer{fmt.Sprintf("mode %04o, want %04o", info.Mode&0o7777, want)}
 		}
 		return err
-	}).attributes()
+	}).needingAttributes()
 }
 
 func truncate(p string, size int64) Call {
@@ -120,9 +121,9 @@ func truncate(p string, size int64) Call {
 }
 
 func setxattr(p, name string) Call {
-	return call("setxattr "+name+" "+p, func(f Front) error { return f.Setxattr(p, name, []byte("v")) }).attributes()
+	return call("setxattr "+name+" "+p, func(f Front) error { return f.Setxattr(p, name, []byte("v")) }).needingAttributes()
 }
 
 func getxattr(p, name string) Call {
-	return call("getxattr "+name+" "+p, func(f Front) error { _, err := f.Getxattr(p, name); return err }).attributes()
+	return call("getxattr "+name+" "+p, func(f Front) error { _, err := f.Getxattr(p, name); return err }).needingAttributes()
 }

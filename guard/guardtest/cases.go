@@ -18,14 +18,15 @@ func Cases() []Case {
 	seen := map[string]bool{}
 	for _, c := range all {
 		if seen[c.Name] {
-			panic("guardtest: two cases are named " + c.Name) // a mistake in this file
+			panic("guardtest: two cases are named " + c.Name) // a mistake in one of the tables
 		}
 		seen[c.Name] = true
 	}
 	return all
 }
 
-// plainCases are operations that must work: a guard that refuses everything is useless.
+// plainCases are operations that no rule refuses. They succeed, or fail with the error of the plain
+// file system: a guard that refuses everything is useless.
 func plainCases() []Case {
 	tree := []string{"a=hello", "sub/b=there", "empty/"}
 	ok := func(name string, c Call, check func(e *Env), steps ...Call) Case {
@@ -78,8 +79,8 @@ func replacedCases() []Case {
 // errorOf returns the error of a function that also returns something else.
 func errorOf[T any](_ T, err error) error { return err }
 
-// nameCases: R130, and names that are hard on parsers. The cases with paths longer than
-// PATH_MAX are not Unguarded, because no system call takes such a path.
+// nameCases: R130, and names that are hard on parsers. No system call takes the
+// long paths of the path-max cases, so Bare shortens them.
 func nameCases() []Case {
 	long, tooLong := strings.Repeat("n", 255), strings.Repeat("n", 256)
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 30) + "leaf"
@@ -99,7 +100,7 @@ func nameCases() []Case {
 	}
 }
 
-// parsedCases: R064, R066, R188 for front ends that read paths themselves.
+// parsedCases: R064, R066, R188 for front ends that parse paths themselves.
 func parsedCases() []Case {
 	tree, out := []string{"a=hello", "sub/b=x", "front/f=ok", "front-evil/f=evil"}, []string{"secret=s"}
 	refused := func(name string, c Call, unguarded bool) Case {
@@ -129,8 +130,8 @@ func parsedCases() []Case {
 	}
 }
 
-// escapeCases: R063, R064, R175, R189: every operation through a link that
-// leads out of the root.
+// escapeCases: R063, R064, R175, R189: operations through links that
+// lead out of the root.
 func escapeCases() []Case {
 	var all []Case
 	kinds := []struct{ name, link, target string }{
@@ -190,11 +191,12 @@ func onlyThese(e *Env, dir string, want ...string) {
 		got = append(got, x.Name())
 	}
 	if !slices.Equal(got, want) {
-		e.Errorf("the outside directory holds %q, want %q", got, want)
+		e.Errorf("the directory of the host holds %q, want %q", got, want)
 	}
 }
 
-// linkCases: links that stay inside the root, and links that only seem to.
+// linkCases: links that stay inside the root, links that lead out of the root, loops of links,
+// and operations on a link itself.
 func linkCases() []Case {
 	chain := []string{"a=end", "l0 => a"}
 	for i := range 20 {
@@ -242,17 +244,18 @@ func linkCases() []Case {
 			Check: func(e *Env) { e.Contents(e.Out+"/secret", "s") }},
 		{Name: "links/made-then-followed", Outside: []string{"secret=s"}, Steps: []Call{symlink("../002/secret", "code/l")},
 			Call: read("code/l", whatever), Want: names.Escaped, Unguarded: true},
-		// A hard link to a file outside is a file inside: documented, not stopped.
+		// A hard link to an outside file is a file in the root. This is documented, and not refused.
 		{Name: "links/hard-link-from-the-host", Outside: []string{"secret=s"},
 			Prepare: func(e *Env) { e.Must(os.Link(e.Out+"/secret", e.Src+"/h")) }, Call: read("code/h", "s")},
 	}
 }
 
-// specialCases: FIFOs, devices and the host's sockets seem to be absent. Set-id bits, and
-// attributes that the kernel obeys outside our mount, cannot be set.
+// specialCases: unless the policy has PosixFull, FIFOs, devices and the host's sockets seem to be
+// absent, while sockets that were made in the root are visible. Without PosixFull, programs cannot
+// set the set-id bits of files, nor attributes that the kernel obeys outside the mount.
 func specialCases() []Case {
 	tree := []string{"a=hello", "f|", "s@", "d%", "dir/"}
-	own := []string{"a=hello", "f|", "s@", "1600 own@", "1600 p|"} // a socket that was made in a root has the sticky bit
+	own := []string{"a=hello", "f|", "s@", "1600 own@", "1600 p|"} // the sticky bit marks a socket that was made in a root
 	stillOwn := func(name string, perm uint32) func(e *Env) {
 		return func(e *Env) {
 			var st unix.Stat_t

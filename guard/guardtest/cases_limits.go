@@ -41,26 +41,26 @@ func quotaCases() []Case {
 		row("a-larger-new-file", maxFile, tooLarge(write("code/new", "0123456789x"))),
 		row("appended-too-large", maxFile, tooLarge(appendTo("code/a", "56789x"))),
 		row("lengthened-too-large", maxFile, tooLarge(truncate("code/a", 11))),
-		row("as-many-bytes", maxWritten, Case{Steps: []Call{write("code/a", "01234")}, Call: write("code/new", "56789"),
+		row("bytes-up-to-the-limit", maxWritten, Case{Steps: []Call{write("code/a", "01234")}, Call: write("code/new", "56789"),
 			Check: func(e *Env) { e.Contents(e.Src+"/new", "56789") }}),
-		row("more-bytes", maxWritten, beyond(write("code/new", "6"), write("code/a", "0123456789"))),
-		row("more-bytes-appended", maxWritten, beyond(appendTo("code/a", "6"), appendTo("code/a", "0123456789"))),
-		row("bytes-are-not-given-back", maxWritten, beyond(write("code/new", "6"), write("code/a", "0123456789"), remove("code/a"))),
+		row("bytes-beyond-the-limit", maxWritten, beyond(write("code/new", "6"), write("code/a", "0123456789"))),
+		row("bytes-appended-beyond-the-limit", maxWritten, beyond(appendTo("code/a", "6"), appendTo("code/a", "0123456789"))),
+		row("bytes-are-not-refunded", maxWritten, beyond(write("code/new", "6"), write("code/a", "0123456789"), remove("code/a"))),
 		row("reading-is-free", maxWritten, Case{Steps: []Call{write("code/a", "0123456789")}, Call: read("code/a", "0123456789")}),
-		row("as-many-names", maxCreated, Case{Steps: []Call{mkdir("code/x")}, Call: write("code/new", "")}),
-		row("more-names", maxCreated, beyond(mkdir("code/z"), mkdir("code/x"), mkdir("code/y"))),
-		row("more-files", maxCreated, beyond(write("code/z", "z"), write("code/x", "x"), write("code/y", "y"))),
-		row("more-links", maxCreated, beyond(link("code/a", "code/z"), symlink("a", "code/x"), link("code/a", "code/y"))),
-		row("names-are-not-given-back", maxCreated, beyond(mkdir("code/z"), mkdir("code/x"), remove("code/x"), mkdir("code/x"))),
-		row("what-is-not-made-is-not-counted", maxCreated, Case{Call: mkdir("code/y"), Prepare: func(e *Env) {
+		row("names-up-to-the-limit", maxCreated, Case{Steps: []Call{mkdir("code/x")}, Call: write("code/new", "")}),
+		row("directories-beyond-the-limit", maxCreated, beyond(mkdir("code/z"), mkdir("code/x"), mkdir("code/y"))),
+		row("files-beyond-the-limit", maxCreated, beyond(write("code/z", "z"), write("code/x", "x"), write("code/y", "y"))),
+		row("links-beyond-the-limit", maxCreated, beyond(link("code/a", "code/z"), symlink("a", "code/x"), link("code/a", "code/y"))),
+		row("names-are-not-refunded", maxCreated, beyond(mkdir("code/z"), mkdir("code/x"), remove("code/x"), mkdir("code/x"))),
+		row("failed-creation-is-not-charged", maxCreated, Case{Call: mkdir("code/y"), Prepare: func(e *Env) {
 			for range 3 {
 				if e.Front.Mkdir("code/sub") == nil {
-					e.Error("made what was there")
+					e.Error("mkdir of an existing directory succeeded")
 				}
 			}
 			e.Must(e.Front.Mkdir("code/x"))
 		}}),
-		row("renaming-makes-no-name", maxCreated, Case{Steps: []Call{rename("code/a", "code/b"), rename("code/b", "code/c"), rename("code/c", "code/d")}, Call: mkdir("code/y")}),
+		row("renaming-is-not-charged", maxCreated, Case{Steps: []Call{rename("code/a", "code/b"), rename("code/b", "code/c"), rename("code/c", "code/d")}, Call: mkdir("code/y")}),
 	}
 }
 
@@ -88,7 +88,7 @@ func suspendedCases() []Case {
 		e.Reg.SetAbuse(ledger.Abuse{Refusals: 1, Suspend: true})
 		for range 3 {
 			if e.Front.WriteFile("code/kept", []byte("x")) == nil {
-				e.Error("wrote what is protected")
+				e.Error("a write to the protected file succeeded")
 			}
 		}
 		if !e.Reg.IsSuspended(e.Subject) {
@@ -117,9 +117,10 @@ func pausedCases() []Case {
 	return all
 }
 
-// subjectCases: R006, R127, R162: for a caller, the root of another subject is as if nobody
-// had approved it. The caller's own root also bounds what it may do in a root for everybody
-// at the same directory.
+// subjectCases: R006, R127, R162: a caller gets the same answers for the root of another subject
+// as for a root that nobody approved. If the caller's own root and a root for everybody have the
+// same directory, the rights and patterns of the own root also hold in the root for everybody.
+// Each subject has a quota of its own.
 func subjectCases() []Case {
 	tree := []string{"a=hello", "sub/b=x", "empty/"}
 	var all []Case
@@ -162,8 +163,8 @@ func subjectCases() []Case {
 	)
 }
 
-// allot gives the front end's subject a quota, to which it adds what the subject has used
-// before.
+// allot returns a Case.Prepare that gives the front end's subject the quota q. It adds to q the
+// bytes and names that the subject has used in earlier cases.
 func allot(q ledger.Quota) func(e *Env) {
 	return func(e *Env) {
 		e.Reg.SetQuotas(map[guard.Subject]ledger.Quota{e.Subject: q})

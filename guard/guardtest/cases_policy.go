@@ -5,10 +5,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// policyCases are about patterns: which names they hide, deny and protect, and that no way
-// leads around them. For a case that is Unguarded, the call succeeds on the bare file
-// system. policyCases adds a case in which the same call succeeds through the front end
-// without patterns, which shows that nothing but the rule refuses it.
+// policyCases are about patterns: which names they hide, deny and protect, also if a call uses
+// links or renames. The call of an Unguarded case succeeds on the bare file system. For each
+// such case, policyCases adds another one, in which the same call succeeds through the front end
+// without patterns. The added case shows that nothing but the rule refuses the call.
 func policyCases() []Case {
 	var all []Case
 	for _, group := range [][]Case{hideCases(), denyCases(), protectCases(), moveCases(), builtinCases(), repositoryCases()} {
@@ -53,7 +53,7 @@ func hideCases() []Case {
 		no("rename-away", rename("code/secret", "code/found"), names.Hidden),
 		no("link-to-it", link("code/secret", "code/found"), names.Hidden),
 		no("chmod", chmod("code/secret", 0o644), names.Hidden),
-		no("truncate", truncate("code/secret", 0).attributes(), names.Hidden),
+		no("truncate", truncate("code/secret", 0).needingAttributes(), names.Hidden),
 		no("mkdir", mkdir("code/empty/secret"), names.Permission),
 		no("make", write("code/empty/secret", "x"), names.Permission),
 		no("make-below", write("code/x.hid/new", "x"), names.Hidden),
@@ -148,8 +148,8 @@ func protectCases() []Case {
 	}
 }
 
-// moveCases: moving a directory also moves everything in it. It is refused if a pattern
-// matches anything in it, at its old or its new path.
+// moveCases: moving a directory also moves everything in the directory. The move is refused if a
+// pattern hides, denies or protects one of the moved names at its old or its new path.
 func moveCases() []Case {
 	p := patterns(guard.Patterns{Hide: guard.Texts("secret", "/vault/*"), Protect: guard.Texts("kept", "**/conf/run"), Deny: guard.Texts("**/shut/closed")})
 	no := func(name string, tree []string, call Call) Case {
@@ -173,7 +173,8 @@ func moveCases() []Case {
 	}
 }
 
-// builtinCases: the built-in rules, which hold in every root that does not turn them off.
+// builtinCases: the built-in rules, which hold in every root that is a directory and does not
+// turn them off.
 func builtinCases() []Case {
 	no := func(name string, tree []string, call Call, want guard.Kind) Case {
 		return Case{Name: "builtin/" + name, Tree: tree, Call: call, Want: want, Unguarded: true}
@@ -221,8 +222,8 @@ func builtinCases() []Case {
 	}
 }
 
-// repositoryCases: the root's users cannot write what tools run in the owner's
-// repositories. In repositories that they made themselves, they can.
+// repositoryCases: the root's users cannot write the files from which tools take commands in the
+// owner's repositories. The users can write such files in repositories that they made themselves.
 func repositoryCases() []Case {
 	own := []string{".git/HEAD=ref: x", ".git/config=c", ".git/hooks/", "src="}
 	no := func(name string, tree []string, call Call) Case {
@@ -254,7 +255,7 @@ func repositoryCases() []Case {
 		no("gitdir-link", []string{"sub/.git => ../x", "evil/HEAD="}, remove("code/sub/.git")),
 		no("gitdir-by-rename", []string{"sub/a=", "f=gitdir: ../evil"}, rename("code/f", "code/sub/.git")),
 		no("gitdir-by-link", []string{"sub/a=", "evil/HEAD="}, symlink("../evil", "code/sub/.git")),
-		no("another-in-its-place", own, rename("code/.git", "code/old")),
+		no("repository-moved-away", own, rename("code/.git", "code/old")),
 		no("a-moved-repository", []string{"r/.git/config=c"}, rename("code/r", "code/s")),
 		no("hooks-by-rename", []string{"d/hooks/pre-commit=x"}, rename("code/d", "code/.git")),
 		no("in-vendor-too", []string{"vendor/r/.git/config=c"}, write("code/vendor/r/.git/config", "[core]")),
@@ -269,7 +270,7 @@ func repositoryCases() []Case {
 		named("one's-own-submodule-moved-out", []string{"src="}, steps(write("code/r/s/.git/config", "x"), mkdir("code/r"), mkdir("code/r/.git"),
 			mkdir("code/r/.git/modules"), mkdir("code/r/.git/modules/s"), write("code/r/.git/modules/s/config", "[core]"), mkdir("code/r/s"),
 			rename("code/r/.git/modules/s", "code/r/s/.git"))),
-		named("a-part-of-one's-own-that-is-none", []string{"src="}, refused(steps(rename("code/r/.git/x", "code/s/.git"), mkdir("code/r"), mkdir("code/r/.git"),
+		named("one's-own-directory-that-is-no-repository", []string{"src="}, refused(steps(rename("code/r/.git/x", "code/s/.git"), mkdir("code/r"), mkdir("code/r/.git"),
 			mkdir("code/r/.git/x"), mkdir("code/s")))),
 		named("owner's-submodule-moved-out", []string{"o/.git/modules/s/HEAD="}, refused(steps(rename("code/o/.git/modules/s", "code/s/.git"), mkdir("code/s")))),
 		named("one's-own-gitdir-by-rename", []string{"src="}, steps(write("code/w/.git", "gitdir: c"), mkdir("code/w"),
@@ -280,7 +281,7 @@ func repositoryCases() []Case {
 			mkdir("code/r"), mkdir("code/r/.git")))),
 		named("one's-own-to-owner's-config", []string{"o/.git/HEAD="}, refused(steps(rename("code/r/.git", "code/o/.git/config"),
 			mkdir("code/r"), write("code/r/.git", "[core]")))),
-		named("a-bare-one-to-.git", []string{"r/hooks/post-checkout=x"}, refused(steps(rename("code/r", "code/.git"),
+		named("a-bare-repository-to-.git", []string{"r/hooks/post-checkout=x"}, refused(steps(rename("code/r", "code/.git"),
 			write("code/r/HEAD", "ref: x"), mkdir("code/r/objects"), mkdir("code/r/refs")))),
 		named("one's-own-over-owner's", []string{"o/.git=gitdir: x"}, refused(steps(rename("code/r/.git", "code/o/.git"),
 			mkdir("code/r"), write("code/r/.git", "gitdir: evil")))),

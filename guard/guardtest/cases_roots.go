@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// changes returns one call of each kind that changes something, for a root with the tree
-// [a=hello sub/b= empty/].
+// changes returns calls that change something, at least one of each kind. The root needs the
+// file a and the empty directory called empty.
 func changes() []Call {
 	return []Call{
 		write("code/a", "x"), write("code/new", "x"), appendTo("code/a", "x"), mkdir("code/newdir"),
@@ -22,7 +22,7 @@ func changes() []Call {
 	}
 }
 
-// readOnlyCases: R050, R069: everything that changes something is EROFS.
+// readOnlyCases: R050, R069: in a read-only root, each call that changes something fails with EROFS.
 func readOnlyCases() []Case {
 	tree := []string{"a=hello", "sub/b=x", "empty/"}
 	ro := guard.Policy{Rights: guard.ReadOnly}
@@ -41,8 +41,9 @@ func readOnlyCases() []Case {
 	return all
 }
 
-// appendOnlyCases: a root in which files can be created and appended to, as programs that write
-// logs do. Everything else is refused.
+// appendOnlyCases: a root with the rights Create and Append, as for a program that writes logs.
+// Reading, listing, overwriting, truncating, removing, renaming and setting extended attributes are
+// refused.
 func appendOnlyCases() []Case {
 	tree := []string{"a=hello", "sub/b=x", "empty/"}
 	p := guard.Policy{Rights: guard.Create | guard.Append}
@@ -57,12 +58,13 @@ func appendOnlyCases() []Case {
 		all = append(all, Case{Name: "append-only/" + c.Text, Tree: tree, Policy: p, Call: c, Want: names.Permission, Unguarded: true,
 			Check: func(e *Env) { e.Contents(e.Src+"/a", "hello") }})
 	}
-	// Two of the cases are truncations with the same text, but names must differ.
+	// Two of the calls are truncations with the same text, but the names of cases must differ.
 	all[4].Name += " (longer)"
 	return all
 }
 
-// endedCases: R067, R070, R111: what a root that is not live answers.
+// endedCases: R067, R070, R111: calls for a root that nobody approved, for a root that was revoked
+// or has expired, and for a root whose directory was moved or replaced.
 func endedCases() []Case {
 	tree := []string{"a=hello", "sub/b=x", "empty/"}
 	var all []Case
@@ -102,7 +104,7 @@ func endedCases() []Case {
 	)
 }
 
-// expire grants a root for a moment and waits until that has passed.
+// expire grants a root that expires after a moment, and waits until the root has ended.
 func expire(e *Env, root, dir string) {
 	e.Helper()
 	name := e.RootName(root)
@@ -112,7 +114,7 @@ func expire(e *Env, root, dir string) {
 		if err == nil {
 			break
 		}
-		if wait > time.Minute { // even a slow machine grants a root before so long a time is over
+		if wait > time.Minute { // even a slow machine grants a root within a minute
 			e.Fatal(err)
 		}
 	}
@@ -152,7 +154,9 @@ func fileRootCases() []Case {
 	}
 }
 
-// nestedCases: for a root inside another root, both grants have to permit an operation.
+// nestedCases: operations on a root inside another root. Through the outer root, both grants have
+// to permit an operation. After the inner root was revoked, its directory stays closed in the
+// outer root (tombstone). Moving and linking files from one root to the other is refused.
 func nestedCases() []Case {
 	tree := []string{"a=outer", "sub/f=inner", "empty/", "front/f=ok", "front/l => ../front-evil/f", "front-evil/f=evil"}
 	inner := func(name string, more map[string]string, call Call, want guard.Kind, errno unix.Errno) Case {
@@ -197,7 +201,8 @@ func nestedCases() []Case {
 	}
 }
 
-// mountCases: another file system mounted inside a root is outside of it.
+// mountCases: another file system mounted inside a root is outside of the root, unless the policy
+// has OtherFileSystems.
 func mountCases() []Case {
 	prepare := func(e *Env) {
 		e.Must(unix.Mount("none", e.Src+"/mnt", "tmpfs", 0, "size=64k"))

@@ -6,7 +6,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Each kind of refusal is the verdict of some case, so that every front end is tested for it.
+// Each kind of refusal is the verdict that at least one case wants.
 func TestEveryRefusalHasACase(t *testing.T) {
 	wanted := map[names.Kind]bool{}
 	for _, c := range append(Cases(), rightsCases()...) {

@@ -1,5 +1,5 @@
-// Package guardtest is the conformance suite of the gate: one table of cases
-// that every front end of the guarded tree must answer alike, whether it speaks
+// Package guardtest is the conformance suite of package guard: one table of cases
+// that every front end of the guarded tree must answer alike, whether programs use it
 // through a mount, through method calls, through JSON-RPC or through tools.
 //
 // A front end implements Front and hands a constructor to Run. Each case builds
@@ -11,6 +11,6 @@
 //	go test ./vfs -run 'TestConformance/plain/read$'
 //
 // The package does not test races (integration/race does) or speed. Cases that need a
-// device or a mount (Case.Root) run only as root. A case whose setup fails is a failure, unless
-// the reason is that the front end cannot carry the policy of a grant.
+// mount or a trusted attribute (Case.Root) run only as root. A case whose setup fails is a
+// failure, unless the front end does not support the policy of a grant: then the case is left out.
 package guardtest

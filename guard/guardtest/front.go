@@ -12,10 +12,11 @@ type Info struct {
 	Mode uint32 // type and permission bits, as of stat(2)
 }
 
-// Front is one front end of a registry's roots. Paths are "root/a/b", as peers write them.
-// Links are followed as for the front end's users, except that Stat, Readlink, Remove,
-// Rename, Link and Symlink do not follow a link in the last element. Errors are a
-// syscall.Errno or a *guard.Error, or wrap one of them.
+// Front is one front end of a registry's roots. A path is the name of a root, a slash, and a path
+// in the root ("root/a/b"). The path is not cleaned: it may contain "..", for instance. Links are
+// followed as for the front end's users, except that Stat, Readlink, Remove, Rename, Link and
+// Symlink do not follow a link in the last element. Errors are a syscall.Errno or a *guard.Error,
+// or wrap one of them.
 type Front interface {
 	ReadFile(path string) ([]byte, error)
 	// WriteFile truncates or creates the file, and writes data.
@@ -39,7 +40,7 @@ type Front interface {
 // Can describes the abilities and the differences of a front end.
 type Can struct {
 	// ParsesPaths: the front end parses paths itself, and has to handle ".", ".." and "//" in
-	// them. A mount does not: the kernel resolves them before.
+	// them. A mount does not: the kernel resolves these elements first.
 	ParsesPaths bool
 	// Attributes: Chmod, Setxattr and Getxattr work, and Stat returns the mode.
 	Attributes bool
@@ -52,7 +53,7 @@ type Can struct {
 	// LearnsLater: when the host has replaced a file, the front end may answer for the old
 	// one for a moment.
 	LearnsLater bool
-	// ReadOnlyByKernel: the kernel refuses changes before the gate is asked.
+	// ReadOnlyByKernel: the kernel refuses changes itself, so package guard does not see them.
 	ReadOnlyByKernel bool
 	// GoneIsAbsent: for a root that has ended, the front end reports ENOENT instead of a
 	// refusal.

@@ -7,7 +7,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Recorder is a guard.Auditor that keeps the records, or refuses them (Fail).
+// Recorder is a guard.Auditor that keeps the records. After a call of Fail it refuses them.
 type Recorder struct {
 	mu   sync.Mutex // guards the fields below
 	err  error
@@ -25,15 +25,16 @@ func (r *Recorder) Record(rec guard.Record) error {
 	return nil
 }
 
-// Fail makes the recorder refuse records with err from now on; nil ends it.
+// Fail makes the recorder refuse records with err from now on. If err is nil, the recorder keeps
+// records again.
 func (r *Recorder) Fail(err error) {
 	r.mu.Lock()
 	r.err = err
 	r.mu.Unlock()
 }
 
-// All returns the records so far. The caller must not change them: a copy of all of them after
-// each operation took a third of the time of the conformance suite.
+// All returns the records so far. The caller must not change them, because All does not copy them:
+// copying took a third of the time of the conformance suite.
 func (r *Recorder) All() []guard.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()

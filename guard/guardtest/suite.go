@@ -18,44 +18,47 @@ import (
 // Case is one row of the suite.
 type Case struct {
 	Name string
-	Req  string // ids of the requirements it shows
+	Req  string // ids of the requirements that the case tests
 
 	Tree    []string // of the root "code"
 	Outside []string // of the directory $OUT, which nobody approved
 
 	Policy guard.Policy // of "code"; no rights mean read and write
-	File   string       // "code" is this one file of the tree
+	File   string       // if not empty, "code" is this one file of the tree
 	Whose  Whose        // whom "code" is for
 	// Subject: only a front end that speaks for a subject takes the case.
 	Subject bool
 	// More has further roots, by name: the path of each below the tree, "" for the tree itself.
 	// They are writable, except one named "ro".
 	More map[string]string
-	// Overlaps: the case grants a root that overlaps "code" later. A staged root refuses that.
+	// Overlaps: while "code" is granted, the case grants another root that overlaps it. If "code"
+	// is staged, the registry refuses that grant.
 	Overlaps bool
 	// Special: the call makes or changes a special file.
 	Special bool
 	// Root: only root can set the case up (mounts, trusted attributes); for other users it is
 	// left out.
 	Root bool
-	// Prepare runs after the grants, and Then after the front end has read the root.
+	// Prepare runs after the grants. Then runs after Prepare and a Stat of "code" through the
+	// front end.
 	Prepare, Then func(e *Env)
 
 	Call Call
 	// Steps are calls that must succeed before Call.
 	Steps []Call
-	// Want is the kind of the refusal of Call, 0 if it is not refused. Errno is the kernel's
-	// error, if that differs from the errno of the kind.
+	// Want is the kind of the refusal of Call, 0 if it is not refused. Errno is the errno of
+	// Call's error, if that differs from the errno of Want.
 	Want  guard.Kind
 	Errno syscall.Errno
-	// Gone: the root has ended; a front end may say so by having no such root.
+	// Gone: the caller has no live root of that name. A front end with Can.GoneIsAbsent answers
+	// ENOENT.
 	Gone bool
 	// Replaced: Then exchanged the file under a name the front end knew.
 	Replaced bool
 	// Unguarded: the same call on the bare file system succeeds.
 	Unguarded bool
-	// Parsed: the case is about how paths are written, so only front ends that
-	// read them themselves take it.
+	// Parsed: the case is about how paths are written, so it runs only for front ends that
+	// parse paths themselves (Can.ParsesPaths).
 	Parsed bool
 	// Raw: the path is not UTF-8.
 	Raw bool
@@ -88,8 +91,8 @@ type Env struct {
 	apply    func(root guard.RootName) error
 }
 
-// RootName is the name that one of the case's roots has in the registry. Front and
-// the calls take it without the prefix.
+// RootName returns the name that one of the case's roots has in the registry: the name in the
+// case with a prefix. Front and the calls take the name without the prefix.
 func (e *Env) RootName(root string) guard.RootName { return guard.RootName(e.prefix + root) }
 
 // Revoke revokes one of the case's roots.
@@ -100,7 +103,7 @@ func (e *Env) Revoke(name string) {
 	}
 }
 
-// Recheck compares the root with the approved directory, as the source watch does.
+// Recheck makes the registry check whether a root's path still leads to the approved directory.
 func (e *Env) Recheck(name string) {
 	e.Helper()
 	if err := e.Reg.Recheck(context.Background(), e.RootName(name)); err != nil {
@@ -108,7 +111,7 @@ func (e *Env) Recheck(name string) {
 	}
 }
 
-// Must ends the case if preparing it failed.
+// Must ends the case as failed if err is not nil.
 func (e *Env) Must(err error) {
 	e.Helper()
 	if err != nil {
@@ -116,7 +119,7 @@ func (e *Env) Must(err error) {
 	}
 }
 
-// Contents checks a file on the host.
+// Contents checks the contents of a file on the host.
 func (e *Env) Contents(path, want string) {
 	e.Helper()
 	if got, err := os.ReadFile(path); err != nil || string(got) != want {
@@ -131,8 +134,9 @@ type Suite struct {
 	Make   Maker
 	// Subject is the subject for which the front end speaks, "" for none.
 	Subject guard.Subject
-	// Staged grants roots that keep changes apart. Roots that cannot be staged are left out, and
-	// the source must stay as it was.
+	// Staged: each root "code" is granted with guard.Stage, which keeps its changes apart from
+	// the source. Cases whose root cannot be staged are left out. Call must leave the source
+	// as it was.
 	Staged bool
 	// Apply applies the changes of a staged root before its case reads files of the host.
 	Apply func(root guard.RootName) error
@@ -142,8 +146,8 @@ type Suite struct {
 	AtLeast int
 }
 
-// Run puts every case that fits the front end to it. Each case has roots of its own, which are
-// granted and revoked while the front end serves.
+// Run tests a front end with every case for which the front end has the abilities. Each case has
+// roots of its own, which are granted and revoked while the front end serves.
 func Run(t *testing.T, s Suite) {
 	rec := &Recorder{}
 	var fitting, entered, ran int
@@ -187,7 +191,7 @@ func (c *Case) stage() bool {
 	return c.File == "" && len(c.More) == 0 && !c.Overlaps && !c.Policy.OtherFileSystems
 }
 
-// isUnsupported reports whether a grant failed because the front end cannot carry its policy.
+// isUnsupported reports whether a grant failed because the front end does not support its policy.
 func (e *Env) isUnsupported(err error) bool {
 	var ge *guard.Error
 	return errors.As(err, &ge) && ge.Op == names.OpMount
@@ -205,7 +209,7 @@ func fits(c *Case, can Can) bool {
 	return true
 }
 
-// run runs the case. It reports false if the front end cannot carry the case's policy.
+// run runs the case. It reports false if the front end does not support the case's policy.
 func (c *Case) run(e *Env, can Can) bool {
 	Tree(e, e.Out, e.Out, c.Outside...)
 	Tree(e, e.Src, e.Out, c.Tree...)
@@ -233,7 +237,7 @@ func (c *Case) run(e *Env, can Can) bool {
 	if c.Policy.Rights.Staged() {
 		source = sourceState(e)
 	}
-	c.ask(e, can)
+	c.makeCall(e, can)
 	c.checkRecord(e, can, e.Records.All()[before:])
 	if c.Policy.Rights.Staged() {
 		if now := sourceState(e); now != source {
@@ -257,9 +261,10 @@ func (c *Case) run(e *Env, can Can) bool {
 	return true
 }
 
-// ask makes the call. If the front end may learn of the host's changes a little later, ask
-// repeats the call until it does. The bound only ends a failed test.
-func (c *Case) ask(e *Env, can Can) {
+// makeCall makes the call and checks the answer. If Then has replaced a file (Replaced) and the
+// front end may learn of that later, makeCall repeats the call until the answer is right. The
+// bound of the loop only ends a failed test.
+func (c *Case) makeCall(e *Env, can Can) {
 	err := c.Call.do(e.Front)
 	if c.Replaced && can.LearnsLater {
 		for range 2000 {
@@ -282,7 +287,7 @@ func (c *Case) checkRecord(e *Env, can Can, recs []guard.Record) {
 	found := false
 	for _, r := range recs {
 		if r.Op < names.OpGrant && strings.Contains(fmt.Sprint(r.Facts, r.Detail), e.Src) {
-			e.Errorf("the record of %v tells the host path: %+v, %s", r.Op, r.Facts, r.Detail)
+			e.Errorf("the record of %v contains the host path: %+v, %s", r.Op, r.Facts, r.Detail)
 		}
 		found = found || r.Verdict == guard.Refused && r.Kind == c.Want
 	}
@@ -302,8 +307,8 @@ func (e *Env) revokeAll(grants []guard.Grant) {
 	}
 }
 
-// grants returns the grants of the case, and the directory of each root by the root's name in the
-// case. It sets the case's rights if it has none.
+// grants returns the grants of the case, and the host path of each root by the root's name in the
+// case. If the case has no rights, grants sets them to guard.ReadWrite.
 func (c *Case) grants(e *Env) ([]guard.Grant, map[string]string) {
 	if c.Policy.Rights == 0 {
 		c.Policy.Rights = guard.ReadWrite

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// SharedTemp is a directory for temporary files that every user can reach. It is TMPDIR,
-// unless that or a directory above it is closed to other users; then it is the system's.
+// SharedTemp returns a directory for temporary files that every user can reach: the first of
+// os.TempDir (TMPDIR), /tmp and /var/tmp that is open to other users, as are all directories
+// above it. If none of them is, SharedTemp returns os.TempDir.
 func SharedTemp() string {
 	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
 		if searchable(dir) {
@@ -18,7 +19,7 @@ func SharedTemp() string {
 }
 
 // ShareTemp makes the temporary directories of a test lie in SharedTemp. A test that becomes
-// another user has to call it before it creates such a directory.
+// another user has to call ShareTemp before the test creates such a directory.
 func ShareTemp(t *testing.T) {
 	t.Helper()
 	t.Setenv("TMPDIR", SharedTemp())

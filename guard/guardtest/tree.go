@@ -112,8 +112,8 @@ func Deep(t testing.TB, dir, name string, count int, contents string) string {
 	return strings.Repeat(name+"/", count) + "leaf"
 }
 
-// sourceState describes the source of a staged root, which the root must leave unchanged:
-// names, types, modes, sizes, times of change and contents.
+// sourceState describes the source of a staged root, which a case's call must leave unchanged:
+// paths, types, modes, sizes, modification times, and the contents of regular files.
 func sourceState(e *Env) string {
 	e.Helper()
 	var out strings.Builder

@@ -16,9 +16,9 @@ import (
 
 // Abuse bounds the refusals of a subject. Zero is no bound.
 type Abuse struct {
-	// Escapes is the most attempts to leave a root in a minute, and Refusals the most refusals,
-	// which include those attempts. They may all come at once. The allowance then returns evenly:
-	// half of it in half a minute.
+	// Escapes bounds the attempts to leave a root in a minute. Refusals bounds all refusals in a
+	// minute, which include the attempts. As many as the bound may come at once. The allowance
+	// then returns evenly: half of it in half a minute.
 	Escapes, Refusals int
 	Suspend           bool // a subject beyond a bound is suspended
 }
@@ -44,15 +44,15 @@ type Offenders struct {
 // offences counts the refusals of one subject.
 type offences struct {
 	escapes, refusals *rate.Limiter // nil: no bound
-	reportedAt        time.Time     // when Count asked for a report last
+	reportedAt        time.Time     // when Count last returned the text of a report
 }
 
-// maxOffenders bounds the memory for refused subjects. The session chooses the names of
-// subjects, so there are few.
+// maxOffenders bounds the memory for refused subjects. The rootsfs session chooses the names of
+// subjects, not the callers, so there are few subjects.
 const maxOffenders = 4096
 
-// SetBounds puts bounds in force. If they are new, counting begins anew. Suspended subjects
-// stay suspended.
+// SetBounds puts bounds in force. If they differ from the earlier bounds, counting begins anew.
+// Suspended subjects stay suspended.
 func (o *Offenders) SetBounds(a Abuse) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -61,9 +61,10 @@ func (o *Offenders) SetBounds(a Abuse) {
 	}
 }
 
-// Count counts one refusal, which may be of an attempt to leave a root (escape). If it exceeds a
-// bound, why is the text of the report, else "". If subjects are not suspended, Count asks for a
-// report at most once a minute.
+// Count counts one refusal of a subject. escape says that an attempt to leave a root was refused.
+// If the refusal exceeds a bound, why is the text of a report, and suspend says whether to suspend
+// the subject (Abuse.Suspend). Without Abuse.Suspend, why is "" for further refusals of the same
+// subject in the minute after a report.
 func (o *Offenders) Count(s rules.Subject, escape bool) (why string, suspend bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -142,7 +143,8 @@ func (o *Offenders) Suspended() []Suspension {
 	return slices.SortedFunc(maps.Values(o.suspended), func(a, b Suspension) int { return strings.Compare(string(a.Subject), string(b.Subject)) })
 }
 
-// Resume ends a suspension, and forgets the refusals of the subject.
+// Resume ends the suspension of s. If s is a subject and not one of a subject's sessions, Resume
+// also forgets the refusals of s.
 func (o *Offenders) Resume(s rules.Subject) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

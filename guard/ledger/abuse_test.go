@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// count counts n refusals, and returns the numbers (from 1) of those that require a report.
+// count counts n refusals, and returns the numbers (from 1) of the refusals that require a report.
 func count(o *ledger.Offenders, who rules.Subject, escape bool, n int) (reports []int) {
 	for i := range n {
 		if why, _ := o.Count(who, escape); why != "" {
@@ -71,8 +71,8 @@ func TestCountSuspends(t *testing.T) {
 	})
 }
 
-// R093: a suspension applies to one subject with all its sessions, or to one session, until it
-// is resumed. The refusals are then forgotten.
+// R093: a suspension applies to one subject with all its sessions, or to one session, until the
+// subject or the session is resumed. If a subject is resumed, its refusals are forgotten.
 func TestSuspensions(t *testing.T) {
 	var o ledger.Offenders
 	suspended := func(want map[rules.Subject]bool) {
@@ -110,7 +110,8 @@ func TestSuspensions(t *testing.T) {
 	}
 }
 
-// The memory for the counts is bounded for any number of refused subjects.
+// When too many subjects have been refused, the earlier counts are forgotten. So the memory for the
+// counts is bounded.
 func TestOffendersAreBounded(t *testing.T) {
 	var o ledger.Offenders
 	o.SetBounds(ledger.Abuse{Refusals: 1})

@@ -29,7 +29,7 @@ func (b *Budget) TryAcquire(n int64) (changed <-chan struct{}, ok bool) {
 	return b.changed, false
 }
 
-// Release gives back n.
+// Release gives back n of the budget.
 func (b *Budget) Release(n int64) {
 	b.mu.Lock()
 	b.used -= n

@@ -38,10 +38,10 @@ func (l *Lifetime) Use(at time.Time) { l.lastUse.Store(at.UnixNano()) }
 // LastUse returns the time of the last use, the zero time if there was none.
 func (l *Lifetime) LastUse() time.Time { return timeOf(&l.lastUse) }
 
-// Left returns the time until the grant ends if nothing uses it; ok is false if it never ends
-// by itself. idle is how long the grant may be unused (0: for ever). busy says that it is in use
-// now. With an idle time, if the wall clock was set back to before the last use or the last SetEnd,
-// Left sets the time of that to now.
+// Left returns the time until the grant ends if nothing uses it; ok is false if the grant never
+// ends by itself. idle is how long the grant may be unused (0: for ever). busy says that the grant
+// is in use now. If idle is set and the wall clock was set back, the times of the last use and of
+// the last SetEnd may be later than now. Left then changes them to now.
 func (l *Lifetime) Left(now Instant, idle time.Duration, busy bool) (left time.Duration, ok bool) {
 	if n := l.end.Load(); n != 0 {
 		left, ok = time.Duration(min(n-now.Wall, l.endOwn.Load()-now.Own)), true
@@ -74,10 +74,10 @@ func timeOf(n *atomic.Int64) time.Time {
 // The wall clock can be set, and goes on while the machine sleeps. The process's monotonic
 // clock cannot be set, and stands still while the machine sleeps. The end of a grant is stored
 // by both clocks, and the grant ends when the first of them reaches it. So setting the wall
-// clock back does not extend a grant.
+// clock back does not postpone this end. An idle time is measured by the wall clock only.
 
 // Instant is a moment by both clocks, in nanoseconds: Wall since 1970, Own (the monotonic
-// clock) since the registry was made.
+// clock) since the Clock was made.
 type Instant struct{ Wall, Own int64 }
 
 // Clock shows both clocks.
@@ -97,7 +97,8 @@ func (c *Clock) Now() Instant {
 	return Instant{c.Wall().UnixNano(), int64(time.Since(c.began))}
 }
 
-// At returns the Instant at which the wall clock will show t, if nobody sets it.
+// At returns the Instant at which the wall clock will show t, if nobody sets the clock and the
+// machine does not sleep.
 func (i Instant) At(t time.Time) Instant {
 	wall := t.UnixNano()
 	return Instant{wall, i.Own + wall - i.Wall}

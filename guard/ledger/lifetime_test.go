@@ -9,8 +9,8 @@ import (
 
 const day = 24 * time.Hour
 
-// at returns the moment at which the wall clock shows the first duration since 1970, and the
-// monotonic clock the second since its start.
+// at returns the Instant at which the wall clock is at the time wall after 1970, and the monotonic
+// clock at the time own after its start.
 func at(wall, own time.Duration) ledger.Instant {
 	return ledger.Instant{Wall: int64(wall), Own: int64(own)}
 }
@@ -94,8 +94,8 @@ func TestLifetimeIdle(t *testing.T) {
 	}
 }
 
-// If the wall clock is set back to before the last use, the idle time counts from that moment on. It
-// neither waits until the clock has caught up, nor is it over at once.
+// If the wall clock is set back to before the last use, the idle time begins anew when Left is
+// called next. The grant neither lives until the clock has caught up, nor ends at once.
 func TestLifetimeIdleByAClockSetBack(t *testing.T) {
 	var l ledger.Lifetime
 	l.SetEnd(time.Time{}, at(day, 0))

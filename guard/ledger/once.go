@@ -12,15 +12,15 @@ import (
 // attributes) does not count as a use. The use begins with the first operation that reads or
 // changes the file, and belongs to the subject and the front end of that operation:
 //
-//   - The use of an opening lasts until the last copy of the descriptor and the last
-//     mapping are closed. What the subject does to the file meanwhile is part of the use,
-//     except opening the file again.
+//   - A use that begins with an opening lasts until the last copy of the descriptor and the
+//     last mapping are closed. Until then, what the subject does to the file through the same
+//     front end is part of the use, except opening the file again.
 //   - Any other operation, such as a server's files/read or files/write, is the whole use.
 //     An operation that fails without having moved a byte does not count.
 //
-// During the use an operation that would begin another is refused. After the use the root
-// ends as by a revocation. Until it has ended, begun stays true, so that no second use
-// begins. Watching such a file is refused.
+// During the use, an operation that would begin another use is refused. After the use the root
+// ends as by a revocation. Once.done stays true until the root has ended, so that no second use
+// begins. Watching a file that is granted for one use is refused.
 
 // Once is the one use of a root.
 type Once struct {
@@ -29,16 +29,16 @@ type Once struct {
 	done    bool          // the use is over
 	open    int           // open files that belong to the use
 	subject rules.Subject // whose use it is
-	via     rules.Via     // the front end it came through
+	via     rules.Via     // the front end through which the use began
 }
 
-// Use is an operation on the file.
+// Use is an operation on the file, which may begin the one use or be a part of it.
 type Use struct {
 	Op      names.Op
 	Subject rules.Subject
 	Via     rules.Via
-	Quiet   bool // it is one step of another operation
-	Dry     bool // it is a dry run
+	Quiet   bool // the operation is one step of another operation
+	Dry     bool // the operation is a dry run
 }
 
 var (
@@ -77,7 +77,7 @@ func (o *Once) AddOpen() {
 	o.mu.Unlock()
 }
 
-// RemoveOpen counts one open file less. done reports that the use is over.
+// RemoveOpen counts one open file less. done reports whether this ended the use.
 func (o *Once) RemoveOpen() (done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -90,7 +90,7 @@ func (o *Once) RemoveOpen() (done bool) {
 }
 
 // End ends the operation that began the use. If used is false, the operation does not count
-// as a use. done reports that the use is over.
+// as a use. done reports whether the use is over.
 func (o *Once) End(used bool) (done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

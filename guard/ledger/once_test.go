@@ -8,8 +8,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// A root for one use admits one use: an open until its last file is closed, or another
-// operation until it ends. Only the subject and the front end of the open share it.
+// A root for one use admits one use: an opening until the last open file is closed, or another
+// operation until its end. Only the subject that opened the file can use the open file, and only
+// through the same front end.
 func TestOnce(t *testing.T) {
 	opened := ledger.Use{Op: names.OpOpen, Subject: "a", Via: rules.ViaFUSE}
 	other := opened

@@ -12,14 +12,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Quota bounds amounts. Zero is no limit.
+// Quota has the limits of one account. Zero is no limit.
 type Quota struct {
 	MaxFile    int64 // bytes; larger files cannot be made (EFBIG)
 	MaxWritten int64 // bytes over the life of the root or subject (EDQUOT)
-	MaxCreated int64 // names over the life of the root or subject
+	MaxCreated int64 // names over the life of the root or subject (EDQUOT)
 }
 
-// QuotaOf returns the part of a root's limits that its account bounds.
+// QuotaOf returns the part of a root's limits that the root's account enforces.
 func QuotaOf(l *rules.Limits) Quota {
 	return Quota{MaxFile: l.MaxFile, MaxWritten: l.MaxWritten, MaxCreated: l.MaxCreated}
 }
@@ -49,9 +49,9 @@ func (a *Account) SetQuota(q Quota) {
 	a.quota.Store(&q)
 }
 
-// Charge reserves bytes and names for a file that becomes size bytes long: all of it or
-// nothing. Negative amounts give back. In a dry run it returns the same errors and reserves
-// nothing.
+// Charge reserves bytes, and created names, for a file that becomes size bytes long. It reserves
+// both amounts or nothing. A negative amount is a refund. In a dry run Charge returns the same
+// errors and reserves nothing.
 func (a *Account) Charge(bytes, size, created int64, dry bool) error {
 	q := a.quota.Load()
 	if q == nil {
@@ -78,9 +78,9 @@ func (a *Account) Refund(bytes, created int64) {
 	a.created.Add(-created)
 }
 
-// addUpTo adds n to a counter unless that would exceed limit (0: none). A refused request does
-// not change the counter, so that it cannot crowd out another. A dry run does not change it
-// either.
+// addUpTo adds n to counter, or reports false if the sum would exceed limit (0: none). A refused
+// request does not change the counter even for a moment, so that it cannot crowd out another
+// request. A dry run does not change the counter either.
 func addUpTo(counter *atomic.Int64, n, limit int64, dry bool) bool {
 	for n != 0 {
 		have := counter.Load()
@@ -109,7 +109,8 @@ type Quotas struct {
 const AnySubject rules.Subject = "*"
 
 // Set sets the bounds of subjects over all their roots together, in place of the earlier
-// quotas. Earlier use still counts. Callers without a subject are bounded by their roots only.
+// quotas. Use that was counted earlier still counts. Callers without a subject are bounded by
+// their roots only.
 func (q *Quotas) Set(bounds map[rules.Subject]Quota) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -21,7 +21,7 @@ func TestCharge(t *testing.T) {
 		name                 string
 		bytes, size, created int64
 		dry                  bool
-		errno                syscall.Errno // 0: charged
+		errno                syscall.Errno // 0: no error
 		limit                int64
 		written, names       int64 // on the account afterwards
 	}{
@@ -59,7 +59,8 @@ func TestCharge(t *testing.T) {
 	}
 }
 
-// R193: concurrent charges together never exceed a quota, and can use all of it.
+// R193: after concurrent charges and refunds, the account holds exactly the charges that were not
+// refunded, and no more than the quota. The rest of the quota can still be charged.
 func TestChargesTogetherAreExact(t *testing.T) {
 	var a ledger.Account
 	a.SetQuota(ledger.Quota{MaxWritten: 1000, MaxCreated: 300})
@@ -89,8 +90,7 @@ func TestChargesTogetherAreExact(t *testing.T) {
 	}
 }
 
-// R193: if charges together exceed a quota, just enough of them are refused, however close
-// together they come.
+// R193: charges together never exceed a quota, however close together they come.
 func TestChargesAtTheLimit(t *testing.T) {
 	var a ledger.Account
 	a.SetQuota(ledger.Quota{MaxWritten: 1})
@@ -113,8 +113,8 @@ func TestChargesAtTheLimit(t *testing.T) {
 	wg.Wait()
 }
 
-// R055: a subject has one account for all its sessions, with its own quota or the one for every
-// subject. Without a name, or without quotas of subjects, there is no account.
+// R055: a subject has one account for all its sessions, with its own quota or that of AnySubject.
+// A caller without a name has no account. While no quotas are set, no subject gets an account.
 func TestSubjectsAccounts(t *testing.T) {
 	var q ledger.Quotas
 	if q.Of("a") != nil {
@@ -137,7 +137,7 @@ func TestSubjectsAccounts(t *testing.T) {
 	q.Set(map[rules.Subject]ledger.Quota{"a": {MaxWritten: 25}})
 	charge("a#2", 6, false)
 	charge("a#2", 5, true)
-	charge("b", 1000, true) // it has no quota any more, and its account goes on
+	charge("b", 1000, true) // b has no quota any more, and its account still counts
 	for i, want := range []ledger.Usage{{Subject: "a", Written: 25, Quota: ledger.Quota{MaxWritten: 25}}, {Subject: "b", Written: 1010}, {Subject: "c", Written: 10}} {
 		if list := q.Usage(); len(list) != 3 || list[i] != want {
 			t.Errorf("%+v, want %+v at %d", list, want, i)
@@ -145,8 +145,8 @@ func TestSubjectsAccounts(t *testing.T) {
 	}
 }
 
-// A budget admits requests up to its bound. A larger request is admitted only alone. A release
-// wakes all waiting requests.
+// A budget admits requests up to its bound. A larger request is admitted when nothing is in use. A
+// release closes the channel that a refused request got.
 func TestBudget(t *testing.T) {
 	b := ledger.NewBudget(10)
 	acquire := func(n int64, want bool) <-chan struct{} {

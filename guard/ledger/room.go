@@ -1,9 +1,11 @@
 package ledger
 
-// Room is the room in the audit log that was promised for the records of one operation. It is
-// taken once: with the record, or to give it back. One goroutine uses it at a time.
+// Room stores how much room the audit log has promised for the records of one operation. Each of
+// the two amounts is taken once: for writing the record, or for giving the room back to the log.
+// Only one goroutine may use a Room at a time.
 type Room struct {
-	// small: a lease of package guard has to fit into a size class
+	// uint32 keeps a Room small: it is part of guard.Lease, which has to fit into a size class of
+	// Go's allocator.
 	record, closing uint32
 }
 
@@ -14,14 +16,14 @@ func (r *Room) SetRecord(n int64) { r.record = uint32(n) }
 // opens.
 func (r *Room) SetClosing(n int64) { r.closing = uint32(n) }
 
-// Take hands over the room for the operation's own record.
+// Take returns the room for the operation's own record, and sets it to 0.
 func (r *Room) Take() int64 {
 	n := r.record
 	r.record = 0
 	return int64(n)
 }
 
-// TakeClosing hands over the room for the record of the close.
+// TakeClosing returns the room for the record of the close, and sets it to 0.
 func (r *Room) TakeClosing() int64 {
 	n := r.closing
 	r.closing = 0

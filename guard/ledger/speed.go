@@ -25,7 +25,7 @@ func SpeedOf(l *rules.Limits) *Speed {
 
 // Turn is the moment at which an operation may begin.
 type Turn struct {
-	// Wait is the time until then.
+	// Wait is the time from the call of Reserve until that moment.
 	Wait time.Duration
 
 	reserved *rate.Reservation // nil: nothing is reserved
