@@ -306,7 +306,7 @@ func (l *Lease) Hold() *Hold { return l.HoldAt(l.req.Path) }
 func (l *Lease) HoldAt(p Path) *Hold {
 	h := l.HoldNameless()
 	var byContents bool
-	if h.verdict, byContents = l.Judge().effect(p.Rel()); byContents {
+	if h.verdict, byContents = l.Judge().openVerdict(p.Rel()); byContents {
 		h.contentPath = p.Rel()
 	}
 	return h

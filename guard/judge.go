@@ -9,11 +9,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Patterns are judged on each name at the moment when a resolution passes it, never on the
-// requested path. Package vfs shows the lease each directory (Judge.Dir) and each last name
-// (Judge.Name, Judge.As); in a root without patterns that costs a comparison. Admit judges open
-// files by their Holds: the Hold has the verdict from the opening, and is made again when
-// patterns change.
+// The patterns judge each name at the moment when a resolution passes the name. They never judge
+// the requested path. Package vfs calls Judge.Dir for each directory, and Judge.Name or Judge.As
+// for each last name. In a root without patterns such a call costs one comparison. Admit judges an
+// open file by its Hold, which has the verdict from the opening. When patterns change, the Hold
+// becomes stale, and the caller has to make a new one (ErrJudgeAgain).
 
 // Judge judges names for an operation, by the rules of every root that they lie in and that
 // concerns the caller.
@@ -39,7 +39,8 @@ func (r *Request) access(makes bool) rules.Access {
 func (j Judge) Patterned() bool { return j.l.patterned }
 
 // Spells reports whether the source may take this name for another spelling of a name in the
-// directory. Then the name on disk has to be found and judged, too.
+// directory that pattern.Fold does not cover. Then the name on disk has to be found and judged,
+// too.
 func (j Judge) Spells(name string) bool {
 	if !j.l.patterned {
 		return false
@@ -79,7 +80,7 @@ func (j Judge) Dir(rel string) error {
 }
 
 // Name judges the name that the resolution has reached, in the directory dirRel of the root,
-// for the operation's access. Every entry of a composite operation is judged.
+// for the operation's access. An operation on several names calls Name or As for each of them.
 func (j Judge) Name(dirRel, name string) error {
 	return j.As(j.Access(), dirRel, name, pattern.Unknown)
 }
@@ -94,17 +95,17 @@ func (j Judge) As(a rules.Access, dirRel, name string, t pattern.Type) error {
 		if j.l.policy.Rules() == nil {
 			return nil
 		}
-		return j.in(j.l.root, j.l.policy.Rules(), a, dirRel, name, t)
+		return j.judgeIn(j.l.root, j.l.policy.Rules(), a, dirRel, name, t)
 	}
 	return j.eachRules(rules.Join(dirRel, name), func(r *root, set *rules.RuleSet, rel string) error {
 		dir, base := rules.Split(rel)
-		return j.in(r, set, a, dir, base, t)
+		return j.judgeIn(r, set, a, dir, base, t)
 	})
 }
 
-// eachRoot calls f with the roots that a path lies in, and the path below each, until
-// f returns an error: the operation's own root, and those around the path that concern
-// the caller.
+// eachRoot calls f with each root that a path lies in, and with the path below that root, until f
+// returns an error. The first is the operation's own root. The others are the nested directories
+// that contain the path and whose grant covers the caller.
 func (j Judge) eachRoot(rel string, f func(r *root, rel string) error) error {
 	if err := f(j.l.root, rel); err != nil {
 		return err
@@ -136,8 +137,8 @@ func (j Judge) eachRules(rel string, f func(r *root, set *rules.RuleSet, rel str
 	})
 }
 
-// held judges open files by the verdict from their opening. If that depends on the file's
-// contents, it judges the present contents: a secret may have been written since.
+// held judges open files by the verdict from their opening. If the verdict depends on a file's
+// contents, held judges the present contents: a secret may have been written since.
 func (j Judge) held() error {
 	req := &j.l.req
 	if v := j.heldVerdict(req.Held); v.Effect != pattern.None {
@@ -145,22 +146,23 @@ func (j Judge) held() error {
 			return err
 		}
 	}
-	// The second file is the one that is written, or given another name.
+	// HeldTarget is the hold of the file that is written, or given another name.
 	if v := j.heldVerdict(req.HeldTarget); v.Effect != pattern.None {
 		return j.noteVerdict(j.l.root, req.Path2.Rel(), "", v, rules.RefusalOf(rules.ToChange, v))
 	}
 	return nil
 }
 
-// in judges a name by the rules of one root, which contains the directory dir.
-func (j Judge) in(r *root, set *rules.RuleSet, a rules.Access, dir, base string, t pattern.Type) error {
+// judgeIn judges a name in the directory dir by the rules of one root. dir is the path below that
+// root.
+func (j Judge) judgeIn(r *root, set *rules.RuleSet, a rules.Access, dir, base string, t pattern.Type) error {
 	v, err := set.Judge(r.facts, j.l.req.Op, a, dir, base, t)
 	return j.noteVerdict(r, dir, base, v, err)
 }
 
-// Now judges an open file by the path below the root that it has now.
+// Now judges an open file by its present path below the root.
 func (j Judge) Now(a rules.Access, rel string) error {
-	v, _ := j.effect(rel)
+	v, _ := j.openVerdict(rel)
 	return j.noteVerdict(j.l.root, rel, "", v, rules.RefusalOf(a, v))
 }
 
@@ -171,13 +173,14 @@ func (j Judge) heldVerdict(h *Hold) pattern.Verdict {
 	case h.contentPath == "":
 		return h.verdict
 	}
-	v, _ := j.effect(h.contentPath)
+	v, _ := j.openVerdict(h.contentPath)
 	return v
 }
 
-// effect returns the verdict of the patterns on the path of an open file. byContents reports
-// whether the verdict depends on the file's contents.
-func (j Judge) effect(rel string) (v pattern.Verdict, byContents bool) {
+// openVerdict returns the verdict of the patterns on the path of an open file. If rules of several
+// roots are about the path, it is the verdict with the strongest effect. byContents reports whether
+// the verdict depends on the file's contents.
+func (j Judge) openVerdict(rel string) (v pattern.Verdict, byContents bool) {
 	if !j.l.patterned || rel == "" {
 		return pattern.Verdict{}, false
 	}
@@ -202,23 +205,24 @@ func (j Judge) Current() error {
 }
 
 // Moved judges the new path of the file id, of type t, that is about to be moved from another
-// path. Some protected names may be made if they do not exist. A file may be moved to such a
-// name if it belongs to a repository that the root's users made.
+// path. Some protected names, such as .git, may be created where they do not exist. A file may be
+// moved to such a name if the file is a part of a repository that the root's users made
+// (rules.RootFacts.IsMade).
 func (j Judge) Moved(from, to string, id rules.Identity, t pattern.Type) error {
 	if !j.l.patterned {
 		return nil
 	}
 	return j.eachRules(to, func(r *root, set *rules.RuleSet, rel string) error {
 		dir, base := rules.Split(rel)
-		err := j.in(r, set, rules.ToMake, dir, base, t)
-		if rules.RefusesCreatable(err) && j.movesMade(r, from, id, t) {
+		err := j.judgeIn(r, set, rules.ToMake, dir, base, t)
+		if rules.RefusesCreatable(err) && j.movesUserRepo(r, from, id, t) {
 			return nil
 		}
 		return err
 	})
 }
 
-func (j Judge) movesMade(r *root, path string, id rules.Identity, t pattern.Type) bool {
+func (j Judge) movesUserRepo(r *root, path string, id rules.Identity, t pattern.Type) bool {
 	made := false
 	_ = j.eachRoot(path, func(o *root, rel string) error {
 		made = made || o == r && o.facts.IsMade(rel, id, t)
@@ -227,9 +231,9 @@ func (j Judge) movesMade(r *root, path string, id rules.Identity, t pattern.Type
 	return made
 }
 
-// Move returns a function that judges the names in a directory that is to be moved
-// from one path to another: no pattern may be about a name at either. rel is the path of
-// the directory that holds the name, below the directory that is moved.
+// Move returns a function that judges the names in a directory that is to be moved from one
+// path to another. The function refuses a name if a pattern is about it at the old or at the new
+// path. rel is a path below the directory that is moved: that of the directory with the name.
 func (j Judge) Move(from, to string) func(rel, name string, t pattern.Type) error {
 	return func(rel, name string, t pattern.Type) error {
 		for _, top := range [...]string{from, to} {

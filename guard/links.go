@@ -5,8 +5,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// CheckLinks returns a *rules.LinkError, in an *Error, if path passes a link that a
-// program or another user can change. The end of path need not exist.
+// CheckLinks returns a *rules.LinkError, in an *Error, if path passes a link that another user
+// can change, or that a program can change or could change in the past. The end of path need not
+// exist.
 func (g *Registry) CheckLinks(path string) error {
 	resolved, links, err := g.cfg.Opener.Trace(path)
 	if err != nil {
@@ -41,7 +42,8 @@ func (g *Registry) writer(l *rules.Link) string {
 // grant is refused if its path passes a link in that directory. dir is a path without links.
 func (g *Registry) NoteWritable(dir string) error { return g.noteWritable(dir, ReadWrite) }
 
-// noteWritable adds a directory to the history before programs can write it.
+// noteWritable adds a directory to the history, before programs can write it, if the rights permit
+// changes.
 func (g *Registry) noteWritable(dir string, rights Rights) error {
 	if g.cfg.History == nil || !rights.Mutating() {
 		return nil

@@ -22,15 +22,16 @@ import (
 // that make names share a lock, and an operation that moves a directory holds it exclusively.
 // Roots without patterns need no lock.
 //
-// The lock belongs to the directory, not to the root. Roots of several subjects can have one
-// directory, or lie in each other, and one server could make names in a directory that another
+// The lock belongs to the directory of a root, not to the root. Roots of several subjects can have
+// one directory, or lie in each other, and one server could make names in a directory that another
 // one moves. An operation that makes a name takes the lock of its root's directory. An
 // operation that moves a directory takes the locks of all roots that overlap with its own, of
 // any subject. The map of locks holds them weakly: a lock lives as long as a root or an
 // operation refers to it. So a root that is granted while an ended root of the same directory
 // still moves something has the same lock.
 
-// exclusive is the weight of a mover: more than the number of possible makers.
+// exclusive is the weight with which an operation that moves a directory acquires a lock: the
+// whole capacity of the lock. An operation that makes names acquires the lock with weight 1.
 const exclusive = math.MaxInt64 / 2
 
 type moveLock struct {
@@ -72,8 +73,8 @@ func (m *moveLocks) forget(id rules.Identity) {
 	}
 }
 
-// overlapping returns the locks of some roots and of all roots that lie in them or around
-// them, in the order in which they are taken.
+// overlapping returns the locks of the given roots and of all roots in them or around them, in the
+// order in which the locks have to be acquired.
 func (s *snapshot) overlapping(roots ...*root) []*moveLock {
 	all := map[*moveLock]bool{}
 	for _, r := range roots {
@@ -116,8 +117,8 @@ func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
 		if err != nil {
 			return nil, err
 		}
-		// A root that was granted while this call waited may have another lock. A root that is
-		// granted later waits for these locks, see pauseMoves.
+		// A root that was granted while this call waited may have a lock that is not among these.
+		// A later grant waits for these locks, see pauseMoves.
 		if slices.Equal(locks, l.reg.snap.Load().overlapping(l.root)) {
 			return unlock, nil
 		}
@@ -166,9 +167,10 @@ func (m *moveLock) wait(ctx context.Context, l *Lease, weight int64) error {
 	return err
 }
 
-// pauseMoves waits until no directory is being moved that overlaps with the new roots, and
-// keeps further moves from beginning until release, when the roots are granted. Otherwise
-// names could be created through a new root in a directory that is being judged for a move.
+// pauseMoves waits until no move of a directory holds the lock of a new root, or of a root that
+// overlaps with one. It keeps further such moves from beginning until release is called, after
+// the roots are granted. Otherwise names could be created through a new root in a directory that
+// is being judged for a move.
 func (g *Registry) pauseMoves(ctx context.Context, added []*root) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Deadline)
 	defer cancel()

@@ -8,19 +8,20 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R004, R095: while one server moves a directory, nobody can make a name in it through another
-// root: a root at the same directory, around it or inside. Roots elsewhere do not wait. (If the lock
-// belonged to the root and not to the directory, the name would be made at once.)
-func TestNobodyMakesNamesInWhatIsMoved(t *testing.T) {
+// R004, R095: while one server moves a directory of its root, another server cannot create a name
+// through a root at the same directory as that root, around it or inside it. Operations in other
+// roots do not wait. (If the lock belonged to the root and not to the directory, the name would be
+// made at once.)
+func TestMoveKeepsNamesFromBeingMade(t *testing.T) {
 	for _, c := range []struct {
 		name, mover, maker string
 		waits              bool
 	}{
-		{"one directory", "/dir", "/dir", true},
-		{"the mover around", "/dir", "/dir/in/side", true},
-		{"the mover inside", "/dir/in/side", "/dir", true},
+		{"same directory", "/dir", "/dir", true},
+		{"mover's root around maker's", "/dir", "/dir/in/side", true},
+		{"mover's root inside maker's", "/dir/in/side", "/dir", true},
 		{"side by side", "/dir/a", "/dir/b", false},
-		{"a longer name", "/dir/a", "/dir/ab", false},
+		{"maker's name begins with mover's", "/dir/a", "/dir/ab", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSetup(t, nil)
@@ -56,8 +57,9 @@ func TestNobodyMakesNamesInWhatIsMoved(t *testing.T) {
 	}
 }
 
-// A grant during a move in a neighbouring root waits until the move is done, because the
-// mover's locks do not cover the new root yet. A grant that cannot wait is refused.
+// While a directory is moved through a root, the grant of a root inside that root has to wait,
+// because the mover's locks do not cover the new root yet. A grant whose deadline passes first is
+// refused. The locks of the next move cover the new root, too.
 func TestGrantWaitsForMoves(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = 50 * time.Millisecond })
 	grantTo(t, s, "moves", "/dir", "a", guard.ReadWrite)
@@ -69,12 +71,12 @@ func TestGrantWaitsForMoves(t *testing.T) {
 	_, err = s.Grant(bg, ask)
 	wantKind(t, err, names.Timeout)
 	if _, ok := s.Lookup("late"); ok {
-		t.Error("the root is there")
+		t.Error("the refused root is listed")
 	}
 	unlock()
 	_, err = s.Grant(bg, ask)
 	wantKind(t, err, 0)
-	// The next move knows it.
+	// The next move locks the new root, too.
 	unlock, err = mover.Moving(bg)
 	wantKind(t, err, 0)
 	defer unlock()

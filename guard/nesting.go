@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// A root can lie inside another one. Then a file in the inner root is judged by both
-// policies, also when it is reached through the outer root. An inner root that is revoked
-// leaves a tombstone, so that the outer root keeps refusing its files. Each root has a list of
+// A root can lie inside another one. When a file in the inner root is reached through the outer
+// root, both policies judge it. An inner root that is revoked, expired or spent leaves a
+// tombstone, so that the outer root refuses the files of the inner one. Each root has a list of
 // the roots and tombstones in it (nesting).
 //
 // Several roots can have the same directory, if each is for a different subject. A nested root
@@ -21,10 +21,10 @@ import (
 // the subject also enters its own root, so that its own grant bounds the operation, too.
 
 // nesting lists what lies inside a root: other roots, and tombstones. They are recognised by
-// identity, so that a second path to one leads to the same judgement. A directory has its own
-// identity. For a single file the identity is that of its directory, with the file's name,
-// because a rename may replace the file. (A hard link of the file counts as another file, as
-// everywhere.) gen grows with every change, so that holds become stale.
+// identity, so that a second path to the same directory leads to the same judgement. A directory
+// is recognised by its own identity. A single file is recognised by the identity of its directory
+// and by the file's name, because a rename may replace the file. (A hard link of the file counts
+// as another file, as everywhere.) gen grows with every change, so that holds become stale.
 type nesting struct {
 	gen           uint64
 	nested        []nestedRoot // outermost first
@@ -33,16 +33,16 @@ type nesting struct {
 }
 
 type nestedRoot struct {
-	id    rules.Identity // of the directory
-	name  string         // of a single-file root, in the directory; else ""
+	id    rules.Identity // of the directory, or of the directory of a single file
+	name  string         // of the single file, in that directory; "": it is a directory
 	rel   string         // its path below the outer root
 	root  *root          // nil: a tombstone, which refuses every operation
 	whose Subject        // of the grant
 	epoch uint64         // of a tombstone: roots that were granted later have greater ones
 }
 
-// scope is the part of the outer root in which the policy of a nested root applies, too: one
-// directory and everything below it, for the subjects of the nested root's grant.
+// scope is the part of the outer root in which the policy of a nested root applies, too:
+// everything below one directory, for the callers that the nested root's grant covers.
 type scope struct {
 	root   *root
 	prefix string // the directory; "" is the outer root's own
@@ -72,8 +72,9 @@ func (t *tombstone) nestedRoot(rel string) nestedRoot {
 	return nestedRoot{id: t.id, name: t.file, rel: rel, whose: t.whose, epoch: t.epoch}
 }
 
-// updateNesting rebuilds the nesting of every root that contains one of the changed roots or
-// a tombstone, and returns the roots whose nesting has changed. The caller holds mu.
+// updateNesting rebuilds the nesting of every root that contains one of the changed roots or a
+// tombstone, or has the same directory. It returns the roots whose nesting has changed. The caller
+// holds g.mu.
 func (g *Registry) updateNesting(s *snapshot, changed []*root) []*root {
 	outers := map[*root]bool{}
 	mark := func(o *root) { outers[o] = true }
@@ -159,14 +160,14 @@ func (n *nesting) arrange() {
 	}
 }
 
-// HasNested reports whether other roots or tombstones lie inside this one. If so, the caller
-// has to call EnterIfNested for every directory on a path.
+// HasNested reports whether other roots or tombstones lie inside the lease's root. If so, the
+// caller has to call EnterIfNested for every directory on a path.
 func (l *Lease) HasNested() bool { return len(l.nesting.nested) > 0 }
 
 // EnterIfNested is called for each directory that a resolution passes, with the directory's
-// identity and name "". It is also called with each name in the directory that the resolution
-// passes, because a single-file root is recognised by its directory and name. If a nested
-// root is there, it has to permit the operation, too. A tombstone refuses the operation.
+// identity and name "". It is also called for each name that the resolution passes, with the
+// identity of the directory that has the name, because a single-file root is recognised by both. If
+// a nested root is there, it has to permit the operation, too. A tombstone refuses the operation.
 // EnterIfNested returns a number for the domain that was entered, 0 for none. No rename or
 // link is possible between two names in different domains (EXDEV).
 func (l *Lease) EnterIfNested(id rules.Identity, name string) (domain uint64, err error) {
@@ -192,16 +193,16 @@ func (l *Lease) EnterIfNested(id rules.Identity, name string) (domain uint64, er
 	return domain, nil
 }
 
-// grantedSince reports whether a subject was granted the directory of a tombstone for itself
-// after a root for a wider subject there was revoked.
+// grantedSince reports whether the directory of the tombstone t was granted to who after the root
+// of t had ended. Only grants for a narrower subject than that of t count.
 func (n *nesting) grantedSince(t *nestedRoot, who Subject) bool {
 	return slices.ContainsFunc(n.nested, func(f nestedRoot) bool {
 		return f.id == t.id && f.name == t.name && f.root != nil && f.whose.Covers(who) && f.whose.IsNarrowerThan(t.whose) && f.root.epoch > t.epoch
 	})
 }
 
-// enterSameDirectory enters the caller's own root at the same directory, in an operation
-// through the root that is for everybody.
+// enterSameDirectory enters the roots that are granted at the same directory to narrower subjects,
+// if they concern the caller. If such a root has ended, it refuses the operation.
 func (l *Lease) enterSameDirectory() error {
 	for i := range l.nesting.sameDirectory {
 		p := &l.nesting.sameDirectory[i]
@@ -257,12 +258,13 @@ func (l *Lease) enterRoot(c *root, sameDirectory bool) error {
 // the same through every mount.
 //
 // The following is not noticed:
-//   - a system directory (rules.RootRules) under another path;
-//   - a root on a network or FUSE file system, whose locations are not reliable: only paths are
-//     judged;
-//   - one file system that the kernel knows as two, such as an overlay and its layers;
-//   - a bind mount that is made after the grant. Outside a root it only gives a second path
-//     to what was granted. Inside a root it is another mount, and those are not entered.
+//   - that another path leads to a system directory (rules.RootRules);
+//   - that two paths lead to one directory on a network or FUSE file system: its locations are
+//     not reliable, so only paths are judged;
+//   - that the kernel knows one file system as two, such as an overlay and its layers;
+//   - that a bind mount is made after the grant. Outside a root it only gives a second path to
+//     the directory that was granted. Inside a root it is another mount, which operations enter
+//     only with Policy.OtherFileSystems.
 
 // eachOuter calls f for every root of the snapshot above a directory with that path or
 // location. It calls f twice for a root that is above by both.
@@ -326,7 +328,7 @@ func (s *snapshot) drop(r *root) {
 }
 
 // relativePath returns the path below o of a directory with that path or location. ok is
-// false if the directory does not lie in o.
+// false if the directory does not lie below that of o.
 func (o *root) relativePath(dir, location string) (rel string, ok bool) {
 	switch {
 	case dir != o.grant.Resolved && names.Under(dir, o.grant.Resolved):
@@ -354,7 +356,7 @@ type pathKind uint8
 const (
 	byDir       pathKind = iota // the resolved path, of a single-file root that of the file
 	byLocation                  // the location
-	byRequested                 // the path that was asked for, if it differs from the resolved one
+	byRequested                 // the path that was requested, if it differs from the resolved one
 )
 
 // keys are the index keys of a root.
@@ -387,8 +389,8 @@ func (m index) of(at indexKey, who Subject) *root {
 	return nil
 }
 
-// live returns the live root at a path for a subject: its own if it has one, else the one
-// for everybody.
+// live returns the live root at a path that is granted to a subject: of several, the one with the
+// narrowest subject.
 func (m index) live(at indexKey, who Subject) *root {
 	var found *root
 	for _, r := range m[at] {
@@ -410,8 +412,8 @@ func (m index) paths(kind pathKind) (out []string) {
 	return out
 }
 
-// requestedDir returns the absolute path that a grant was asked for, or "" if it is the
-// resolved path.
+// requestedDir returns the absolute form of the grant's Dir, or "" if there is none or it equals
+// the resolved path.
 func requestedDir(g *Grant) string {
 	if g.Dir == "" {
 		return ""

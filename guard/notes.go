@@ -34,13 +34,15 @@ type notes struct {
 	mu sync.Mutex // guards the fields below
 	// chargedNested are the accounts of nested roots that are charged like the root's.
 	chargedNested []*ledger.Account
-	// resolved is where the links of the request's paths led, zero without any.
+	// resolved and resolved2 are where the links of the request's Path and Path2 led; zero if
+	// there were no links.
 	resolved, resolved2 Path
 	remark              string
 	target              string // see Notes.RefusedLink
 }
 
-// ensure returns the notes of the operation. Most operations need none.
+// ensure returns the notes of the operation. The first call allocates them, because most
+// operations need none.
 func (n Notes) ensure() *notes {
 	if n.l.notes == nil {
 		n.l.notes = &notes{}
@@ -64,9 +66,9 @@ func (n Notes) Resolved(asked, q Path) {
 	}
 }
 
-// addResolved makes a record say which paths the links led to. The requested paths go into
-// the detail.
-func (n *notes) addResolved(rec *Record) {
+// addTo makes a record say which paths the links led to, and adds the requested paths and the
+// remark to the detail. It also sets the record's Target.
+func (n *notes) addTo(rec *Record) {
 	if n == nil {
 		return
 	}
@@ -123,8 +125,8 @@ func (n Notes) Link(link MetLink, isRefused bool) {
 	}
 }
 
-// Opened says that the operation has opened a file. In a root for one use, the use
-// lasts until Registry.Closed is called for the file.
+// Opened says that the operation has opened a file. In a root for one use, the use lasts at least
+// until Registry.Closed is called for the file.
 func (n Notes) Opened() {
 	if n.l.root.once != nil {
 		n.l.root.once.AddOpen()
@@ -160,8 +162,8 @@ func (n Notes) Name(dirRel, name string, id rules.Identity, dir bool) {
 }
 
 // Part records that the operation has given a name to a file or directory, perhaps in the place
-// of another one. If that begins a repository, the repository is remembered as one of the
-// root's users. This is so in roots without protections, too, because the owner is told of it.
+// of another one. If that begins a repository, Part notes that the root's users made it. Part does
+// this in roots without protections, too, because new repositories are reported to the owner.
 func (n Notes) Part(dirRel, name string, id rules.Identity, dir bool) {
 	if !builtin.MayBePart(dirRel, name) {
 		return
@@ -219,7 +221,7 @@ func (n Notes) Moved(from, to string, exchange bool) {
 
 func (n Notes) madeRepo() bool { return n.l.notes != nil && n.l.notes.repo.Load() != nil }
 
-// notifyRepository reports a new repository to the owner.
+// notifyRepository tells the owner of the repository that the operation has made, if there is one.
 func (n Notes) notifyRepository() {
 	if n.madeRepo() {
 		at, _ := names.NewPath(n.l.root.name, *n.l.notes.repo.Load())

@@ -38,8 +38,8 @@ func (c Charges) endUses(used bool) {
 	c.l.notes.uses = nil
 }
 
-// closed counts a file as closed in the roots for one use that it was opened through.
-func (g *Registry) closed(h *Hold) {
+// countClose counts a file as closed in the roots for one use that the file was opened through.
+func (g *Registry) countClose(h *Hold) {
 	for _, r := range append([]*root{h.root}, h.crossed...) {
 		if r.once != nil && r.once.RemoveOpen() {
 			g.spend(r)
@@ -47,8 +47,8 @@ func (g *Registry) closed(h *Hold) {
 	}
 }
 
-// spend ends a root whose one use is over. It does not wait for the end of the root, which
-// waits for the caller's operation.
+// spend ends a root whose one use is over. It returns before the root has ended: the end waits for
+// operations in flight, and spend may be called by one of them.
 func (g *Registry) spend(r *root) {
 	go func() { _, _ = g.end(context.Background(), r, SpentState) }() // its failure is in the event and the record
 }

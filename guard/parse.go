@@ -10,12 +10,13 @@ import (
 )
 
 // Parse turns the text of a peer into a path inside a root: "name/…", an absolute path inside a
-// live root, or a file URI. An absolute path chooses the innermost root that the subject sees,
-// and at the same path the subject's own before everybody's. It is compared as text with the
-// resolved paths of the roots, with the paths by which they were approved, and with their other
-// names (NoteLink). Parse never looks at the file system, so a peer cannot make it wait, and
-// learns nothing about files outside of the roots. Links are resolved when the path is opened,
-// beneath the root.
+// live root, or a file URI. An absolute path chooses the innermost root that is granted to the
+// subject, and of several at one directory the root for the narrowest subject. The path is
+// compared as text with the resolved paths of the roots, and with the paths by which the roots
+// were approved. If no root contains the path, Parse follows the links that NoteLink has stored,
+// as text, and tries again.
+// Parse never looks at the file system. So a peer can neither make Parse wait, nor learn anything
+// about files outside of the roots. Links are resolved when the path is opened, beneath the root.
 func (g *Registry) Parse(who Subject, s string) (Path, error) {
 	if strings.HasPrefix(s, "file:") || len(s) > 5 && strings.EqualFold(s[:5], "file:") {
 		p, err := names.ParseURI(s)
@@ -54,9 +55,9 @@ func (g *Registry) parseAbs(who Subject, s string) (Path, error) {
 // maxNotedLinks bounds the links that NoteLink stores, because clients name some of them.
 const maxNotedLinks = 256
 
-// NoteLink makes Parse read paths that begin with the absolute path at as if they began with
-// target, unless a root holds them. The caller has checked that at leads to target on the host,
-// and by no link that programs can change.
+// NoteLink makes Parse follow a link: it reads a path that begins with the link's absolute path
+// (at) as if it began with target, unless a root contains the path. The caller has checked that at
+// leads to target on the host, by no link that programs can change.
 func (g *Registry) NoteLink(at, target string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 	for in, want := range map[string]string{
 		"code": "code", "code/": "code", "code//a/./b": "code/a/b", "unknown/a": "unknown/a",
 		at("code"): "code", at("code/a"): "code/a", at("code/in/b"): "in/b", at("f"): "f",
-		at("alias"): "code", at("alias/x"): "code/x", at("alias/in/b"): "in/b", // as it was approved
+		at("alias"): "code", at("alias/x"): "code/x", at("alias/in/b"): "in/b", // alias: the path by which code was approved
 		"file://" + at("code/a%20b"): "code/a b", "FILE://" + at("code"): "code",
 		"code/\xff": "code/\xff",
 	} {
@@ -89,8 +89,8 @@ func TestParse_approved(t *testing.T) {
 	parsed("")
 }
 
-// The cost of a path as long as a frame is linear. (If the path were read again for each
-// element, this test would take hours.)
+// Parse takes linear time for a path of 4 MiB, which a peer's message can hold. (If the path were
+// read again for each element, this test would take hours.)
 func TestLongPaths(t *testing.T) {
 	s, base := realSetup(t)
 	s.grant(t, "r", base, guard.Policy{})
@@ -126,8 +126,8 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// Other names of directories are replaced, as text, by the paths that they lead to, unless a
-// root contains them.
+// A noted link at the beginning of a path is replaced, as text, by its target, unless a root
+// contains the path. The number of noted links is bounded.
 func TestParse_notedLinks(t *testing.T) {
 	s, base := realSetup(t)
 	at := func(rel string) string { return filepath.Join(base, rel) }

@@ -18,10 +18,10 @@ import (
 // open files, mappings and watches work again when the pause ends. Grants, revocations and
 // expiries go on meanwhile.
 //
-// There are two causes of a pause: the owner, and the lease of the machine that has run out (not
-// the Lease of an operation). Each cause has to end; the gate is open when none is left.
+// There are two causes of a pause: the owner, and the end of the machine's lease (SetMachineLease,
+// not the Lease of an operation). The gate opens when no cause is left.
 
-// PauseCause says who paused a registry.
+// PauseCause says what paused a registry.
 type PauseCause string
 
 // The causes.
@@ -47,23 +47,23 @@ type pauses struct {
 
 // machineLease is the lease of the machine, at whose end the registry pauses by itself.
 type machineLease struct {
-	end    time.Time   // by both clocks of this process, as they were when the lease was set
-	set    time.Time   // when it was set
-	isOver func() bool // asks the clock that decides
+	end    time.Time   // set plus the time that was left then
+	set    time.Time   // when SetMachineLease was called
+	isOver func() bool // reports whether the lease is over, by the clock that decides
 	reason string
 
 	pausing atomic.Bool
 }
 
 // maxDrift is how far the wall clock and the monotonic clock may move apart before isOver is
-// asked: the machine has slept, or the wall clock was set.
+// called. They move apart when the machine sleeps, or when the wall clock is set.
 const maxDrift = time.Second
 
-// SetMachineLease makes the registry pause by itself once isOver reports true, for the reason.
-// isOver is costly, so the gate calls it only when left has passed since SetMachineLease by this
-// process's clock, or when its clocks have moved apart. The gate compares the clock at each
-// operation, so it refuses even if the caller never calls Pause. SetMachineLease does not end a
-// pause.
+// SetMachineLease makes the registry pause by itself once isOver reports true. reason is the
+// reason of that pause. isOver is costly, so the gate calls it only when left has passed since
+// SetMachineLease by this process's clock, or when the wall clock and the monotonic clock have
+// moved apart (maxDrift). The gate compares the clock at each operation, so it refuses even if the
+// caller never calls Pause. SetMachineLease does not end a pause.
 func (g *Registry) SetMachineLease(left time.Duration, isOver func() bool, reason string) {
 	now := time.Now()
 	g.pauses.lease.Store(&machineLease{end: now.Add(left), set: now, isOver: isOver, reason: reason})
@@ -113,9 +113,10 @@ func (g *Registry) Paused() []Pause {
 //  5. Calls that change the source and have begun are waited for.
 //  6. The record is written.
 //
-// Only then Pause returns. An error says what could not be done within the deadline; the gate
-// is shut all the same. Pausing a registry that is paused for the same cause takes back again.
-// An operation must not call Pause, which waits for operations.
+// Only then Pause returns. An error says what could not be done within the deadline, or that the
+// pause could not be recorded; the gate is shut all the same. If the registry is paused already,
+// for either cause, Pause repeats all steps but the first. An operation must not call Pause,
+// because Pause waits for operations.
 func (g *Registry) Pause(ctx context.Context, cause PauseCause, reason string) error {
 	g.pauses.changing.Lock()
 	defer g.pauses.changing.Unlock()
@@ -207,14 +208,14 @@ func (g *Registry) liveRoots() (list []*root) {
 	return list
 }
 
-func (g *Registry) recordPause(op Op, f Facts, cause error) error {
+func (g *Registry) recordPause(op Op, f Facts, pauseErr error) error {
 	rec := Record{Time: time.Now(), Via: ViaControl, Op: op, Verdict: Allowed, Facts: f, Detail: f.Cause}
 	if f.Reason != "" {
 		rec.Detail += ": " + f.Reason
 	}
-	if cause != nil {
+	if pauseErr != nil {
 		rec.Verdict, rec.Kind = Failed, names.Timeout
-		rec.Detail += "; not everything could be taken back: " + cause.Error()
+		rec.Detail += "; not everything could be taken back: " + pauseErr.Error()
 	}
 	return g.record(rec)
 }

@@ -49,8 +49,8 @@ func TestPauseFlushesBeforeItShuts(t *testing.T) {
 	wantKind(t, s.EndPause(guard.PausedByOwner), names.NotExist)
 }
 
-// A pause waits for operations that were admitted before. One that does not end changes nothing
-// any more, not even after the pause.
+// A pause waits for operations that were admitted before. If an operation does not end, Pause
+// returns an error, and the operation cannot change the source any more, not even after the pause.
 func TestPauseWaitsForOperations(t *testing.T) {
 	s := newShort(t)
 	l, err := s.Admit(bg, req(t, names.OpWrite))
@@ -96,8 +96,7 @@ func TestRevokeWhilePaused(t *testing.T) {
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
 }
 
-// A grant also ends at its time during a pause. A root that is granted during a pause is
-// paused.
+// A grant that expires during a pause ends. A root that is granted during a pause is paused.
 func TestPauseAndExpiry(t *testing.T) {
 	w := &wall{}
 	s := w.newSetup(t, 10*time.Millisecond, guard.Limits{}, time.Hour)
@@ -122,7 +121,7 @@ func TestGateComparesTheClockItself(t *testing.T) {
 	s.AddView(v)
 	var isOver atomic.Bool
 	s.SetMachineLease(0, isOver.Load, "the fleet acme")
-	wantKind(t, s.once(req(t, names.OpRead), 0), 0) // the clock that decides says that it is not over
+	wantKind(t, s.once(req(t, names.OpRead), 0), 0) // isOver says that the lease is not over
 	isOver.Store(true)
 	dry := req(t, names.OpRead)
 	dry.Dry = &guard.DryRun{}
@@ -149,9 +148,9 @@ func TestGateComparesTheClockItself(t *testing.T) {
 	wantKind(t, s.once(req(t, names.OpRead), 0), 0)
 }
 
-// The gate reads the exact clock only when the lease may have run out. Without a lease it does
-// not read it.
-func TestNoLeaseNoClock(t *testing.T) {
+// The gate calls isOver only when the lease may have run out: not within the lease, and once for
+// an operation after it.
+func TestIsOverIsCalledOnlyAfterTheLease(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
 	var asked atomic.Int64

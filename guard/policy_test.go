@@ -9,9 +9,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// A grant may have exceptions from the rules for itself only. They apply when it is proposed,
-// when it is granted, and when its mode is set.
-func TestGrantAllowsForItself(t *testing.T) {
+// A grant may have exceptions from the rules for itself (AllowSystem, AllowRootDir). Each lifts
+// only its own rule, and none lifts the rule about directories of the kernel.
+func TestGrantWithExceptions(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		rules rules.RootRules
@@ -20,13 +20,13 @@ func TestGrantAllowsForItself(t *testing.T) {
 	}{
 		{"system, not allowed", rules.RootRules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}}, false},
 		{"system, read-only", rules.RootRules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadOnly}}, true},
-		{"system, of all", rules.RootRules{AllowSystem: true}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}}, true},
-		{"system, of this one", rules.RootRules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowSystem: true}, true},
-		{"system, the other switch", rules.RootRules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowRootDir: true}, false},
+		{"system, allowed for all grants", rules.RootRules{AllowSystem: true}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}}, true},
+		{"system, allowed for this grant", rules.RootRules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowSystem: true}, true},
+		{"system, the other exception", rules.RootRules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowRootDir: true}, false},
 		{"/, not allowed", rules.RootRules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}}, false},
-		{"/, of this one", rules.RootRules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}, AllowRootDir: true}, true},
-		{"/, writable, of this one", rules.RootRules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowRootDir: true}, false},
-		{"/, the other switch", rules.RootRules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}, AllowSystem: true}, false},
+		{"/, allowed for this grant", rules.RootRules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}, AllowRootDir: true}, true},
+		{"/, writable, allowed for this grant", rules.RootRules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowRootDir: true}, false},
+		{"/, the other exception", rules.RootRules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}, AllowSystem: true}, false},
 		{"/proc, whatever is allowed", rules.RootRules{AllowSystem: true, AllowRootDir: true},
 			guard.Grant{Dir: "/proc", Policy: guard.Policy{Rights: guard.ReadOnly}, AllowSystem: true, AllowRootDir: true}, false},
 	} {
@@ -41,8 +41,8 @@ func TestGrantAllowsForItself(t *testing.T) {
 	}
 }
 
-// An exception belongs to the root: it applies to later modes of the root, and to no other
-// root.
+// An exception belongs to the root: it applies when the root's mode is changed later, and to no
+// other root.
 func TestSetKnowsTheExceptionOfTheRoot(t *testing.T) {
 	s := newSetup(t, nil)
 	for name, own := range map[string]bool{"own": true, "plain": false} {
@@ -68,9 +68,9 @@ func TestApprovalAndExceptions(t *testing.T) {
 		answer func(*guard.Grant)
 		want   names.Kind
 	}{
-		{"taken away", true, func(g *guard.Grant) { g.AllowSystem = false }, names.Permission},
-		{"made", false, func(g *guard.Grant) { g.AllowSystem = true }, names.NoConsent},
-		{"made, the other", true, func(g *guard.Grant) { g.AllowRootDir = true }, names.NoConsent},
+		{"removed", true, func(g *guard.Grant) { g.AllowSystem = false }, names.Permission},
+		{"added", false, func(g *guard.Grant) { g.AllowSystem = true }, names.NoConsent},
+		{"other one added", true, func(g *guard.Grant) { g.AllowRootDir = true }, names.NoConsent},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSetup(t, nil)

@@ -9,11 +9,12 @@ import (
 
 // Quotas at the gate. At admission an operation reserves the most that it may use, and at its
 // end it gives back the unused part. It does so on several accounts: the root's, those of the
-// nested roots that it enters, and its subject's, which is one for all roots. A reservation
-// counts as use, so that concurrent operations cannot exceed a quota together. An operation
-// that would exceed one is refused and changes nothing.
+// nested roots that it enters, and its subject's, which is one account for all roots. A reservation
+// counts as use, so that concurrent operations cannot exceed a quota together. An operation whose
+// reservation would exceed a quota is refused.
 
-// Charges count an operation: against quotas, and as the use of a root for one use.
+// Charges are the charges of an operation to quotas. They also count the operation as the use of a
+// root that is granted for one use.
 type Charges struct{ l *Lease }
 
 // Charges returns the charges of the operation.
@@ -52,11 +53,11 @@ func (c Charges) reserve() error {
 	return nil
 }
 
-// chargeNested charges the quota of a nested root that the operation has entered with the amounts
-// that the lease has reserved.
+// chargeNested charges the amounts that the lease has reserved to the account of a nested root,
+// which the operation has entered.
 func (c Charges) chargeNested(r *root) error {
 	if !c.l.reserved || c.l.notes == nil {
-		return nil // no quota bounds the operation, or reserve has yet to run
+		return nil // the operation charges nothing, or reserve has yet to run
 	}
 	if err := c.charge(&r.Account, r.name, c.l.written, c.l.req.Size, c.reservedNames()); err != nil || c.l.req.Dry != nil {
 		return err
@@ -67,8 +68,8 @@ func (c Charges) chargeNested(r *root) error {
 	return nil
 }
 
-// charge is Account.Charge. name is the name of the account's root, "" for the subject's
-// account.
+// charge calls Account.Charge, and notes a refusal for a dry run. name is the name of the account's
+// root, "" for the subject's account and in calls of Add.
 func (c Charges) charge(a *ledger.Account, name RootName, bytes, size, created int64) error {
 	err := a.Charge(bytes, size, created, c.l.req.Dry != nil)
 	if err != nil {

@@ -37,12 +37,12 @@ func TestSubjectQuotas(t *testing.T) {
 		}
 	}
 	refused(requestIn(t, w, "one", "r"), syscall.EDQUOT, 20)
-	refused(requestIn(t, w, "two", "q"), syscall.EDQUOT, 15) // the root's, of which one has used ten
+	refused(requestIn(t, w, "two", "q"), syscall.EDQUOT, 15) // the root's quota, of which subject "one" has used 10
 	wantKind(t, s.once(requestIn(t, w, "two", "r"), 10), 0)
 	refused(requestIn(t, w, "two", "r"), syscall.EDQUOT, 10)
-	wantKind(t, s.once(requestIn(t, w, "three", "r"), 10), 0) // each for itself
+	wantKind(t, s.once(requestIn(t, w, "three", "r"), 10), 0) // AnySubject: each subject has the whole quota
 	for range 5 {
-		wantKind(t, s.once(requestIn(t, w, "", "r"), 10), 0) // no subject: only the root counts
+		wantKind(t, s.once(requestIn(t, w, "", "r"), 10), 0) // no subject: only the root's quota counts
 	}
 	big := req(t, names.OpTruncate)
 	big.Size = 101
@@ -153,8 +153,8 @@ func TestQuotasTogetherAreExact(t *testing.T) {
 	}
 }
 
-// A dry run that the second account refuses gives the first one nothing back, because it has charged
-// nothing.
+// If the second account refuses a charge in a dry run, nothing is refunded to the first account,
+// because a dry run charges nothing.
 func TestDryChargeLeavesTheAccounts(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{MaxWritten: 100}})
@@ -172,7 +172,7 @@ func TestDryChargeLeavesTheAccounts(t *testing.T) {
 	}
 }
 
-// A nested root's quota holds for its files through the outer root, too.
+// A nested root's quota also bounds writes to its files through the outer root.
 func TestQuotaOfTheNestedRoot(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})

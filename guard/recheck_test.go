@@ -11,9 +11,10 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// R111: if a root cannot be checked because descriptors or memory are short, it does not count
-// as replaced. It is checked again later without a request.
-func TestRecheckThatCannotLookEndsNothing(t *testing.T) {
+// R111: if a root cannot be checked because descriptors or memory are short, or because the check
+// was interrupted, the root does not count as replaced. It is checked again later without a
+// request.
+func TestFailedCheckKeepsTheRoot(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
 		s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Millisecond })
 		s.grant(t, "r", "/a", guard.Policy{})

@@ -50,12 +50,11 @@ type Facts struct {
 	SecretRule string // the rule of the secret that would allow a request that none allows
 
 	Cause  string // of a pause and its end: a PauseCause
-	Reason string // of a pause: the owner's words, or what the lease is of
+	Reason string // of a pause: the owner's words, or which fleet the lease is from
 }
 
 // Record is one audit record: the caller, the operation, the path and the outcome. It never
-// holds contents. Host paths are only in the Facts and the Detail of records about the registry
-// itself (OpGrant and so on) and about connections, which only the owner reads.
+// holds contents. Host paths are only in Facts, Detail and Target, which only the owner reads.
 type Record struct {
 	Time     time.Time
 	Subject  Subject
@@ -97,8 +96,8 @@ type Reserver interface {
 	// must not begin.
 	Pace(r *Record, limit time.Duration) time.Duration
 	// Reserve promises room for the record of an operation. r has the fields known so far.
-	// Reserve waits at the longest until ctx or stop ends; stop may be nil. Record takes the
-	// room with a record, or Release gives it back.
+	// Reserve waits at the longest until ctx ends or stop is closed; stop may be nil. The room is
+	// used up by Record, with the record whose Room it is, or given back by Release.
 	Reserve(ctx context.Context, stop <-chan struct{}, r *Record) (room int64, err error)
 	Release(room int64)
 }
@@ -117,9 +116,9 @@ var isRecorded = [names.Ops]bool{
 	names.OpCopyFileRange: true, names.OpReplace: true, names.OpWatch: true, names.OpClose: true,
 }
 
-// isOrdinary reports whether an error is an ordinary answer, and not a failure: a name that
-// does not exist, an attribute that is not set, a lock that another program holds, the end of a
-// sparse file.
+// isOrdinary reports whether an error is an ordinary answer, and not a failure. Examples are a
+// name that does not exist, an attribute that is not set, a lock that another program holds, and
+// the end of a sparse file.
 func isOrdinary(op Op, e *Error) bool {
 	switch op {
 	case names.OpLookup, names.OpGetattr:
@@ -146,7 +145,7 @@ func RequestedPath(requested, resolved Path) string {
 	return "asked for " + names.Escape(requested.String())
 }
 
-// recorder writes the record of an operation, for which room was promised.
+// recorder reserves room for the record of an operation, and writes the record.
 type recorder struct{ l *Lease }
 
 func (l *Lease) recorder() recorder { return recorder{l} }
@@ -265,7 +264,7 @@ func (w recorder) write(n int64, e *Error) error {
 			rec.Facts = factsOf(rule)
 		}
 	}
-	w.l.notes.addResolved(&rec)
+	w.l.notes.addTo(&rec)
 	rec.Room = req.room.Take()
 	return w.l.reg.record(rec)
 }
@@ -276,9 +275,9 @@ func factsOf(r *rules.Refusal) Facts {
 }
 
 // Closed records that an open file was closed, with the bytes that were read and written.
-// detail can be "". A close cannot fail because it cannot be recorded: the kernel does not
-// wait for it. So room for the record was promised when the file was opened for writing
-// (Lease.TakeClosing). An event reports a close that could not be recorded.
+// detail can be "". If the record cannot be written, the close is not refused, because the kernel
+// does not wait for it. So room for the record was promised when the file was opened for writing
+// (Lease.TakeClosing). An event reports the first of several closes that could not be recorded.
 func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail string, room int64) {
 	rec := recordOf(&c, time.Now())
 	rec.Op, rec.Path, rec.Read, rec.Written = names.OpClose, p, read, written
@@ -291,10 +290,10 @@ func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail
 	case !g.closeLost.Swap(true):
 		g.notify(Event{Kind: EventUnrecorded, Root: p.Root, Detail: "the bytes read through " + names.Escape(p.String()) + " are not on record: " + err.Error()})
 	}
-	g.closed(h)
+	g.countClose(h)
 }
 
-// record passes a record to the auditor. Its detail may repeat what a peer sent.
+// record passes a record to the auditor. It shortens the detail, which may repeat what a peer sent.
 func (g *Registry) record(rec Record) error {
 	rec.Detail = names.Brief(rec.Detail)
 	if rec.Verdict != Allowed {

@@ -22,8 +22,9 @@ type ChangeKind uint8
 const (
 	// ChangeEnded: no file of the root may be reachable any more.
 	ChangeEnded ChangeKind = iota + 1
-	// ChangeNarrowed: rights were taken away, a root was nested in it, or its patterns changed.
-	// Everything that was handed out before has to be judged again.
+	// ChangeNarrowed: the root lost rights, its patterns changed, a root inside it was granted,
+	// narrowed or ended, or one of its subjects was suspended. Everything that was handed out
+	// before has to be judged again.
 	ChangeNarrowed
 	// ChangeWidened and ChangeAdded take nothing away.
 	ChangeWidened
@@ -54,8 +55,8 @@ type Flusher interface {
 	Flush(ctx context.Context, c Change) error
 }
 
-// Objector is a View that cannot carry every policy. Object is asked before a
-// grant (old is nil) or a change of one takes effect.
+// Objector is a View that does not support every policy. Object is called before a grant (old is
+// nil) or a change of a policy takes effect. An error of Object refuses the grant or change.
 type Objector interface {
 	Object(old *Policy, next Policy) error
 }
@@ -85,8 +86,8 @@ const (
 	EventUnrecorded EventKind = "unrecorded"
 )
 
-// Event describes a change to observers. Record is set for EventRefusal, which reports refused and
-// failed operations.
+// Event tells observers (Config.Observe) what has happened. Record is set for EventRefusal, which
+// reports refused and failed operations.
 type Event struct {
 	Time   time.Time
 	Kind   EventKind
@@ -137,7 +138,7 @@ type Registry struct {
 	tombs []tombstone
 	rules rules.RootRules
 	// closing has a channel for each staged root that has ended and whose store is not closed
-	// yet; closed with the store.
+	// yet. The channel is closed when the store is closed.
 	closing map[*root]chan struct{}
 }
 
@@ -155,15 +156,15 @@ func (s *snapshot) next() *snapshot {
 	return &snapshot{version: s.version + 1, longest: s.longest, staged: s.staged, byName: maps.Clone(s.byName), index: maps.Clone(s.index)}
 }
 
-// tombstone says that a nested root was revoked, so that the root around it does not reach
-// its files again.
+// tombstone says that a nested root was revoked, expired or spent, so that the root around it
+// does not reach the files of the nested root again.
 type tombstone struct {
 	dir      string // where the root was; of a single-file root, the file's path
 	location string
 	id       rules.Identity
 	file     string // of a single-file root, its name
 	whose    Subject
-	epoch    uint64 // the registry's latest, when the root was revoked
+	epoch    uint64 // the registry's latest, when the root ended
 }
 
 // NewRegistry returns an empty registry: it denies everything.
@@ -265,8 +266,8 @@ func (g *Registry) commit(added []*root) (outers []*root, err error) {
 }
 
 // WasRevoked reports whether a root of this name was granted to the subject, or to everybody, and
-// has ended. For any other subject it is as if the root had never existed. Another root may have
-// the name now.
+// has ended. For any other subject it is as if the root had never existed. The grant of another
+// root with this name makes WasRevoked forget the ended one.
 func (g *Registry) WasRevoked(name RootName, who Subject) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

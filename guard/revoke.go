@@ -18,9 +18,9 @@ type Ended struct {
 	Root  RootName
 	State State
 	Took  time.Duration
-	// Err is nil if everything that was handed out is dead, and no call that changes the source
-	// is in progress. Otherwise it says what could not be taken back within the deadline, and
-	// how many calls may still take effect.
+	// Err is nil if everything that was handed out is dead, no call that changes the source is in
+	// progress, and the end was recorded. Otherwise it says what could not be taken back within
+	// the deadline, how many calls may still take effect, or why there is no record.
 	Err error
 }
 
@@ -54,9 +54,9 @@ func (g *Registry) RevokeAll(ctx context.Context) ([]Ended, error) {
 	return g.endAll(ctx, roots, RevokedState)
 }
 
-// endAll ends roots side by side. Those that nobody is changing just now end together, which
-// makes few snapshots: one for each root would copy the whole index thousands of times for
-// thousands of roots. If another call is ending a root already, endAll waits for that one.
+// endAll ends roots side by side. Live roots that no other call is changing end together, in few
+// snapshots. A snapshot for each root would copy the whole index thousands of times for thousands
+// of roots. If another call is changing or ending a root, endAll waits for that call.
 func (g *Registry) endAll(ctx context.Context, roots []*root, to State) ([]Ended, error) {
 	out := make([]Ended, len(roots))
 	errs := make([]error, len(roots))
@@ -82,8 +82,9 @@ func (g *Registry) endAll(ctx context.Context, roots []*root, to State) ([]Ended
 
 // Recheck ends a root if its path does not lead to the approved directory any more, or the
 // directory cannot be read (Source.Check). The grant stays listed as unavailable until it is
-// approved again. Recheck may block if the source hangs. If this process lacks descriptors or
-// memory for the check, the root stays as it is, and is checked again a little later.
+// approved again or revoked. Recheck may block if the source hangs. If this process lacks
+// descriptors or memory for the check, the root stays as it is, and is checked again a little
+// later.
 func (g *Registry) Recheck(ctx context.Context, name RootName) error {
 	r := g.snap.Load().byName[name]
 	if r == nil {
@@ -103,8 +104,8 @@ func (g *Registry) Recheck(ctx context.Context, name RootName) error {
 	return err
 }
 
-// isLocalShortage reports whether an error comes from a shortage in this process or machine,
-// and not from the root.
+// isLocalShortage reports whether an error comes from a shortage in this process or machine, or
+// from an interrupted call, and not from the root.
 func isLocalShortage(err error) bool {
 	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
 		if errors.Is(err, e) {
@@ -125,7 +126,7 @@ func (g *Registry) recheckLater(ctx context.Context, r *root) {
 		r.recheckPending.Store(false)
 		if State(r.state.Load()) == Live && g.snap.Load().byName[r.name] == r {
 			// If ending the root fails, the event and the record say so. If the root is
-			// still live, another caller was changing it.
+			// still live, another caller was changing it, and the check is repeated later.
 			if g.Recheck(ctx, r.name) != nil && State(r.state.Load()) == Live {
 				g.recheckLater(ctx, r)
 			}
@@ -151,7 +152,7 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 	return ended, ended.Err
 }
 
-// endLocked ends live roots. Every ending of a root goes through it. The caller has locked
+// endLocked ends live roots. Every ending of a live root goes through it. The caller has locked
 // the roots' changes.
 func (g *Registry) endLocked(ctx context.Context, roots []*root, to State) []Ended {
 	if len(roots) == 0 {
@@ -184,10 +185,11 @@ func (g *Registry) endLocked(ctx context.Context, roots []*root, to State) []End
 	return out
 }
 
-// flushAndShut makes views flush dirty data, and shuts each root as soon as its own data is
-// flushed, so that a flush that hangs delays no other root. Roots that are ready at the same
-// time are shut in one snapshot. For each root that is shut it calls takeBack, and returns
-// when all these calls have returned. outers are the live roots around.
+// flushAndShut makes views flush dirty data, and shuts each root as soon as its data and that of
+// the roots around it is flushed. So a flush that hangs delays only that root and the roots in it.
+// Roots that are ready at the same time are shut in one snapshot. For each root that is shut it
+// calls takeBack, and returns when all these calls have returned. outers are the other roots
+// around those that are shut.
 func (g *Registry) flushAndShut(ctx context.Context, roots []*root, to State, takeBack func(i int, r *root)) (outers []*root) {
 	ready, outers := g.flushEach(ctx, roots)
 	var takingBack sync.WaitGroup
@@ -214,9 +216,9 @@ func (g *Registry) flushAndShut(ctx context.Context, roots []*root, to State, ta
 	return outers
 }
 
-// flushEach makes views flush roots and the live roots around them, outers, side by side.
-// It sends the index of a root when that root and the roots around it, through which its
-// files can be written, are flushed.
+// flushEach makes views flush roots, and outers, which are the other roots around them, side by
+// side. It sends the index of a root to ready when that root and the roots around it, through
+// which its files can be written, are flushed.
 func (g *Registry) flushEach(ctx context.Context, roots []*root) (ready <-chan int, outers []*root) {
 	flushed := make(map[*root]chan struct{}, len(roots))
 	for _, r := range roots {
@@ -249,7 +251,7 @@ func (g *Registry) flushEach(ctx context.Context, roots []*root) (ready <-chan i
 	return indices, outers
 }
 
-// sideBySide calls f for every root at the same time, and returns when all calls have.
+// sideBySide calls f for every root at the same time, and returns when all calls have returned.
 func sideBySide(roots []*root, f func(i int, r *root)) {
 	var wg sync.WaitGroup
 	for i, r := range roots {
@@ -258,8 +260,8 @@ func sideBySide(roots []*root, f func(i int, r *root)) {
 	wg.Wait()
 }
 
-// endAgain handles the second ending of a root. Revoking an unavailable root forgets it; for
-// any other root endAgain reports the first ending.
+// endAgain handles the second ending of a root. Revoking an unavailable root forgets it; in any
+// other case endAgain reports the first ending.
 func (g *Registry) endAgain(ctx context.Context, r *root, to State) (Ended, error) {
 	if to == RevokedState && State(r.state.Load()) == UnavailableState {
 		g.shut([]*root{r}, to)
@@ -271,7 +273,8 @@ func (g *Registry) endAgain(ctx context.Context, r *root, to State) (Ended, erro
 	return r.report, r.report.Err
 }
 
-// outerRoots returns the live roots that reach the files of r by their own names.
+// outerRoots returns the other roots through which the files of r can be reached: roots around r,
+// and roots for a wider subject at its directory. Some of them may be unavailable.
 func (g *Registry) outerRoots(r *root) (outers []*root) {
 	is := func(f nestedRoot) bool { return f.root == r }
 	g.snap.Load().eachAround(r.grant.Resolved, r.location, func(o *root) {
@@ -296,7 +299,7 @@ func (r *root) drainForEnd(ctx context.Context) error {
 func (g *Registry) flush(ctx context.Context, c Change, r *root) {
 	r.flushing.Add(1)
 	defer r.flushing.Add(-1)
-	// Data that cannot be flushed within the deadline is lost: a revocation must not wait.
+	// Data that cannot be flushed within half of the deadline is lost: a revocation must not wait.
 	flushCtx, cancel := context.WithTimeout(ctx, g.cfg.Deadline/2)
 	defer cancel()
 	_ = g.eachView(func(v View) error {
@@ -308,8 +311,8 @@ func (g *Registry) flush(ctx context.Context, c Change, r *root) {
 }
 
 // shut closes the gate of roots: their states change, their operations are cancelled, and
-// they leave the snapshot (unless they are merely unavailable). It returns the live roots
-// around them, which now have a tombstone inside.
+// they leave the snapshot (unless they are merely unavailable). It returns the live roots around
+// them whose nesting has changed, because they have a tombstone inside now.
 func (g *Registry) shut(roots []*root, to State) (outers []*root) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -349,7 +352,8 @@ func (g *Registry) Forget(who Subject) {
 	maps.DeleteFunc(g.past, func(_ RootName, whose Subject) bool { return whose == who })
 }
 
-// pruneTombs drops tombstones that no root contains. The caller holds mu.
+// pruneTombs drops the tombstones that no root of s needs: no root contains their directory, or has
+// the same directory and a wider subject. The caller holds g.mu.
 func (g *Registry) pruneTombs(s *snapshot) {
 	g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool {
 		needed := false

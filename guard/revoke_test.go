@@ -14,7 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// steps is an auditor that adds its records to the list of a view's calls.
+// steps is an auditor that adds the records of grants and their changes (OpGrant and later) to the
+// list of a view's calls.
 type steps struct{ v *view }
 
 func (s steps) Record(r guard.Record) error {
@@ -135,8 +136,8 @@ func TestWideningNeedsItsRecord(t *testing.T) {
 	wantKind(t, s.once(req(t, names.OpWrite), 1), names.ReadOnly)
 }
 
-// R070: an operation that never ends does not block a revocation. The report names it, and the
-// source stays open for it.
+// R070: an operation that does not end does not block a revocation. The revocation reports an
+// error, and the source stays open until the operation ends.
 func TestRevokeWithStuckOperation(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = 20 * time.Millisecond })
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -149,7 +150,7 @@ func TestRevokeWithStuckOperation(t *testing.T) {
 		t.Errorf("nothing is said of the stuck operation: %+v, %v", ended, err)
 	}
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
-	if s.open.isClosed() != 0 {
+	if s.open.countClosed() != 0 {
 		t.Error("the source was closed under the operation")
 	}
 	recs := s.rec.Of(names.OpRevoke)
@@ -157,10 +158,10 @@ func TestRevokeWithStuckOperation(t *testing.T) {
 		t.Errorf("records %+v", recs)
 	}
 	_ = l.Done(0, nil)
-	testkit.Until(t, "the source is closed", func() bool { return s.open.isClosed() > 0 })
+	testkit.Until(t, "the source is closed", func() bool { return s.open.countClosed() > 0 })
 }
 
-func (o *fakeOpener) isClosed() int {
+func (o *fakeOpener) countClosed() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.closed
@@ -191,7 +192,7 @@ func TestRevokeTwice(t *testing.T) {
 }
 
 // A revocation completes even if its caller has gone.
-func TestRevokeOutlivesItsAsker(t *testing.T) {
+func TestRevokeOutlivesItsCaller(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
 	ctx, cancel := context.WithCancel(bg)
@@ -341,7 +342,7 @@ func TestConcurrentChanges(t *testing.T) {
 	if grants, ends := len(s.rec.Of(names.OpGrant)), len(s.rec.Of(names.OpRevoke)); grants != 200 || ends != 200 {
 		t.Errorf("%d grants, %d endings on record", grants, ends)
 	}
-	testkit.Until(t, "the sources are closed when the last operation has ended", func() bool { return s.open.isClosed() == 200 })
+	testkit.Until(t, "the sources are closed when the last operation has ended", func() bool { return s.open.countClosed() == 200 })
 }
 
 // A root with an expiry can be granted while another goroutine revokes all roots.
@@ -390,10 +391,10 @@ func (failing) Invalidate(_ context.Context, c guard.Change) error {
 	return nil
 }
 
-// Nested roots that end together do not wait for each other: an ending that locks several roots
-// must not wait until one of them has made its views judge anew. Two such endings do not wait
-// for each other either, if the roots of each lie around roots of the other. A wait that fails
-// is reported in Ended.Err.
+// Nested roots that end together do not wait for each other: an ending that has locked several
+// roots must not wait for the lock of one of them, in order to narrow the views of that root. Two
+// endings do not wait for each other either, if each has a root around a root of the other. A wait
+// that lasts until the deadline would be reported in Ended.Err.
 func TestEndingsDoNotWaitForEachOther(t *testing.T) {
 	s := newSetup(t, nil)
 	s.AddView(&view{})

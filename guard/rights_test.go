@@ -22,12 +22,13 @@ func TestGrantWithoutRights(t *testing.T) {
 		}
 	}
 	s.grant(t, "r", "/r", guard.Policy{})
-	wantKind(t, s.Set(bg, "r", 0), names.Invalid) // to take all is to revoke
+	wantKind(t, s.Set(bg, "r", 0), names.Invalid) // only a revocation takes all rights away
 	wantKind(t, s.once(req(t, names.OpRead), 0), 0)
 }
 
-// R162, R164: each right of a root can be set while the root is in use. A right that is not in
-// the new set is refused from then on, with EROFS if the root allows no changes at all.
+// R162, R164: the rights of a root can be set while the root is in use. An operation whose right is
+// not in the new set is refused from then on. The refusal is EROFS if the operation is a change and
+// the root allows no changes at all.
 func TestSetRightsByOperation(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/r", guard.Policy{})
