@@ -192,7 +192,10 @@ func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[w
 		if o.NoMetadata {
 			p.Metadata = new(bool)
 		}
-		for {
+		// A client's cursors may go in a circle. seen is the cursor that page 1, 2, 4, 8 and so on
+		// named: a circle comes to it again, and only one cursor is kept.
+		seen := ""
+		for page := 1; ; page++ {
 			r, err := do[wire.ListResult](ctx, f, request{method: wire.List, path: dir, params: p})
 			if err != nil {
 				yield(wire.Entry{}, err)
@@ -206,9 +209,12 @@ func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[w
 			if r.NextCursor == "" {
 				return
 			}
-			if r.NextCursor == p.Cursor {
+			if r.NextCursor == seen {
 				yield(wire.Entry{}, fault(wire.List, dir, names.IO, "the same cursor came twice"))
 				return
+			}
+			if page&(page-1) == 0 {
+				seen = r.NextCursor
 			}
 			p.Cursor = r.NextCursor
 		}

@@ -328,10 +328,25 @@ func TestOperations(t *testing.T) {
 	if _, err := f.Copy(bg, "p/b", "p/c", client.MoveOptions{}); !errors.Is(err, client.ErrNotSupported) {
 		t.Errorf("copy: %v", err)
 	}
-	// a listing that does not end
-	h.on(wire.List, func(context.Context, json.RawMessage) (any, error) { return wire.ListResult{NextCursor: "c"}, nil })
-	if got := list("p", client.ListOptions{}); !strings.Contains(got, "same cursor") {
-		t.Errorf("endless listing: %q", got)
+}
+
+// A listing whose cursors go in a circle ends with an error.
+func TestListOfCursorsInACircle(t *testing.T) {
+	for _, circle := range []int{1, 2, 3, 7} {
+		h := newHost(t, nil)
+		pages := 0
+		h.on(wire.List, func(context.Context, json.RawMessage) (any, error) {
+			pages++
+			if pages > 100 {
+				return nil, errors.New("the listing does not end")
+			}
+			return wire.ListResult{NextCursor: fmt.Sprint(pages % circle)}, nil
+		})
+		for _, err := range filesOf(t, h, nil).List(bg, "p", client.ListOptions{}) {
+			if err == nil || !strings.Contains(err.Error(), "same cursor") {
+				t.Errorf("a circle of %d pages: %v", circle, err)
+			}
+		}
 	}
 }
 
