@@ -123,8 +123,12 @@ func (f *Files) WriteFile(ctx context.Context, name string, data []byte, o Write
 }
 
 // Append adds data, at most Options.Chunk bytes, at the end of the file. Appending is an
-// extension of SEP-1708: a client that knows only SEP-1708 may refuse it.
+// extension of SEP-1708. With a client that knows only SEP-1708 Append returns ErrNotSupported:
+// such a client could replace the file by data.
 func (f *Files) Append(ctx context.Context, name string, data []byte, create bool) (Written, error) {
+	if f.c.capability().Extension == nil {
+		return Written{}, &NotSupportedError{What: "the client did not declare the extension " + wire.Extension + "; it may not know how to append to a file"}
+	}
 	return f.write(ctx, wire.WriteParams{Path: name, Append: true, Create: create}, data)
 }
 

@@ -350,6 +350,15 @@ func TestListOfCursorsInACircle(t *testing.T) {
 	}
 }
 
+// Append asks only a client that declares the extension: another one could replace the file.
+func TestAppendNeedsTheExtension(t *testing.T) {
+	h := newHost(t, map[string]string{"p/a": "x"})
+	h.caps = `{"roots":{"filesystemBrokering":true}}`
+	if _, err := filesOf(t, h, nil).Append(bg, "p/a", []byte("y"), false); !errors.Is(err, client.ErrNotSupported) || h.count(wire.Write) != 0 {
+		t.Errorf("%v, %d writes", err, h.count(wire.Write))
+	}
+}
+
 // R101: the fs.FS follows the rules of package fs, with a client that has rootsfs's extensions of
 // SEP-1708 and with a client that knows only SEP-1708.
 func TestFS(t *testing.T) {
