@@ -359,6 +359,21 @@ func TestAppendNeedsTheExtension(t *testing.T) {
 	}
 }
 
+// The top of an fs.FS has its modification time unless it is a root by name, which has none.
+func TestFSTimeOfTheTop(t *testing.T) {
+	h := newHost(t, nil)
+	h.on(wire.Stat, func(context.Context, json.RawMessage) (any, error) {
+		return wire.StatResult{Type: wire.TypeDirectory, MTime: "2026-11-28T10:00:00Z"}, nil
+	})
+	f := filesOf(t, h, nil)
+	for top, timed := range map[string]bool{"p": false, "p/d": true, "/home/p": true, `C:\p`: true, `\\host\share\p`: true} {
+		info, err := f.FS(bg, top).Stat(".")
+		if err != nil || info.ModTime().IsZero() == timed {
+			t.Errorf("%s: %v, %v", top, info, err)
+		}
+	}
+}
+
 // R101: the fs.FS follows the rules of package fs, with a client that has rootsfs's extensions of
 // SEP-1708 and with a client that knows only SEP-1708.
 func TestFS(t *testing.T) {
