@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -165,10 +167,15 @@ type revocable struct {
 	onRead atomic.Pointer[func(guard.RootName)]
 	// onWrite is called once, when a write is on record.
 	onWrite atomic.Pointer[context.CancelFunc]
+	mu      sync.Mutex // guards records
+	records []guard.Record
 }
 
 // Record implements guard.Auditor.
 func (r *revocable) Record(rec guard.Record) error {
+	r.mu.Lock()
+	r.records = append(r.records, rec)
+	r.mu.Unlock()
 	if rec.Written > 0 {
 		if f := r.onWrite.Swap(nil); f != nil {
 			(*f)()
@@ -256,5 +263,23 @@ func TestEditWithoutDifference(t *testing.T) {
 	}
 	if now, err := os.ReadFile(s.dir + "/in/file"); err != nil || string(now) != "new\n" {
 		t.Errorf("%q, %v", now, err)
+	}
+}
+
+// A call that is cancelled while it waits for others is on record, once, as one that runs is.
+func TestCancelledWhileItWaits(t *testing.T) {
+	s := newRevocable(t)
+	noError(t, s.s.room.Acquire(t.Context(), int64(s.s.cfg.InFlight)))
+	defer s.s.room.Release(int64(s.s.cfg.InFlight))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	res, err := s.s.answer(ctx, &catalog[0], &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: catalog[0].def.Name}}, nil)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v", res, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.records) != 1 || s.records[0].Verdict != guard.Failed || !strings.Contains(s.records[0].Detail, catalog[0].def.Name) {
+		t.Errorf("records %+v", s.records)
 	}
 }
