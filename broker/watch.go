@@ -153,7 +153,9 @@ func (w *sessionWatch) emit(ctx context.Context, events []watch.Event) {
 func (w *sessionWatch) send(ctx context.Context, e *watch.Event) {
 	if e.Ended {
 		ctx = w.s.ctx // this event is sent, however long the peer takes
-		w.s.removeWatch(w.id)
+		if w.s.removeWatch(w.id) == nil {
+			return // files/unwatch ended the watch: this event could come after its answer
+		}
 	}
 	select {
 	case w.sending <- struct{}{}:

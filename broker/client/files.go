@@ -123,8 +123,12 @@ func (f *Files) WriteFile(ctx context.Context, name string, data []byte, o Write
 }
 
 // Append adds data, at most Options.Chunk bytes, at the end of the file. Appending is an
-// extension of SEP-1708: a client that knows only SEP-1708 may refuse it.
+// extension of SEP-1708. With a client that knows only SEP-1708 Append returns ErrNotSupported:
+// such a client could replace the file by data.
 func (f *Files) Append(ctx context.Context, name string, data []byte, create bool) (Written, error) {
+	if f.c.capability().Extension == nil {
+		return Written{}, &NotSupportedError{What: "the client did not declare the extension " + wire.Extension + "; it may not know how to append to a file"}
+	}
 	return f.write(ctx, wire.WriteParams{Path: name, Append: true, Create: create}, data)
 }
 
@@ -192,7 +196,10 @@ func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[w
 		if o.NoMetadata {
 			p.Metadata = new(bool)
 		}
-		for {
+		// A client's cursors may go in a circle. seen is the cursor that page 1, 2, 4, 8 and so on
+		// named: a circle comes to it again, and only one cursor is kept.
+		seen := ""
+		for page := 1; ; page++ {
 			r, err := do[wire.ListResult](ctx, f, request{method: wire.List, path: dir, params: p})
 			if err != nil {
 				yield(wire.Entry{}, err)
@@ -206,9 +213,12 @@ func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[w
 			if r.NextCursor == "" {
 				return
 			}
-			if r.NextCursor == p.Cursor {
+			if r.NextCursor == seen {
 				yield(wire.Entry{}, fault(wire.List, dir, names.IO, "the same cursor came twice"))
 				return
+			}
+			if page&(page-1) == 0 {
+				seen = r.NextCursor
 			}
 			p.Cursor = r.NextCursor
 		}

@@ -328,10 +328,49 @@ func TestOperations(t *testing.T) {
 	if _, err := f.Copy(bg, "p/b", "p/c", client.MoveOptions{}); !errors.Is(err, client.ErrNotSupported) {
 		t.Errorf("copy: %v", err)
 	}
-	// a listing that does not end
-	h.on(wire.List, func(context.Context, json.RawMessage) (any, error) { return wire.ListResult{NextCursor: "c"}, nil })
-	if got := list("p", client.ListOptions{}); !strings.Contains(got, "same cursor") {
-		t.Errorf("endless listing: %q", got)
+}
+
+// A listing whose cursors go in a circle ends with an error.
+func TestListOfCursorsInACircle(t *testing.T) {
+	for _, circle := range []int{1, 2, 3, 7} {
+		h := newHost(t, nil)
+		pages := 0
+		h.on(wire.List, func(context.Context, json.RawMessage) (any, error) {
+			pages++
+			if pages > 100 {
+				return nil, errors.New("the listing does not end")
+			}
+			return wire.ListResult{NextCursor: fmt.Sprint(pages % circle)}, nil
+		})
+		for _, err := range filesOf(t, h, nil).List(bg, "p", client.ListOptions{}) {
+			if err == nil || !strings.Contains(err.Error(), "same cursor") {
+				t.Errorf("a circle of %d pages: %v", circle, err)
+			}
+		}
+	}
+}
+
+// Append asks only a client that declares the extension: another one could replace the file.
+func TestAppendNeedsTheExtension(t *testing.T) {
+	h := newHost(t, map[string]string{"p/a": "x"})
+	h.caps = `{"roots":{"filesystemBrokering":true}}`
+	if _, err := filesOf(t, h, nil).Append(bg, "p/a", []byte("y"), false); !errors.Is(err, client.ErrNotSupported) || h.count(wire.Write) != 0 {
+		t.Errorf("%v, %d writes", err, h.count(wire.Write))
+	}
+}
+
+// The top of an fs.FS has its modification time unless it is a root by name, which has none.
+func TestFSTimeOfTheTop(t *testing.T) {
+	h := newHost(t, nil)
+	h.on(wire.Stat, func(context.Context, json.RawMessage) (any, error) {
+		return wire.StatResult{Type: wire.TypeDirectory, MTime: "2026-11-28T10:00:00Z"}, nil
+	})
+	f := filesOf(t, h, nil)
+	for top, timed := range map[string]bool{"p": false, "p/d": true, "/home/p": true, `C:\p`: true, `\\host\share\p`: true} {
+		info, err := f.FS(bg, top).Stat(".")
+		if err != nil || info.ModTime().IsZero() == timed {
+			t.Errorf("%s: %v, %v", top, info, err)
+		}
 	}
 }
 

@@ -94,7 +94,7 @@ func (t *FS) stat(op, name string) (*info, error) {
 	if err != nil {
 		return nil, pathError(op, name, err)
 	}
-	if !strings.Contains(p, "/") {
+	if !isAbsolute(p) && !strings.Contains(p, "/") {
 		s.MTime = "" // a root: the listing of the roots has no times
 	}
 	return newInfo(path.Base(name), s.Type, s.Size, s.MTime), nil

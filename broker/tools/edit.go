@@ -63,7 +63,10 @@ func (c *call) editFile(a *editArgs) (*result, error) {
 		}
 	}
 	res, err := c.showDiff(at, old, text)
-	if err == nil && !a.DryRun {
+	if !a.DryRun {
+		if err != nil {
+			res = &result{}
+		}
 		res.done = "The edits were made. They are not shown: what may be read has changed meanwhile, or too many answers have not been read."
 	}
 	return res, err

@@ -134,9 +134,9 @@ func (g *ignores) load(up ignoreRules, p guard.Path, list []entry, whole bool) (
 	}
 	rules := slices.Concat(at.rules, own)
 	set, err := pattern.New(rules, pattern.Options{})
-	if err != nil { // too many: the rules from above still hold
+	if err != nil { // too many: only those from above count, or none in a nested repository
 		g.large++
-		return ignoreRules{at.dir, up.rules, up.set}, nil
+		return at, nil
 	}
 	return ignoreRules{at.dir, rules, set}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
@@ -197,5 +198,20 @@ func TestSearchRespectsGitignoreOfLargeDirectory(t *testing.T) {
 	b.connect("")
 	if got := b.searchedFiles("code", nil); !slices.Equal(got, []string{"z"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// In a nested repository with too many rules, the rules of the outer repository do not count
+// either.
+func TestSearchInRepositoryWithTooManyRules(t *testing.T) {
+	b := start(t, nil, nil)
+	many := strings.Repeat("y\n", pattern.MaxRules+1)
+	dir := b.root("code", guard.ReadOnly, ".gitignore=*.log\n", "a.log=x", "a=x", "repo/.git/HEAD=x", "repo/a.log=x", "in/a.log=x", "in/b=x")
+	for _, sub := range []string{"repo", "in"} {
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, sub, ".gitignore"), []byte("b\n"+many), 0o600))
+	}
+	b.connect("")
+	if got, want := b.searchedFiles("code", nil), []string{"a", "in/b", "repo/a.log"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -162,10 +165,22 @@ type revocable struct {
 	other string
 	// onRead is called once, when a file or directory is opened to be read. Its argument is the root.
 	onRead atomic.Pointer[func(guard.RootName)]
+	// onWrite is called once, when a write is on record.
+	onWrite atomic.Pointer[context.CancelFunc]
+	mu      sync.Mutex // guards records
+	records []guard.Record
 }
 
 // Record implements guard.Auditor.
 func (r *revocable) Record(rec guard.Record) error {
+	r.mu.Lock()
+	r.records = append(r.records, rec)
+	r.mu.Unlock()
+	if rec.Written > 0 {
+		if f := r.onWrite.Swap(nil); f != nil {
+			(*f)()
+		}
+	}
 	if rec.Op == names.OpOpen || rec.Op == names.OpOpendir {
 		if f := r.onRead.Swap(nil); f != nil {
 			(*f)(rec.Path.Root)
@@ -192,7 +207,7 @@ func newRevocable(t *testing.T) *revocable {
 func (r *revocable) grant(name guard.RootName, dir string) {
 	r.t.Helper()
 	_, err := r.s.cfg.Registry.Grant(context.Background(), guard.Grant{
-		Root: name, Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly},
+		Root: name, Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite},
 	})
 	noError(r.t, err)
 }
@@ -229,4 +244,42 @@ func (r *revocable) call(t tool, args string, end func(*call)) *result {
 	}}, nil)
 	noError(r.t, err)
 	return res
+}
+
+// If the difference cannot be shown, because the call is cancelled right after the edit, the answer
+// says that the edit was made.
+func TestEditWithoutDifference(t *testing.T) {
+	s := newRevocable(t)
+	s.grantAll()
+	ctx, cancel := context.WithCancel(t.Context())
+	s.onWrite.Store(&cancel)
+	i := slices.IndexFunc(catalog, func(tested tool) bool { return tested.def.Name == "edit_file" })
+	res, err := s.s.answer(ctx, &catalog[i], &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{
+		Name: "edit_file", Arguments: json.RawMessage(`{"path":"code/in/file","edits":[{"oldText":"text","newText":"new"}]}`),
+	}}, nil)
+	noError(t, err)
+	if res.failed || !strings.Contains(res.text, "The edits were made. They are not shown") || ctx.Err() == nil {
+		t.Errorf("failed %v: %s", res.failed, res.text)
+	}
+	if now, err := os.ReadFile(s.dir + "/in/file"); err != nil || string(now) != "new\n" {
+		t.Errorf("%q, %v", now, err)
+	}
+}
+
+// A call that is cancelled while it waits for others is on record, once, as one that runs is.
+func TestCancelledWhileItWaits(t *testing.T) {
+	s := newRevocable(t)
+	noError(t, s.s.room.Acquire(t.Context(), int64(s.s.cfg.InFlight)))
+	defer s.s.room.Release(int64(s.s.cfg.InFlight))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	res, err := s.s.answer(ctx, &catalog[0], &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: catalog[0].def.Name}}, nil)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v", res, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.records) != 1 || s.records[0].Verdict != guard.Failed || !strings.Contains(s.records[0].Detail, catalog[0].def.Name) {
+		t.Errorf("records %+v", s.records)
+	}
 }

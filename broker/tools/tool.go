@@ -90,6 +90,7 @@ func (s *Server) stamps() guard.Stamps { return s.cfg.Registry.Stamps(s.cfg.Subj
 // no result. room accounts for the memory of the result; nil: the memory is not counted.
 func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest, room *answerRoom) (*result, error) {
 	if err := s.room.Acquire(ctx, 1); err != nil {
+		s.recordRefusal(t.def.Name, err)
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)

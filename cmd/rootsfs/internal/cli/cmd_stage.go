@@ -252,10 +252,18 @@ func checkStages() []check {
 			checks = append(checks, one.warn(remedy, "of %s: %s", e.where(), names.Escape(e.Damaged)))
 		case e.isForgotten():
 			checks = append(checks, one.warn(remedy,
-				"of %s: %s, %s, last changed %s ago", quoteIfNeeded(e.Path), touchedText(e.Changed), sizeText(e.Bytes), ageText(time.Since(e.Last))))
+				"of %s: %s, %s, last changed %s", quoteIfNeeded(e.Path), touchedText(e.Changed), sizeText(e.Bytes), agoText(time.Since(e.Last))))
 		}
 	}
 	return append(checks, c.ok("%d kept", len(all)))
+}
+
+// agoText is ageText for a sentence.
+func agoText(d time.Duration) string {
+	if d < time.Minute {
+		return "just now"
+	}
+	return ageText(d) + " ago"
 }
 
 // ageText shows about how long ago something was.

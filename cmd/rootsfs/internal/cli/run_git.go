@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -97,7 +98,10 @@ func readGitUser(file string, found map[string]string) {
 	}
 }
 
-// gitValue removes quotes, comments and the backslashes of escapes from a value.
+// gitEscapes are the escapes of git's configuration that do not stand for their own character.
+var gitEscapes = map[byte]byte{'n': '\n', 't': '\t', 'b': '\b'}
+
+// gitValue removes quotes and comments from a value, and replaces escapes.
 func gitValue(s string) string {
 	var b strings.Builder
 	quoted := false
@@ -108,7 +112,7 @@ func gitValue(s string) string {
 			quoted = !quoted
 		case c == '\\' && i+1 < len(s):
 			i++
-			b.WriteByte(s[i])
+			b.WriteByte(cmp.Or(gitEscapes[s[i]], s[i]))
 		case (c == '#' || c == ';') && !quoted:
 			return strings.TrimSpace(b.String())
 		default:

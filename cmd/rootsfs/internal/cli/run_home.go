@@ -175,8 +175,8 @@ func giveHome(fd int, uid, gid uint32) (isEmpty bool, err error) {
 
 // bringHome copies files of the owner's HOME into a kept HOME that lacks them. The command may
 // have made links there; os.Root follows no link that leads out. If a file cannot be written there,
-// for instance because the command has put something else in the place of the file's parent
-// directory, bringHome adds a note.
+// bringHome adds a note. The note says what to remove if the command has put something else in the
+// place of the file's parent directory, and has the error otherwise.
 func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
 	if len(files) == 0 {
 		return nil
@@ -196,8 +196,11 @@ func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
 			continue
 		}
 		if err := bringFile(in, file, text, int(uid), int(gid)); err != nil {
-			notes = append(notes, fmt.Sprintf("%s is not copied into the agent's HOME: something else is in its place; to have it copied at the next start, remove %s",
-				names.Quote(from), names.ShellWord(filepath.Join(home, obstacle(in, file)))))
+			why := err.Error()
+			if at := obstacle(in, file); exists(in, at) {
+				why = "something else is in its place; to have it copied at the next start, remove " + names.ShellWord(filepath.Join(home, at))
+			}
+			notes = append(notes, fmt.Sprintf("%s is not copied into the agent's HOME: %s", names.Quote(from), why))
 		}
 	}
 	return notes
@@ -227,8 +230,15 @@ func obstacle(in *os.Root, file string) string {
 	return path.Clean(file)
 }
 
+// exists reports whether a directory has something at file, be it a link that leads nowhere.
+func exists(in *os.Root, file string) bool {
+	_, err := in.Lstat(file)
+	return err == nil
+}
+
 // bringFile makes a file and its missing parent directories, all owned by uid and gid. It leaves an
-// existing file as it is.
+// existing file as it is. If the text cannot be written whole, for instance because the disk is full,
+// bringFile removes the file: otherwise the next call would take it for the agent's.
 func bringFile(in *os.Root, file, text string, uid, gid int) error {
 	for i := range len(file) {
 		if file[i] != '/' {
@@ -251,7 +261,11 @@ func bringFile(in *os.Root, file, text string, uid, gid int) error {
 		return err
 	}
 	_, err = f.WriteString(text)
-	return errors.Join(err, f.Chown(uid, gid), f.Close())
+	chownErr := f.Chown(uid, gid)
+	if err = errors.Join(err, f.Close()); err != nil {
+		err = errors.Join(err, in.Remove(file))
+	}
+	return errors.Join(err, chownErr)
 }
 
 // bringSecrets writes files with placeholders into a kept HOME. It replaces such files of an
@@ -272,6 +286,10 @@ func bringSecrets(home string, files []secret.HomeFile, uid, gid uint32) (notes 
 		}
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			err = bringFile(in, f.Path, string(f.Data), int(uid), int(gid))
+		}
+		if err != nil && !exists(in, obstacle(in, f.Path)) {
+			notes = append(notes, fmt.Sprintf("placeholders are not written into the kept HOME: %v", err))
+			continue
 		}
 		if now, readErr := readRegular(in, f.Path); err != nil || readErr != nil || now != string(f.Data) {
 			notes = append(notes, fmt.Sprintf("the kept HOME has something of its own at %s, without the placeholders of --secret: to have them there at the next start, remove it",

@@ -1,9 +1,16 @@
 package cli
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Repositories with the same name have different HOMEs, with short and plain names.
@@ -18,5 +25,43 @@ func TestHomeName(t *testing.T) {
 		if len(name) > 57 || name == "." || name == ".." || filepath.Base(name) != name || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzAJ0123456789._-") != "" {
 			t.Errorf("%q: %q", dir, name)
 		}
+	}
+}
+
+// A file that cannot be made in a kept HOME although nothing is in its place: the note has the
+// error, and asks nobody to remove the file.
+func TestBringHomeNamesTheError(t *testing.T) {
+	owner := t.TempDir()
+	t.Setenv("HOME", owner)
+	testkit.Must(t, os.WriteFile(filepath.Join(owner, ".gitconfig"), []byte("[user]\n"), 0o600))
+	const home = "/proc" // no program can make a file there
+	notes := bringHome(home, []string{".gitconfig"}, uint32(os.Getuid()), uint32(os.Getgid()))
+	notes = append(notes, bringSecrets(home, []secret.HomeFile{{Path: ".npmrc", Data: []byte("x")}}, uint32(os.Getuid()), uint32(os.Getgid()))...)
+	if len(notes) != 2 {
+		t.Fatalf("%q", notes)
+	}
+	for _, note := range notes {
+		if strings.Contains(note, "remove") || !strings.Contains(note, "openat") {
+			t.Errorf("%s", note)
+		}
+	}
+}
+
+// A full disk leaves no part of a file in a kept HOME: the next start would take the part for a
+// file of the command's own.
+func TestBringHomeLeavesNoPartOfAFile(t *testing.T) {
+	home := t.TempDir()
+	if err := unix.Mount("tmpfs", home, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("no file system of a small size: %v", err)
+	}
+	t.Cleanup(func() { testkit.Must(t, unix.Unmount(home, 0)) })
+	in, err := os.OpenRoot(home)
+	testkit.Must(t, err)
+	defer in.Close()
+	if err := bringFile(in, "file", strings.Repeat("x", 1<<20), os.Getuid(), os.Getgid()); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("error %v", err)
+	}
+	if info, err := in.Lstat("file"); err == nil {
+		t.Errorf("a part of %d bytes is left", info.Size())
 	}
 }

@@ -247,10 +247,9 @@ func (l *learnLog) existing(skip func(path string) bool) (found, skipped []strin
 			skipped = append(skipped, path)
 			continue
 		}
-		if n := len(found); n > 0 && strings.HasPrefix(path, found[n-1]+string(filepath.Separator)) {
-			continue
+		if !slices.ContainsFunc(found, func(dir string) bool { return names.Under(path, dir) }) {
+			found = append(found, path)
 		}
-		found = append(found, path)
 	}
 	return found, skipped
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -398,6 +399,18 @@ func TestLeftError(t *testing.T) {
 	} {
 		if got := leftError(&test.f, &vfs.StageResult{Done: test.done, Left: c}).Error(); got != test.want {
 			t.Errorf("%+v with %d applied: %q, want %q", test.f, len(test.done), got, test.want)
+		}
+	}
+}
+
+// The age of a stage is a part of a sentence, also below a minute.
+func TestAgoText(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "just now", 0: "just now", 59 * time.Second: "just now",
+		time.Minute: "1m ago", 3 * time.Hour: "3h ago", 72 * time.Hour: "3d ago",
+	} {
+		if got := agoText(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}
 }
