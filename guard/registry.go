@@ -255,6 +255,8 @@ func (g *Registry) commit(added []*root) (outers []*root, err error) {
 			return nil, err
 		}
 		next.put(r)
+	}
+	for _, r := range added { // after the last error
 		delete(g.past, r.name)
 		g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool {
 			return t.id == r.src.ID() && t.file == r.src.File() && r.grant.Subject.Covers(t.whose)

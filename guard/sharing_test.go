@@ -146,6 +146,33 @@ func shutChannel(s *setup, root guard.RootName) <-chan struct{} {
 	return shut
 }
 
+// If roots are granted together and one of them fails, a revoked root stays revoked in the root
+// around it, although its own grant was to be repeated.
+func TestFailedGrantKeepsRevocation(t *testing.T) {
+	s := newSetup(t, nil)
+	grantTo(t, s, "outer", "/dir", "", guard.ReadWrite)
+	grantTo(t, s, "inner", "/dir/sub", "", guard.ReadOnly)
+	in, _ := s.Lookup("inner")
+	if _, err := s.Revoke(bg, "inner"); err != nil {
+		t.Fatal(err)
+	}
+	again := guard.Grant{Root: "inner", Dir: "/dir/sub", Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}
+	taken := again
+	taken.Root, taken.Dir = "outer", "/elsewhere"
+	_, err := s.GrantAll(bg, []guard.Grant{again, taken})
+	wantKind(t, err, names.Exist)
+	grantTo(t, s, "other", "/dir/other", "", guard.ReadOnly) // the nesting of outer is built anew
+	l, err := s.Admit(bg, requestIn(t, req(t, names.OpRead), "", "outer"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.EnterIfNested(in.ID, "")
+	wantKind(t, l.Done(0, err), names.Revoked)
+	if !s.WasRevoked("inner", "") {
+		t.Error("the name of the revoked root is forgotten")
+	}
+}
+
 // R006, R070: a root of one subject inside a root of another, or its revocation, does not
 // affect the other subject. Inside a root for everybody it affects only its own subject.
 func TestNestedRootsOfSubjects(t *testing.T) {
