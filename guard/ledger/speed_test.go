@@ -10,7 +10,8 @@ import (
 )
 
 // R076, R078: a burst of operations begins at once, and the others one after the other at the
-// set speed. The default burst is the number of operations per second, and at least one.
+// set speed. The default burst is the number of operations per second, rounded down, and at least
+// one.
 func TestSpeed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -18,9 +19,9 @@ func TestSpeed(t *testing.T) {
 		waits []time.Duration
 	}{
 		{"burst", rules.Limits{OpsPerSecond: 10, Burst: 2}, []time.Duration{0, 0, 100 * time.Millisecond, 200 * time.Millisecond}},
-		{"a second's", rules.Limits{OpsPerSecond: 2.5}, []time.Duration{0, 0, 400 * time.Millisecond, 800 * time.Millisecond}},
-		{"less than one a second", rules.Limits{OpsPerSecond: 0.5}, []time.Duration{0, 2 * time.Second, 4 * time.Second}},
-		{"none", rules.Limits{Burst: 1}, []time.Duration{0, 0, 0, 0}},
+		{"default burst", rules.Limits{OpsPerSecond: 2.5}, []time.Duration{0, 0, 400 * time.Millisecond, 800 * time.Millisecond}},
+		{"less than one operation a second", rules.Limits{OpsPerSecond: 0.5}, []time.Duration{0, 2 * time.Second, 4 * time.Second}},
+		{"no speed limit", rules.Limits{Burst: 1}, []time.Duration{0, 0, 0, 0}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := ledger.SpeedOf(&c.limit)
@@ -33,7 +34,7 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// A dry run learns the time of the next turn and does not take it. A turn that is given back
+// A dry run learns the time of the next turn and does not take the turn. A turn that is given back
 // goes to the next caller.
 func TestSpeedGivesTurnsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,8 @@
 // Text that a server, a file or the host chose is a Foreign. Packages fmt and log/slog print it
 // escaped. It is printed in one way for each medium: Escape for a terminal, ShellWord for a
 // command, JSON for JSON, SafeName for a name in rootsfs. Two texts that differ only in
-// invisible characters look different after Escape and ShellWord.
+// invisible characters look different after Escape. They look different after ShellWord, too,
+// unless ShellWord has no word for them.
 //
 // # Not promised
 //

@@ -38,7 +38,7 @@ const (
 	Hidden
 	Unavailable
 	Suspended // the subject was refused too often
-	Paused    // the owner has paused the session, or its lease has run out
+	Paused    // the owner has paused the session, or the lease of the machine has run out
 	kindCount
 )
 
@@ -66,7 +66,7 @@ const (
 	AboutMissing              // a name that does not exist, or is no directory
 	AboutRequest              // a malformed request
 	AboutRoot                 // all requests in the root, or of the caller, until the owner acts
-	AboutMoment               // any request at this moment; it passes, and what is open then works again
+	AboutMoment               // any request at this moment; afterwards, open files work again
 )
 
 // kinds is the one table of errors. It has the errno for the kernel, the code for a peer, the
@@ -126,11 +126,12 @@ func (k Kind) Code() Code {
 	return IOError
 }
 
-// Refusal reports whether the kind is a decision of the gate or of the file system's
-// permissions, as opposed to a failure. `rootsfs audit --denied` shows refusals.
+// Refusal reports whether the kind is a decision of the gate, or of the file system (by its
+// permissions, its quotas or because it is read-only), as opposed to a failure. The audit commands
+// of rootsfs show refusals with --denied.
 func (k Kind) Refusal() bool { return k < kindCount && kinds[k].isRefusal }
 
-// Retryable reports whether the same request can succeed later by itself.
+// Retryable reports whether the same request can succeed later, without an action of the owner.
 func (k Kind) Retryable() bool { return k < kindCount && kinds[k].isRetryable }
 
 // About returns the scope of the error.
@@ -141,9 +142,9 @@ func (k Kind) About() About {
 	return AboutName
 }
 
-// Error is the error of every guarded operation. Package guard sets the operation and the path in
-// one place, when the lease of the operation ends. The text then holds root-relative paths only.
-// Errors about a grant or another change of the registry may name host paths.
+// Error is the error of every guarded operation. Package guard sets Op and Path at the end of the
+// operation (Lease.Done). The text of such an error holds root-relative paths only. Errors about a
+// grant or another change of the registry may name host paths.
 type Error struct {
 	Op   Op
 	Path Path
@@ -155,15 +156,15 @@ type Error struct {
 	// a retry is pointless or the time is unknown.
 	RetryAfter time.Duration
 	// Limit is the amount that must not be exceeded; zero if the error is about no limit, or
-	// must not tell it.
+	// must not reveal the limit.
 	Limit int64
-	// Recorded says that the gate has recorded the error in the audit log, so that a front
-	// end, which records errors of its own, does not record this one again.
+	// Recorded says that the audit log has a record of the error already. So a front end, which
+	// records its own errors, does not record this error again.
 	Recorded bool
 }
 
-// Error returns "op path: what happened". The last part is the text of the cause, if that says
-// more than the kind, as the errors of the parsers do.
+// Error returns "op path: explanation", without the operation and the path if they are not set.
+// The method explanation returns the last part.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.Op != OpNone {
@@ -250,8 +251,8 @@ func (e *Error) Errno() syscall.Errno {
 // Code returns the error's answer to a peer.
 func (e *Error) Code() Code { return e.Kind.Code() }
 
-// Reason returns the kind of any error: of an *Error its Kind, of an errno the
-// kind the table maps it to, Other for anything else, and Other for nil.
+// Reason returns the kind of any error: the Kind of an *Error, KindOf of an errno, and Other for
+// any other error and for nil.
 func Reason(err error) Kind {
 	var e *Error
 	if errors.As(err, &e) {

@@ -84,7 +84,8 @@ func TestKindTable_R049_R050_R051_R052_R053_R054_R055(t *testing.T) {
 	}
 }
 
-// A hidden file looks exactly like a missing one. Otherwise hiding would reveal it.
+// The error for a hidden file has the text, the errno and the code of the error for a missing one.
+// Otherwise the error would reveal the hidden file.
 func TestHiddenLooksMissing_R049(t *testing.T) {
 	p := mustPath(t, "r/.env")
 	h, m := &Error{Op: OpOpen, Path: p, Kind: Hidden}, &Error{Op: OpOpen, Path: p, Kind: NotExist}
@@ -93,7 +94,7 @@ func TestHiddenLooksMissing_R049(t *testing.T) {
 	}
 }
 
-// A number that is no kind, as from a newer peer's record, is an I/O error.
+// A number that is no kind, for example in the record of a newer peer, is treated as Other.
 func TestUnknownKind(t *testing.T) {
 	for _, k := range []Kind{kindCount, 255} {
 		e := &Error{Kind: k}
@@ -123,7 +124,8 @@ func TestErrorIs(t *testing.T) {
 	}
 }
 
-// An errno of the same kind passes; any other is replaced by the kind's.
+// Errno returns the errno of the cause if this errno is of the error's kind, and otherwise the
+// errno of the kind.
 func TestErrnoPasses_R052_R055(t *testing.T) {
 	for _, c := range []struct {
 		kind  Kind
@@ -210,7 +212,7 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-// For any error of the standard library as the cause, the text contains no host path.
+// The text contains no host path if the cause is an *fs.PathError, or an error that wraps one.
 func TestErrorHasNoHostPath_R050(t *testing.T) {
 	const host = "/home/owner/private"
 	for k := Other; k < kindCount; k++ {
@@ -229,7 +231,7 @@ func TestErrorHasNoHostPath_R050(t *testing.T) {
 	}
 }
 
-// R055: the time to wait stays with the error through any wrapping.
+// R055: the time to wait can be read from an error that wraps the *Error.
 func TestRetryAfter_R055(t *testing.T) {
 	err := fmt.Errorf("outer: %w", &Error{Kind: Rate, RetryAfter: 250 * time.Millisecond})
 	var e *Error
@@ -256,8 +258,8 @@ func TestOpNames(t *testing.T) {
 			t.Errorf("ParseOp(%q) = %d, %v; want %d", s, got, ok, o)
 		}
 	}
-	// Every row by its constant: audit records carry the names, so a shifted or
-	// swapped row would falsify them.
+	// These operations must keep their names: audit records contain the names, so a shifted or
+	// swapped row of opNames would falsify the records.
 	for o, want := range map[Op]string{
 		OpNone: "none", OpLookup: "lookup", OpGetattr: "getattr", OpReadlink: "readlink", OpOpendir: "opendir",
 		OpReaddir: "readdir", OpOpen: "open", OpRead: "read", OpWrite: "write", OpCreate: "create",

@@ -15,12 +15,13 @@ const (
 )
 
 // Quote makes untrusted text safe to show on one line: it returns Escape of the text in double
-// quotes. Every approver, status line and log uses it, so that a file name can neither forge a
-// line, nor reverse the direction of the text, nor look like another name.
+// quotes. A file name that is shown in this way can neither forge a line, nor reverse the direction
+// of the text, nor have invisible characters.
 func Quote[S ~string](s S) string { return `"` + Escape(s) + `"` }
 
-// QuoteShort is Quote for the beginning of a text that a peer sent. It is for errors, which
-// must not be as long as the request.
+// QuoteShort is Quote for a text of a peer that may be long: QuoteShort quotes at most the first
+// maxQuoted bytes, and adds "…" if the text is longer. QuoteShort is for errors, which must not be
+// as long as the request.
 func QuoteShort[S ~string](s S) string {
 	if len(s) <= maxQuoted {
 		return Quote(s)
@@ -28,7 +29,7 @@ func QuoteShort[S ~string](s S) string {
 	return Quote(beginning(string(s), maxQuoted)) + "…"
 }
 
-// Brief returns a text, or the first maxBrief bytes of a longer one with "…" after them.
+// Brief returns a text, or at most the first maxBrief bytes of a longer one with "…" after them.
 func Brief(text string) string {
 	if len(text) <= maxBrief {
 		return text
@@ -36,7 +37,8 @@ func Brief(text string) string {
 	return beginning(text, maxBrief) + "…"
 }
 
-// beginning returns s, cut to at most n bytes between two characters.
+// beginning returns at most the first n bytes of s, and cuts no character in two. s must be longer
+// than n bytes.
 func beginning(s string, n int) string {
 	end := n
 	for end > n-utf8.UTFMax && !utf8.RuneStart(s[end]) {
@@ -47,15 +49,17 @@ func beginning(s string, n int) string {
 
 // Escape makes text of foreign origin safe to show on one line of a terminal. These become
 // escapes:
-//   - control characters, separators and bidirectional controls
+//   - control characters, bidirectional controls, and separators other than the space
+//   - private-use and unassigned characters
 //   - characters that are invisible or blank
 //   - bytes that are not UTF-8, and U+FFFD, which other programs show for such bytes
-//   - combining marks with no character before them, and those after the second on one
+//   - combining marks with no character before them, and the marks after the second one on a
+//     character
 //   - runs of spaces, with their number: \{3 spaces}
-//   - backslashes and quotation marks, so that no text looks like the escapes of another one
+//   - backslashes and double quotation marks, so that no text looks like the escapes of another
 func Escape[S ~string](s S) string { return escape(string(s), true) }
 
-// EscapeQuoted is Escape for a text of our own, in which foreign names have been quoted
+// EscapeQuoted is Escape for a text of this program, in which foreign names have been quoted
 // already: backslashes and quotation marks stay as they are.
 func EscapeQuoted[S ~string](s S) string { return escape(string(s), false) }
 
@@ -122,8 +126,8 @@ func plain(s string) bool {
 // characters: one each of Braille, Khitan small script and music.
 const blank = "\u2800\U00016fe4\U0001d159"
 
-// showable reports whether a person sees the character and does not take it for another one.
-// Not showable are separators other than space; format characters (category Cf, with the
+// showable reports whether a person sees the character. Not showable are control, private-use and
+// unassigned characters; separators other than the space; format characters (category Cf, with the
 // bidirectional controls and zero-width characters); characters that fonts leave out
 // (default-ignorable: fillers, variation selectors); blank ones; and U+FFFD.
 func showable(r rune) bool {

@@ -35,7 +35,7 @@ func (f Foreign) Format(s fmt.State, verb rune) {
 	formatEscaped(s, f.String())
 }
 
-// LogValue implements slog.LogValuer: a log holds String.
+// LogValue implements slog.LogValuer: a log shows the result of String.
 func (f Foreign) LogValue() slog.Value { return slog.StringValue(f.String()) }
 
 // Text is a sentence of this program in which foreign names are escaped already, by Escape, by
@@ -43,10 +43,11 @@ func (f Foreign) LogValue() slog.Value { return slog.StringValue(f.String()) }
 // terminal would obey or not show: see EscapeQuoted. In JSON it is the text itself.
 type Text string
 
-// Textf is fmt.Sprintf. Foreign names among args are a Foreign, or escaped already.
+// Textf formats like fmt.Sprintf. The caller has to pass each foreign name in args as a Foreign, or
+// escaped already.
 func Textf(format string, args ...any) Text { return Text(fmt.Sprintf(format, args...)) }
 
-// Raw returns the text as it is in JSON.
+// Raw returns the text itself, without the escapes that String adds.
 func (t Text) Raw() string { return string(t) }
 
 // String is the text for a terminal: see EscapeQuoted.
@@ -62,10 +63,10 @@ func (t Text) Format(s fmt.State, verb rune) {
 	formatEscaped(s, t.String())
 }
 
-// LogValue implements slog.LogValuer: a log holds String.
+// LogValue implements slog.LogValuer: a log shows the result of String.
 func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// List returns a list of texts as another type of text.
+// List converts a list of texts to a list of another type of text.
 func List[To, From ~string](list []From) []To {
 	if list == nil {
 		return nil // which JSON writes as null
@@ -92,8 +93,9 @@ func formatEscaped(s fmt.State, escaped string) {
 }
 
 // JSON replaces characters in the strings of a JSON text by \u escapes, which mean the same.
-// It does so for characters that a terminal would obey or not show: C1, bidirectional,
-// invisible and blank ones. (encoding/json has escaped C0 already.)
+// It does so for characters that a terminal would obey or not show: DEL, the controls U+0080 to
+// U+009F, and bidirectional, invisible and blank characters. (encoding/json has escaped the
+// controls below U+0020 already.)
 func JSON(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {
@@ -124,9 +126,10 @@ func Message[S ~string](text S) string {
 	return Escape(s)
 }
 
-// Fold breaks an escaped line into parts that fit a terminal with that many columns, so that the
-// terminal breaks none of them. The first part begins with indent, each further one with indent and
-// a bar. So no part of a hostile line can look like a line of rootsfs.
+// Fold breaks an escaped line into parts that fit a terminal of the given width in columns, so that
+// the terminal breaks none of them. A terminal that is too narrow counts as one with room for 20
+// columns of text. The first part begins with indent, each further part with indent and a bar
+// (foldMark). So no part of a hostile line can look like a line of rootsfs.
 func Fold(line, indent string, columns int) string {
 	var b strings.Builder
 	b.WriteString(indent)
@@ -190,7 +193,7 @@ func safe(r rune) bool {
 
 // IsShellWord reports whether a word can stand in a command line of bash, zsh, fish and
 // PowerShell as it is. Besides the characters of SafeName it may have "/", ":", "+", letters
-// of other alphabets, and, except in the first place, "=" and "@".
+// and digits of other scripts, and, except in the first place, "=" and "@".
 func IsShellWord(s string) bool {
 	for i, r := range s {
 		other := r >= utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) && showable(r)
@@ -205,10 +208,10 @@ func IsShellWord(s string) bool {
 const maxSpaced = 40
 
 // ShellWord returns a word for a command that is shown to be copied: sh, bash, zsh and fish
-// read it as exactly the text. If the text cannot be shown, has a quotation mark (which would
-// end a quoted text), or is long and has spaces, the word is a call of printf. The word is
-// empty if no argument can be the text (a NUL byte), or no printf can make it (a line break at
-// the end).
+// read it as exactly the text. If the text cannot be shown, has a double quotation mark (which
+// would end a quoted text), or is long and has spaces, the word is a call of printf. The word is
+// an empty quoted text if no argument can be the text (a NUL byte), or if no call of printf can
+// return the text (a line break at the end).
 func ShellWord[S ~string](text S) string {
 	s := string(text)
 	var b strings.Builder
@@ -227,8 +230,8 @@ func ShellWord[S ~string](text S) string {
 		}
 		return `"$(printf '` + b.String() + `')"`
 	}
-	// Inside quotes, \ has a meaning for fish, and none for the other shells. So \ and the
-	// quotation mark are put outside of the quotes.
+	// Inside single quotes, \ has a meaning for fish, and none for the other shells. So \ and '
+	// are put outside of the quotes.
 	for s != "" {
 		n := strings.IndexAny(s, `'\`)
 		if n < 0 {

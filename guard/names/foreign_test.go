@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// The console's page has the same vectors, because it escapes the same characters in the same
-// way.
+// Escape and Shows give the results in testdata/showable.json. The page of the console is tested
+// with the same file, because the page escapes the same characters in the same way.
 func TestShowableVectors(t *testing.T) {
 	data, err := os.ReadFile("testdata/showable.json")
 	if err != nil {
@@ -83,7 +83,8 @@ type foreignError struct{ Name Foreign }
 
 func (e foreignError) Error() string { return fmt.Sprintf("no %s", e.Name) }
 
-// checkPrinted checks the output of fmt or a log. Spaces may come from the width of a verb.
+// checkPrinted checks the output of fmt or a log. It accepts runs of spaces, because they may come
+// from the width of a verb.
 func checkPrinted(t *testing.T, how, text string) {
 	t.Helper()
 	for strings.Contains(text, "  ") {

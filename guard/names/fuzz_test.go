@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzParseURI checks that each accepted URI yields an absolute, clean path without NUL, whose
-// own URI means the same path (R109, R201, R222).
+// FuzzParseURI checks that each accepted URI yields an absolute, clean path without NUL, and that
+// ParseURI reads the FormatURI of this path as the same path (R109, R201, R222).
 func FuzzParseURI(f *testing.F) {
 	for _, c := range uriCases {
 		f.Add(c.uri)
@@ -34,8 +34,9 @@ func FuzzParseURI(f *testing.F) {
 	})
 }
 
-// FuzzParsePath checks that each accepted path has clean elements only, and that all ways to
-// join and split a path agree (R130, R158).
+// FuzzParsePath checks that each accepted path has clean elements only, that parsing its String and
+// joining its elements give the same path, and that Has distinguishes the path from its parent and
+// from a name that begins with the path's last element (R130, R158).
 func FuzzParsePath(f *testing.F) {
 	for _, s := range []string{
 		"", "a", "a/", "a//b/./c/", "..", "a/..", "/a", "a/b\x00", "a/\xff", "a/" + elem255, "a/" + elem255 + "e",

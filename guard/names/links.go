@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// Three walkers follow links, each for another caller:
+// Three walkers follow links, each on other paths:
 //   - WalkLinks follows the links of paths on this machine that this program or a client of it
 //     reads, watches or compares.
 //   - linkWalk of package beneath follows the links of a path that the owner approves, from
@@ -23,8 +23,8 @@ const maxLinks = 40
 // LinkStep is a name on a path that WalkLinks walks.
 type LinkStep struct {
 	Dir, Name string // Dir is absolute and has no links
-	Last      bool   // the name is the last one of the path
-	FromLink  bool   // a link has put the name there
+	Last      bool   // nothing is left to walk after the name, unless the name is a link
+	FromLink  bool   // the name comes from the target of a link, not from the path of the caller
 }
 
 // Path returns the path of the name.
@@ -32,17 +32,17 @@ func (s *LinkStep) Path() string { return filepath.Join(s.Dir, s.Name) }
 
 // WalkLinks walks an absolute path of this machine one name at a time, as the kernel would. It
 // returns the path of the end, without links. It calls look with each name except "." and "..".
-// look returns the text of the link, or "" if the name is no link; only look accesses files.
-// up, unless nil, is called for each "..". An error of look or up ends the walk, and too many
-// links are ELOOP. After an error, end is the path that the walk has reached.
+// look returns the text of the link, or "" if the name is no link; WalkLinks itself accesses no
+// files. up, unless nil, is called for each "..". An error of look or up ends the walk. More than
+// maxLinks links end it with ELOOP. After an error, end is the path that the walk has reached.
 func WalkLinks(name string, look func(LinkStep) (target string, err error), up func() error) (end string, err error) {
 	type element struct {
 		name     string
 		fromLink bool
 	}
 	var todo []element
-	// pushNames puts the names in text before those that are left, and returns the root directory of
-	// its volume.
+	// pushNames puts the names in text in front of todo, and returns the root directory of the
+	// volume of text.
 	pushNames := func(text string, fromLink bool) string {
 		volume := filepath.VolumeName(text)
 		names := strings.FieldsFunc(text[len(volume):], func(r rune) bool { return r < 0x80 && os.IsPathSeparator(uint8(r)) })
@@ -87,9 +87,10 @@ func WalkLinks(name string, look func(LinkStep) (target string, err error), up f
 	return at, nil
 }
 
-// FollowLinks follows the given links on an absolute path. links has their absolute paths,
-// whose directories are no links, with their targets. FollowLinks uses only text, not the file
-// system. After maxLinks links it takes each further one for an ordinary name. The result is clean.
+// FollowLinks follows the given links on an absolute path. links maps the absolute path of each
+// link to the target of the link. Only the last name of such a path may be a link. FollowLinks uses
+// only text, not the file system. After maxLinks links it takes each further one for an ordinary
+// name. The result is clean.
 func FollowLinks(links map[string]string, p string) string {
 	if len(links) == 0 {
 		return path.Clean(p)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Links are followed by their text, as often as the kernel would follow them.
+// FollowLinks follows links by their text alone, also several on one path, and ends at a loop.
 func TestFollowLinks(t *testing.T) {
 	links := map[string]string{"/home": "var/home", "/var/home/u/now": "../v/./2", "/abs": "/home/u", "/loop": "loop"}
 	for path, want := range map[string]string{

@@ -96,7 +96,7 @@ var opNames = [opCount]string{
 // Ops is the number of operations, and the length of a table with one row for each.
 const Ops = int(opCount)
 
-// String returns the operation's name, or "op(N)" for the number of no operation.
+// String returns the operation's name, or "op(N)" for a number that is no operation.
 func (o Op) String() string {
 	if int(o) < len(opNames) {
 		return opNames[o]

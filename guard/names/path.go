@@ -21,7 +21,7 @@ const (
 )
 
 // RootName is the unique name of a root within a session. It is the first element of every path
-// that a peer sends, and the directory's name in the mount.
+// that a peer sends, and the name of the root's directory in the mount.
 type RootName string
 
 // Format implements fmt.Formatter as Foreign does: a server may have chosen the name.
@@ -31,9 +31,10 @@ func (n RootName) Format(s fmt.State, verb rune) { Foreign(n).Format(s, verb) }
 func (n RootName) LogValue() slog.Value { return Foreign(n).LogValue() }
 
 // ParseRootName checks that s can name a root: 1 to MaxRootName bytes of valid UTF-8, without
-// slash, colon, equals sign, comma, NUL or control characters. The name must not be "." or
-// "..", begin with a hyphen, or begin or end with white space. Colon, equals sign and comma
-// separate the parts of a root SPEC.
+// slash, colon, equals sign or comma, and without characters that are not graphic, such as NUL,
+// control characters and invisible format characters. The name must not be "." or "..", begin with
+// a hyphen, or begin or end with white space. Colon, equals sign and comma separate the parts of a
+// root SPEC.
 func ParseRootName(s string) (RootName, error) {
 	bad := func(why string) (RootName, error) {
 		return "", &Error{Kind: Invalid, Err: textError("root name " + QuoteShort(s) + " " + why)}
@@ -62,8 +63,9 @@ func ParseRootName(s string) (RootName, error) {
 	return RootName(s), nil
 }
 
-// Path is a location inside a root. The zero Path is none. Only ParsePath, NewPath and Join set
-// the elements below the root, so each of these is clean. Only ParsePath checks the root's name.
+// Path is a location inside a root. The zero Path is no location. Only ParsePath, NewPath and Join
+// set the elements below the root, so each of these elements is clean. Only ParsePath checks the
+// root's name.
 type Path struct {
 	Root RootName
 	rel  string

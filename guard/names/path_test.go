@@ -15,7 +15,8 @@ var (
 	elem255 = strings.Repeat("e", NameMax)
 )
 
-// R130, R109: paths with NUL, too long names, wrong encoding, dot elements or ".." are refused.
+// R130, R109: ParsePath refuses NUL, names that are too long, "..", and a root's name that is not
+// UTF-8. It drops "." elements below the root.
 func TestParsePath_R130_R109(t *testing.T) {
 	for _, c := range []struct {
 		name, in  string
@@ -178,7 +179,7 @@ func TestPathHas_R158(t *testing.T) {
 	}
 }
 
-// The length of an error is bounded, however long the text of a peer is.
+// QuoteShort returns a text of bounded length, however long the text of a peer is.
 func TestQuoteShort(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                               `""`,
@@ -209,7 +210,7 @@ func TestQuote(t *testing.T) {
 		"":                 "",
 		"plain name.txt":   "plain name.txt",
 		"ä 日本 🙂":           "ä 日本 🙂",
-		"a\ufffdb":         `a\u{fffd}b`, // it stands for a bad byte elsewhere
+		"a\ufffdb":         `a\u{fffd}b`, // other programs show it for a bad byte
 		"a\nb":             `a\nb`,
 		"a\tb":             `a\tb`,
 		"a\rb":             `a\u{d}b`,
@@ -274,7 +275,7 @@ func mustPath(t *testing.T, s string) Path {
 	return p
 }
 
-// invisible lists the characters, besides variation selectors, that are invisible or nearly so.
+// invisible has characters that checkShown refuses by name: invisible and blank ones, and U+FFFD.
 const invisible = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3000\u3164\uffa0\ufffd\U00016fe4\U0001d159"
 
 // strayMarks matches combining marks without a character below them, and more than two on one.

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// ParseURI reads a file URI (RFC 8089) and returns the local absolute path it names, cleaned
-// of repeated slashes. It accepts the POSIX forms only: file:///path and
-// file://localhost/path. Percent-encoded bytes need not be UTF-8. These are refused, each with
-// an error of its own:
+// ParseURI reads a file URI (RFC 8089) and returns the local absolute path that the URI names,
+// cleaned by path.Clean. It accepts the POSIX forms only: file:///path and
+// file://localhost/path. Percent-encoded bytes need not be UTF-8. These are refused, with an
+// error that says why:
 //   - other schemes, and other hosts
 //   - user information, ports, queries and fragments
 //   - the minimal form file:/path (RFC 8089, appendix B), about which readers disagree
@@ -42,8 +42,9 @@ func ParseURI(s string) (hostPath string, err error) {
 	return path.Clean(p), nil
 }
 
-// FormatURI is the inverse of ParseURI for an absolute path: every byte that
-// RFC 3986 does not allow bare in a path segment is percent-encoded.
+// FormatURI is the inverse of ParseURI for an absolute, clean path, unless the path has a Windows
+// drive form, which ParseURI refuses. Every byte that RFC 3986 does not allow bare in a path
+// segment is percent-encoded.
 func FormatURI(hostPath string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
@@ -92,9 +93,9 @@ func splitURI(s string) (authority, rest string, err error) {
 	return after[:slash], after[slash:], nil
 }
 
-// Unescape undoes percent-encoding (RFC 3986, section 2.1). Forms that would change
-// where elements end are refused: those of NUL and of the bytes in separators. why is the
-// reason of the refusal, "" if there is none.
+// Unescape undoes percent-encoding (RFC 3986, section 2.1). It refuses malformed percent forms,
+// and those that would change where elements end: the forms of NUL and of the bytes in separators.
+// why is the reason of the refusal, or "" if s is accepted.
 func Unescape(s, separators string) (text, why string) {
 	if strings.IndexByte(s, '%') < 0 {
 		return s, ""

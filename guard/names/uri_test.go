@@ -232,7 +232,7 @@ func TestFormatURIRoundTrip_R222(t *testing.T) {
 	}
 }
 
-// R222, R201: every byte that a name can have is preserved, alone and between others.
+// R222, R201: every byte that a name can have is preserved between two other bytes.
 func TestFormatURIEveryByte_R222_R201(t *testing.T) {
 	for b := 1; b < 256; b++ {
 		if b == '/' {

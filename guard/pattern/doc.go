@@ -1,6 +1,6 @@
 // Package pattern judges the names of a root by rules written as in .gitignore.
-// It opens no files. The few facts about files that some built-in rules depend on come
-// from the caller (Facts).
+// It opens no files. The few facts about files that some rules depend on come from the
+// caller (Facts).
 //
 // # Patterns
 //

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Fold maps all names that a file system could take for the same file to one name:
+// Fold maps all spellings of a name that a file system could take for the same name to one name:
 // case, Unicode forms, marks, invisible characters, and dots and spaces at the end make no
 // difference. It is coarser than any file system we know (ext4 and f2fs with casefold,
-// APFS, HFS+, FAT, NTFS, SMB), so that two names of one file there are one name here. In a
-// name that is not UTF-8, only the parts that are UTF-8 are folded.
+// APFS, HFS+, FAT, NTFS, SMB). Fold does not cover short names (SECRET~1) and streams (a:b): see
+// Suspicious. If a name has a byte that is not UTF-8, the byte becomes U+FFFD.
 func Fold(name string) string {
 	// Windows and its file systems drop dots and spaces at the end. A name that has nothing
 	// else stays.
@@ -23,7 +23,7 @@ func Fold(name string) string {
 	return name
 }
 
-// foldText is Fold for a part of a name.
+// foldText is Fold for a part of a name: it does not drop dots and spaces at the end.
 func foldText(s string) string {
 	if ascii(s) {
 		return strings.ToLower(s)
@@ -43,7 +43,7 @@ func foldText(s string) string {
 	}, s)
 }
 
-// ascii reports whether s is ASCII. Folding such a text only changes the case of letters.
+// ascii reports whether s is ASCII. foldText changes only the case of letters in such a text.
 func ascii(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
@@ -53,7 +53,8 @@ func ascii(s string) bool {
 	return true
 }
 
-// Plain reports whether folding changes only dots and spaces at the end, as for most names.
+// Plain reports whether s is ASCII without capital letters, as most names are. Fold changes at most
+// dots and spaces at the end of such a name.
 func Plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {
@@ -64,8 +65,8 @@ func Plain(s string) bool {
 }
 
 // Suspicious reports whether a name could be another spelling of a file's name that Fold does
-// not cover: the short names of FAT and NTFS (SECRET~1), streams (a:b), characters beyond
-// ASCII.
+// not cover: a name with "~", as the short names of FAT and NTFS have (SECRET~1), with ":", as
+// streams have (a:b), with a control character, or with a character beyond ASCII.
 func Suspicious(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; c >= utf8.RuneSelf || c == '~' || c == ':' || c < ' ' {

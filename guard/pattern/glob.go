@@ -77,8 +77,8 @@ var classes = map[string]string{
 }
 
 // translate turns a name of a .gitignore pattern into a doublestar pattern. It escapes
-// braces, which .gitignore takes literally. In [ ] it rewrites two forms that doublestar
-// does not know: a leading ], and the POSIX classes.
+// braces, which .gitignore takes literally. In [ ] it escapes a leading ] or -, and replaces
+// the POSIX classes, which doublestar does not know, by their characters.
 func translate(w string) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(w); i++ {

@@ -9,10 +9,11 @@ import (
 	"testing"
 )
 
-// This is the slow model: it has no state, no index and no compiled patterns. For each
-// directory on the way it tries each pattern, with its own matchers.
+// The functions slow, slowList, slowRule, slowPath and slowName are a slow model of the engine. The
+// model has no state, no index and no compiled patterns. For a path and each directory above it,
+// the model tries each pattern, with its own matchers.
 
-// slowName matches one name.
+// slowName reports whether p, which is one element of a pattern, matches the name s.
 func slowName(p, s string) bool {
 	if p == "" {
 		return s == ""
@@ -154,7 +155,7 @@ func randomList(r *rand.Rand) (out []string) {
 	return out
 }
 
-// The engine and the slow model agree for all patterns and paths.
+// The engine and the slow model agree for random patterns and paths.
 func TestAgainstSlowModel(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -182,7 +183,7 @@ func TestAgainstSlowModel(t *testing.T) {
 	}
 }
 
-// The engine ignores the same paths as git check-ignore.
+// For random .gitignore files and paths, the engine ignores the same paths as git check-ignore.
 func TestAgainstGit(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
@@ -256,7 +257,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// No pattern makes the engine panic, and it can judge by every pattern that it accepts.
+// No pattern makes the engine panic. The engine can judge by every pattern that it accepts, and the
+// verdict is the same with and without cached states.
 func FuzzPattern(f *testing.F) {
 	for _, s := range []string{"a/**/b*", "[!a-]x", `\[*`, "!/.git/", "[[:alpha:]]?", "[]-]", "*[^\\]]*"} {
 		f.Add(s, "a/b/c", true)

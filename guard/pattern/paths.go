@@ -34,11 +34,13 @@ func (g Glob) Check() error {
 	return nil
 }
 
-// Match reports whether a path matches the glob. The caller has to have called Check.
+// Match reports whether a path matches the glob. The caller has to have called Check, and Check
+// must have returned nil.
 func (g Glob) Match(path string) bool { return doublestar.MatchUnvalidated(string(g), path) }
 
-// MaxPath returns the length in bytes up to which a path may be compared with the glob. It is at
-// least PATH_MAX for every glob of up to 128 bytes, and of up to 1,024 bytes and 32 forms.
+// MaxPath returns the length in bytes up to which a path may be compared with the glob. The glob
+// must have passed Check. Then MaxPath is at least PATH_MAX (4,096) for a glob of up to 128 bytes,
+// and for a glob of up to 1,024 bytes for which forms returns at most 32.
 func (g Glob) MaxPath() int { return maxWork / max(1, g.forms()*len(g)) }
 
 // forms returns an upper bound for the number of patterns that the braces stand for. It

@@ -11,7 +11,7 @@ import (
 
 // factTables implements Facts by tables of paths.
 type factTables struct {
-	dirs, tops, made, bare, tokens map[string]bool
+	dirs, tops, userRepos, bare, tokens map[string]bool
 }
 
 func (w factTables) IsDir(p string) bool                 { return w.dirs[p] }
@@ -19,7 +19,7 @@ func (w factTables) IsTop(p string) bool                 { return w.tops[p] }
 func (w factTables) IsBare(dir string, k Condition) bool { return w.bare[dir] && k == GitDir }
 func (w factTables) HasTokens(p string) bool             { return w.tokens[p] }
 func (w factTables) IsInUserRepo(p string) bool {
-	for m := range w.made {
+	for m := range w.userRepos {
 		if p == m || strings.HasPrefix(p, m+"/") {
 			return true
 		}
@@ -48,7 +48,7 @@ func mustNew(t testing.TB, o Options, groups ...[]Rule) *Set {
 	return s
 }
 
-// judge returns the verdict on a path; one that ends with a slash is a directory.
+// judge returns the verdict on a path. A path that ends with a slash is the path of a directory.
 func judge(s *Set, path string, f Facts) Verdict {
 	typ := Other
 	if p := strings.TrimSuffix(path, "/"); p != path {
@@ -70,7 +70,7 @@ func TestPrecedence(t *testing.T) {
 		{List: BuiltinHide, Text: ".npmrc", Reason: "x", Condition: Tokens},
 		{List: Except, Text: "node_modules/"},
 	}
-	f := factTables{tops: map[string]bool{"": true, "sub": true}, made: map[string]bool{"mine/.git": true}, tokens: map[string]bool{".npmrc": true}}
+	f := factTables{tops: map[string]bool{"": true, "sub": true}, userRepos: map[string]bool{"mine/.git": true}, tokens: map[string]bool{".npmrc": true}}
 	allow := list(Allow, "work/", "!work/strict", ".env.mine")
 	for _, tt := range []struct {
 		name  string
@@ -81,33 +81,33 @@ func TestPrecedence(t *testing.T) {
 		{"hide beats protect", [][]Rule{hide, deny, protect}, "secret", Hide},
 		{"hide beats deny", [][]Rule{hide, deny, protect}, "secret-deny", Hide},
 		{"deny beats protect", [][]Rule{hide, deny, protect}, "x-deny", Deny},
-		{"a taken back hide leaves the deny", [][]Rule{hide, deny, protect}, "secret-not", Deny},
+		{"deny applies where hide is taken back", [][]Rule{hide, deny, protect}, "secret-not", Deny},
 		{"protect", [][]Rule{hide, deny, protect}, "plain", Protect},
-		{"taken back for a directory", [][]Rule{list(OwnProtect, "*", "!free/")}, "free/", None},
-		{"not for a file of that name", [][]Rule{list(OwnProtect, "*", "!free/")}, "free", Protect},
-		{"below a protected directory it can be brought back", [][]Rule{list(OwnProtect, "d", "!d/x")}, "d/x", None},
-		{"and its neighbours stay", [][]Rule{list(OwnProtect, "d", "!d/x")}, "d/y/z", Protect},
-		{"below a hidden one it cannot", [][]Rule{list(OwnHide, "d", "!d/x")}, "d/x", Hide},
-		{"below a denied one it cannot", [][]Rule{list(OwnDeny, "d", "!d/x")}, "d/x", Deny},
+		{"protect taken back for a directory", [][]Rule{list(OwnProtect, "*", "!free/")}, "free/", None},
+		{"protect not taken back for a file of that name", [][]Rule{list(OwnProtect, "*", "!free/")}, "free", Protect},
+		{"protect taken back below a protected directory", [][]Rule{list(OwnProtect, "d", "!d/x")}, "d/x", None},
+		{"other names below a protected directory", [][]Rule{list(OwnProtect, "d", "!d/x")}, "d/y/z", Protect},
+		{"hide not taken back below a hidden directory", [][]Rule{list(OwnHide, "d", "!d/x")}, "d/x", Hide},
+		{"deny not taken back below a denied directory", [][]Rule{list(OwnDeny, "d", "!d/x")}, "d/x", Deny},
 		{"built in", [][]Rule{builtin}, ".env.local", Hide},
 		{"built in, taken back", [][]Rule{builtin}, ".env.example", None},
 		{"in an excepted tree", [][]Rule{builtin}, "a/node_modules/b/.env", None},
-		{"the excepted tree itself and its name elsewhere", [][]Rule{builtin}, "node_modules.x/.env", Hide},
-		{"control files hold in an excepted tree", [][]Rule{builtin}, "node_modules/b/.git/config", Protect},
-		{"at a top", [][]Rule{builtin}, "sub/.vscode/tasks.json", Protect},
-		{"not at a top", [][]Rule{builtin}, "sub/deeper/.vscode/", None},
-		{"a repository of the owner's", [][]Rule{builtin}, "own/.git/config", Protect},
-		{"one of the root's users", [][]Rule{builtin}, "mine/.git/config", None},
-		{"itself", [][]Rule{builtin}, "own/.git/", Protect},
-		{"and not what is in it", [][]Rule{builtin}, "own/.git/HEAD", None},
-		{"with tokens", [][]Rule{builtin}, ".npmrc", Hide},
-		{"without", [][]Rule{builtin}, "sub/.npmrc", None},
-		{"lifted", [][]Rule{builtin, allow}, ".env.mine", None},
-		{"lifted for all below", [][]Rule{builtin, allow}, "work/deep/.env", None},
-		{"but for what allow takes back", [][]Rule{builtin, allow}, "work/strict/.env", Hide},
-		{"the owner's own list stands", [][]Rule{builtin, allow, list(OwnHide, ".env.mine")}, ".env.mine", Hide},
+		{"below a name that only begins like an excepted tree", [][]Rule{builtin}, "node_modules.x/.env", Hide},
+		{"version control rules apply in an excepted tree", [][]Rule{builtin}, "node_modules/b/.git/config", Protect},
+		{"in the top directory of a repository", [][]Rule{builtin}, "sub/.vscode/tasks.json", Protect},
+		{"not in the top directory of a repository", [][]Rule{builtin}, "sub/deeper/.vscode/", None},
+		{"in a repository of the owner", [][]Rule{builtin}, "own/.git/config", Protect},
+		{"in a repository that the root's users made", [][]Rule{builtin}, "mine/.git/config", None},
+		{"NameOnly protects the name itself", [][]Rule{builtin}, "own/.git/", Protect},
+		{"NameOnly does not protect names below it", [][]Rule{builtin}, "own/.git/HEAD", None},
+		{"file with tokens", [][]Rule{builtin}, ".npmrc", Hide},
+		{"file without tokens", [][]Rule{builtin}, "sub/.npmrc", None},
+		{"lifted by allow", [][]Rule{builtin, allow}, ".env.mine", None},
+		{"lifted by allow for all names below", [][]Rule{builtin, allow}, "work/deep/.env", None},
+		{"not lifted where allow is taken back", [][]Rule{builtin, allow}, "work/strict/.env", Hide},
+		{"owner's own list not lifted by allow", [][]Rule{builtin, allow, list(OwnHide, ".env.mine")}, ".env.mine", Hide},
 		{"from .gitignore", [][]Rule{list(Ignore, "*.log")}, "a/b.log", Hide},
-		{"lifted from .gitignore", [][]Rule{list(Ignore, "*.log"), list(Allow, "/a")}, "a/b.log", None},
+		{".gitignore lifted by allow", [][]Rule{list(Ignore, "*.log"), list(Allow, "/a")}, "a/b.log", None},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := mustNew(t, Options{}, tt.rules...)
@@ -142,7 +142,7 @@ func TestBadPatterns(t *testing.T) {
 		strings.Repeat("a", MaxLength+1), strings.Repeat("a/", MaxElements+1) + "b", "\xff*",
 	} {
 		if _, err := compile(&Rule{Text: text}, false); err == nil {
-			t.Errorf("%q was taken", text)
+			t.Errorf("%q was accepted", text)
 		}
 	}
 	for _, text := range []string{`\#a`, `\!a`, "a/", "/a", "**", "**/a", "a/**", "{a,b}", "[]a]", "[!a]", "[[:digit:]]", "[a-a]", "[a-]", "[-a]", "[]-a]", "[!z-]", "\xff", "a**b", `a\*`} {
@@ -234,8 +234,8 @@ func TestStatesAreBounded(t *testing.T) {
 	}
 }
 
-// However deep a program makes a tree, patterns keep no memory for its paths, neither once nor
-// for each level.
+// However deep a tree is, the paths that a Set caches take a bounded number of bytes, and the
+// patterns still match.
 func TestStatesOfDeepTreesAreBounded(t *testing.T) {
 	s := mustNew(t, Options{}, list(OwnHide, "secret"), list(OwnDeny, "/a/**/locked"))
 	for _, name := range []string{strings.Repeat("a", 255), "b"} {
@@ -247,7 +247,7 @@ func TestStatesOfDeepTreesAreBounded(t *testing.T) {
 			}
 		}
 		if s.At(path+"/locked").Barrier().Effect != Deny {
-			t.Error("a pattern is forgotten in the depth")
+			t.Error("a pattern does not match at a depth of 1000 names")
 		}
 	}
 	s.states.mu.Lock()

@@ -83,15 +83,16 @@ type Condition uint8
 // The conditions.
 const (
 	Always Condition = iota
-	// AtTop: the matched name lies in the top directory of a repository.
+	// AtTop: the directory in which the pattern begins to match is the top of a repository
+	// (Facts.IsTop), and the root's users did not make the repository.
 	AtTop
-	// Control: the name belongs to a repository that the root's users did not
-	// make themselves.
+	// Control: the name does not belong to a repository that the root's users made themselves
+	// (Facts.IsInUserRepo).
 	Control
 	// Tokens: the file holds credentials.
 	Tokens
 	// GitDir and SvnDir: the directory in which the pattern begins to match is a repository by
-	// the names in it (Facts.IsBare), and the root's users did not make it.
+	// the names in it (Facts.IsBare), and the root's users did not make the repository.
 	GitDir
 	SvnDir
 )
@@ -293,7 +294,8 @@ func ParseIgnore(doc, file, base string) []Rule {
 	return out
 }
 
-// trimSpaces drops the spaces at the end of a line, except after a backslash.
+// trimSpaces drops the spaces at the end of a line, except one after a backslash that is not
+// escaped itself.
 func trimSpaces(s string) string {
 	t := strings.TrimRight(s, " ")
 	if n := len(t); n < len(s) && strings.HasSuffix(t, `\`) && (n-len(strings.TrimRight(t, `\`)))%2 == 1 {

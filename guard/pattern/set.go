@@ -25,12 +25,12 @@ type program struct {
 	rules []*compiled
 	fold  bool
 	root  *State
-	plain *State // of directories without a rule
+	plain *State // of a directory to which no rule applies and where no pattern is half matched
 	floating
 }
 
-// floating are the patterns that may begin in any directory, sorted by their first element,
-// so that a name is compared with few of them, however many there are.
+// floating are the patterns that may begin in any directory, grouped by the text of their first
+// element, so that a name is compared with few of them, however many patterns there are.
 type floating struct {
 	literals map[string][]int32
 	suffixes [256][]int32 // by the last byte
@@ -140,17 +140,17 @@ func (p *program) name(n string) string {
 }
 
 // A cache keeps two generations of at most maxStates directories, a hundred bytes each.
-// The paths of a generation have at most maxKeys bytes together, and each at most maxKey.
-// A program can make a tree so deep that paths alone would be gigabytes, and finding the
-// nearest cached one would take longer than going down from the root.
+// A generation is full when its paths have maxKeys bytes together. A path of more than maxKey
+// bytes is not cached. A program can make a tree so deep that paths alone would be gigabytes, and
+// finding the nearest cached directory would take longer than going down from the root.
 const (
 	maxStates = 8192
 	maxKeys   = 2 << 20
 	maxKey    = 16 << 10
 )
 
-// cache keeps the states of directories by their path. States never become wrong; when
-// there are too many, the older generation is dropped.
+// cache keeps the states of directories by their path. States never become wrong. When the young
+// generation is full, it becomes the old one, and the generation that was old is dropped.
 type cache struct {
 	mu         sync.RWMutex // guards the fields below
 	young, old map[string]*State
@@ -190,7 +190,7 @@ func (s *Set) At(path string) *State {
 			return st
 		}
 	}
-	// Begin at the nearest directory above that is cached.
+	// Begin at the nearest cached directory above the path, or at the root.
 	st, from := s.program.root, 0
 	for i := min(len(path)-1, maxKey); i > 0; i-- {
 		if path[i] != '/' {

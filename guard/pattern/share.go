@@ -42,7 +42,8 @@ func keyOf(rules []Rule, fold bool) uint64 {
 	return h.Sum64()
 }
 
-// program compiles rules. If some Set has the same rules, it returns the program of that Set.
+// program compiles rules. If some Set has the same rules and the same fold, program returns the
+// program of that Set.
 func (s *sharedRules) program(rules []Rule, fold bool) (*program, error) {
 	key := keyOf(rules, fold)
 	if p := s.find(key, rules, fold); p != nil {
@@ -74,7 +75,7 @@ func (s *sharedRules) find(key uint64, rules []Rule, fold bool) *program {
 	return nil
 }
 
-// forget drops the programs of a key that the collector has freed.
+// forget drops, from the programs of a key, those that the garbage collector has freed.
 func (s *sharedRules) forget(key uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +85,8 @@ func (s *sharedRules) forget(key uint64) {
 	}
 }
 
-// compile compiles a rule, unless it is a built-in one for which that has been done.
+// compile compiles a rule. A built-in rule that was compiled before with the same fold is not
+// compiled again.
 func (s *sharedRules) compile(r *Rule, fold bool) (*compiled, error) {
 	if !r.Builtin() {
 		return compile(r, fold)

@@ -16,8 +16,8 @@ func builtinRules() (out []Rule) {
 	return out
 }
 
-// The built-in rules are compiled once for all roots and each way of comparing names. The
-// owner's rules for a root are compiled for that root.
+// For each way of comparing names (exact or folded), the built-in rules are compiled once for all
+// roots. Roots share neither the owner's rules for one of them nor the states of directories.
 func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
 	set := func(o Options, more ...Rule) *Set {
 		t.Helper()
@@ -65,11 +65,11 @@ func TestOwnRulesAreShared(t *testing.T) {
 		fold bool
 	}{{"y", false}, {"x", true}} {
 		if c, err := s.program(list(other.text), other.fold); err != nil || c == a {
-			t.Errorf("%+v: other rules are the same: %v", other, err)
+			t.Errorf("%+v: other rules have the same program: %v", other, err)
 		}
 	}
 	if _, err := s.program(list("["), false); err == nil {
-		t.Error("a pattern that cannot be compiled was")
+		t.Error("a malformed pattern was compiled")
 	}
 	kept := func() (n int) {
 		s.mu.Lock()
@@ -89,7 +89,7 @@ func TestOwnRulesAreShared(t *testing.T) {
 	runtime.KeepAlive(a)
 }
 
-// However many lists there are, only the compiled built-in rules are kept.
+// However many lists are compiled, sharedRules.builtin keeps the built-in rules only.
 func TestFewCompiledRulesAreKept(t *testing.T) {
 	var s sharedRules
 	for i := range 20 {
