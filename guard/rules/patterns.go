@@ -173,6 +173,10 @@ func (p *Policy) compile(src Tree) (*RuleSet, error) {
 	if r.set, err = compileRules(all, opt); err == nil && naming == MixedNames {
 		r.folded, err = compileRules(all, pattern.Options{Fold: true})
 	}
+	if err == nil && r.folded != nil {
+		plain := func(p pattern.Rule) bool { return pattern.Plain(p.Text) && pattern.Plain(p.Base) }
+		r.capitals, err = compileRules(slices.DeleteFunc(all, plain), pattern.Options{Fold: true})
+	}
 	if err != nil && p.Gitignore {
 		err = adviseIgnores(err)
 	}
@@ -192,6 +196,9 @@ type RuleSet struct {
 	hides  bool // some rule hides names
 	set    *pattern.Set
 	folded *pattern.Set // with MixedNames: for directories that fold
+	// capitals has those rules of folded that have capital letters or are not ASCII. To a plain
+	// name (pattern.Plain), the other rules apply alike in set and in folded.
+	capitals *pattern.Set
 }
 
 // Rules are the rules, in the order they are judged in.
@@ -206,7 +213,7 @@ func (r *RuleSet) Naming() Naming { return r.naming }
 // barrier is the verdict that keeps operations out of a directory, if there is one.
 func (r *RuleSet) barrier(f *RootFacts, rel string) pattern.Verdict {
 	v := r.set.At(rel).Barrier()
-	if r.folded != nil && !pattern.Plain(rel) {
+	if r.mayFold(rel, "") {
 		if w := r.folded.At(rel).Barrier(); w.Effect > v.Effect && f.foldsAt(rel) {
 			return w
 		}
@@ -218,7 +225,7 @@ func (r *RuleSet) barrier(f *RootFacts, rel string) pattern.Verdict {
 // says which directories fold names.
 func (r *RuleSet) judge(root *RootFacts, f pattern.Facts, dir, name string, t pattern.Type) pattern.Verdict {
 	v := r.set.At(dir).Judge(dir, name, t, f)
-	if r.folded != nil && !(pattern.Plain(name) && pattern.Plain(dir)) {
+	if r.mayFold(dir, name) {
 		if w := r.folded.At(dir).Judge(dir, name, t, f); w.Effect > v.Effect && root.foldsAt(dir) {
 			return w
 		}
@@ -226,10 +233,16 @@ func (r *RuleSet) judge(root *RootFacts, f pattern.Facts, dir, name string, t pa
 	return v
 }
 
+// mayFold reports whether the rules may judge a name in the directory dir otherwise if dir folds
+// names.
+func (r *RuleSet) mayFold(dir, name string) bool {
+	return r.folded != nil &&
+		!(pattern.Plain(name) && pattern.Plain(dir) && r.capitals.At(dir).Silent(name))
+}
+
 // silent reports whether no rule is about a name.
 func (r *RuleSet) silent(dir, name string) bool {
-	return r.set.At(dir).Silent(name) &&
-		(r.folded == nil || pattern.Plain(name) && pattern.Plain(dir) || r.folded.At(dir).Silent(name))
+	return r.set.At(dir).Silent(name) && (!r.mayFold(dir, name) || r.folded.At(dir).Silent(name))
 }
 
 // readIgnores reads the .gitignore files of a source. As git does, it does not

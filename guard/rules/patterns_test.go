@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
@@ -73,5 +74,44 @@ func TestPatternsInWords(t *testing.T) {
 	p.NoDefaults = true
 	if got := p.LiftedText(); got != "all built-in protections are off" {
 		t.Error(got)
+	}
+}
+
+// foldingTree is a tree in which only the directory "folds" folds names (chattr +F). It has no files.
+type foldingTree struct{ rules.Tree }
+
+func (foldingTree) File() string         { return "" }
+func (foldingTree) Naming() rules.Naming { return rules.MixedNames }
+func (foldingTree) FoldsAt(dir string, _ bool) bool {
+	return dir == "folds" || strings.HasPrefix(dir, "folds/")
+}
+func (foldingTree) Look(string, bool) (rules.LookResult, error) {
+	return rules.LookResult{}, &names.Error{Kind: names.NotExist}
+}
+
+// In a directory that folds names, a rule refuses every spelling of its name: the rule may have
+// capital letters, or the spelling, or both. In other directories each spelling is another name.
+func TestRulesInFoldingDirectories(t *testing.T) {
+	p := rules.Policy{Patterns: rules.Patterns{Hide: rules.Texts("Secret.txt", "lower.txt", "Dir/")}}
+	if err := p.Compile(foldingTree{}); err != nil {
+		t.Fatal(err)
+	}
+	facts := rules.NewRootFacts(foldingTree{}, false)
+	for name, c := range map[string]struct{ folding, other bool }{ // refused there
+		"Secret.txt": {true, true}, "secret.txt": {true, false}, "SECRET.TXT": {true, false},
+		"lower.txt": {true, true}, "Lower.txt": {true, false},
+		"plain.txt": {false, false}, "Plain.txt": {false, false},
+	} {
+		for dir, want := range map[string]bool{"folds": c.folding, "folds/in": c.folding, "exact": c.other} {
+			_, err := p.Rules().Judge(facts, names.OpCreate, rules.ToMake, dir, name, pattern.Other)
+			if (err != nil) != want {
+				t.Errorf("%s in %s: %v, want refused %v", name, dir, err, want)
+			}
+		}
+	}
+	for dir, want := range map[string]bool{"folds/dir": true, "folds/Dir/in": true, "exact/dir": false, "exact/Dir": true} {
+		if _, err := p.Rules().JudgeDir(facts, dir); (err != nil) != want {
+			t.Errorf("%s: %v, want refused %v", dir, err, want)
+		}
 	}
 }
