@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// kindsOf returns the kinds of errors, in the order of guard/names/error.go.
-func kindsOf(t *testing.T) (kinds []string) {
+// errorKinds returns the kinds of errors, in the order of guard/names/error.go.
+func errorKinds(t *testing.T) (kinds []string) {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(top(t), "guard/names/error.go"), nil, 0)
 	if err != nil {
@@ -30,13 +30,13 @@ func kindsOf(t *testing.T) (kinds []string) {
 		}
 	}
 	if len(kinds) < 20 {
-		t.Fatalf("found the kinds %v", kinds)
+		t.Fatalf("found only the kinds %v", kinds)
 	}
-	return kinds[:len(kinds)-1] // the last is their number
+	return kinds[:len(kinds)-1] // the last constant is the number of kinds
 }
 
-// kindIn returns the kind that an expression names, also if it is converted to a text; "" if it
-// names none.
+// kindIn returns the kind that an expression names, as names.Rate and names.Rate.String() name
+// Rate. It returns "" if the expression names no kind.
 func kindIn(e ast.Expr, kinds []string) string {
 	if call, ok := e.(*ast.CallExpr); ok {
 		if sel, ok := call.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "String" {
@@ -54,8 +54,8 @@ func asIdent(e ast.Expr) (*ast.Ident, bool) {
 	return x, ok
 }
 
-// kindsIn returns the kinds by which a function decides: those of its cases and comparisons, the
-// targets of errors.Is, and the keys of its tables.
+// kindsIn returns the kinds by which a function decides: the kinds in its cases and comparisons, in
+// the arguments of calls such as errors.Is and slices.Contains, and in the keys of its tables.
 func kindsIn(fn ast.Node, kinds []string) (named []string) {
 	add := func(list ...ast.Expr) {
 		for _, e := range list {
@@ -92,8 +92,8 @@ type consumer struct {
 
 // consumers are the columns of decided.
 var consumers = []consumer{
-	{"broker.filesError", "a peer gets the number of its code"},
-	{"broker/tools.rpc", "a client gets the number of its code, or of a request that cannot be meant"},
+	{"broker.filesError", "a peer gets the number of the kind's code"},
+	{"broker/tools.rpc", "a client gets the number of the kind's code, or CodeInvalidParams for a missing file or a malformed request"},
 	{"broker/tools.remedy", "the error's text says what a client can do"},
 	{"cmd/rootsfs/internal/control.classOf", "the exit code is that of a failure, or of a mistake in the command"},
 	{"cmd/rootsfs/internal/session.noteRefusal", "allow --last has nothing to allow"},
@@ -101,16 +101,16 @@ var consumers = []consumer{
 	{"cmd/rootsfs/internal/cli.remedy", "why proposes no command"},
 	{"cmd/rootsfs/internal/cli.noteMissingRights", "why names no right that is missing"},
 	{"cmd/rootsfs/internal/cli.limitsOf", "why names no limit"},
-	{"guard.Explanation", "it is for no want of a right, and no link leaves the root"},
-	{"guard.countRefusal", "if it is a refusal, it counts against the server"},
-	{"guard.isOrdinary", "it is on record"},
+	{"guard.Explanation", "the explanation names no missing right, no link that leaves the root and no root whose limit was reached"},
+	{"guard.countRefusal", "a refusal of this kind counts against the server, unless Kind.About is AboutMoment"},
+	{"guard.isOrdinary", "the error is on record"},
 	{"vfs.isFinal", "the upload can be committed again"},
 	{"vfs/watch.work", "the watch goes on, unless the error is about its root"},
 	{"vfs/watch.watchAnew", "vfs/watch.work decides"},
 }
 
-// decided has a row for each kind, and in it a mark for each consumer: x where the consumer
-// names the kind, and a dot where it is right to treat the kind as any other.
+// decided has a row for each kind. A row has a mark for each consumer, in the order of consumers: x
+// if the consumer names the kind, and a dot if the text in consumer.others is right for the kind.
 const decided = `
 Other        . . .  . . .  . . .  . . .  . . .
 Invalid      . . .  . . .  . . .  . . .  . . x
@@ -138,9 +138,9 @@ Suspended    . . .  . . .  x . .  . x .  . . .
 Paused       . . .  . . .  . . .  . . .  . . .
 `
 
-// ofOneCall lists functions that handle certain answers to one call. Any other answer is an
-// error, or is handled by its code.
-var ofOneCall = []string{
+// oneCallHandlers lists functions that treat certain errors of one call apart. They treat every
+// other error alike, or by the code of its kind.
+var oneCallHandlers = []string{
 	"broker.conflict", "cmd/rootsfs/internal/cli.grant", "cmd/rootsfs/internal/cli.isRootGone", "cmd/rootsfs/internal/cli.isUnreadable",
 	"cmd/rootsfs/internal/session.ignoreGone", "vfs.removeEntry", "vfs/internal/beneath.ignore", "vfs/internal/beneath.passOver",
 }
@@ -168,10 +168,11 @@ func deciders(t *testing.T, kinds []string) map[string][]string {
 	return all
 }
 
-// Each function that decides by the kind of an error has decided about each kind. A new kind needs a row in
-// decided, a new list of kinds a column, or a function of kinds.
+// Each consumer has a mark in decided for each kind. A new kind needs a row in decided. A new
+// function that names two kinds or more needs a column in decided or an entry in oneCallHandlers,
+// or calls a method of names.Kind instead.
 func TestKindsAreDecided(t *testing.T) {
-	kinds := kindsOf(t)
+	kinds := errorKinds(t)
 	found := deciders(t, kinds)
 	rows := map[string][]string{}
 	for line := range strings.Lines(decided) {
@@ -188,9 +189,9 @@ func TestKindsAreDecided(t *testing.T) {
 			case i >= len(marks):
 				t.Errorf("%s has not decided about %s: is it right that %s? Add a mark to the row of %s in decided.", c.fn, k, c.others, k)
 			case marks[i] == "x" && !isNamed:
-				t.Errorf("%s does not name %s, and decided says so", c.fn, k)
+				t.Errorf("%s does not name %s, but decided has an x there", c.fn, k)
 			case marks[i] != "x" && isNamed:
-				t.Errorf("%s names %s, and decided has no x there", c.fn, k)
+				t.Errorf("%s names %s, but decided has no x there", c.fn, k)
 			}
 		}
 	}
@@ -199,14 +200,14 @@ func TestKindsAreDecided(t *testing.T) {
 	}
 	for fn, named := range found {
 		isColumn := slices.ContainsFunc(consumers, func(c consumer) bool { return c.fn == fn })
-		if !isColumn && !slices.Contains(ofOneCall, fn) {
-			t.Errorf("%s decides by the kinds %v, and no test makes it decide about a new one: let it ask names.Kind "+
+		if !isColumn && !slices.Contains(oneCallHandlers, fn) {
+			t.Errorf("%s decides by the kinds %v, and no test makes it decide about a new kind: let it ask names.Kind "+
 				"(Code, Refusal, Retryable, About), or make it a column of decided", fn, named)
 		}
 	}
-	for _, fn := range ofOneCall {
+	for _, fn := range oneCallHandlers {
 		if found[fn] == nil {
-			t.Errorf("%s decides by no list of kinds: take it out of ofOneCall", fn)
+			t.Errorf("%s names fewer than two kinds: take it out of oneCallHandlers", fn)
 		}
 	}
 }

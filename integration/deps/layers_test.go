@@ -60,7 +60,7 @@ func list(t *testing.T, args ...string) []pkg {
 }
 
 // layer lists the imports that the packages of one layer may have, of this module and
-// from elsewhere. The longest prefix counts.
+// from elsewhere. A package is in the layer with the longest prefix that matches its name.
 type layer struct {
 	prefix string
 	own    []string // of this module; a trailing / means everything below
@@ -73,21 +73,21 @@ var layers = []layer{
 	{"guard/audit", []string{"guard", "guard/ledger", "guard/rules", "guard/names", "guard/pattern"}, []string{"golang.org/x/sys/", "github.com/klauspost/compress/zstd", "golang.org/x/time/rate"}, "records are written from what the gate says; the gate never knows its log"},
 	{"guard/guardtest", []string{"guard", "guard/ledger", "guard/rules", "guard/names"}, []string{"golang.org/x/sys/"}, "the suite must not know the front ends it judges"},
 	{"guard/pattern", []string{}, []string{"github.com/bmatcuk/doublestar/", "golang.org/x/text/"}, "names are judged by text alone"},
-	{"guard/builtin", []string{"guard/pattern"}, []string{"github.com/bmatcuk/doublestar/", "golang.org/x/text/"}, "tables, and what names alone tell"},
-	{"guard/rules", []string{"guard/names", "guard/pattern", "guard/builtin"}, []string{}, "what is allowed is said of one root, and of no lifetime: it knows no registry and counts nothing"},
+	{"guard/builtin", []string{"guard/pattern"}, []string{"github.com/bmatcuk/doublestar/", "golang.org/x/text/"}, "tables, and what can be told from names alone"},
+	{"guard/rules", []string{"guard/names", "guard/pattern", "guard/builtin"}, []string{}, "rules are about one root and know no lifetime: they know no registry and count nothing"},
 	{"guard/ledger", []string{"guard/rules", "guard/names"}, []string{"golang.org/x/time/rate"}, "it counts, and knows no root: the gate asks it"},
 	{"guard", []string{"guard/ledger", "guard/rules", "guard/names", "guard/pattern", "guard/builtin"}, []string{"golang.org/x/sync/semaphore", "github.com/bmatcuk/doublestar/", "golang.org/x/text/"}, "the gate decides and opens nothing, on every platform"},
 	{"vfs/internal/beneath", []string{"guard", "guard/ledger", "guard/rules", "guard/names", "guard/pattern", "vfs/internal/draft"}, []string{"golang.org/x/sys/unix", "github.com/moby/sys/mountinfo"}, "mechanism only: system calls under a lease"},
 	{"vfs/internal/gate", []string{"guard", "guard/ledger", "guard/rules", "guard/names"}, []string{}, "it admits and settles what it is given to run, and opens nothing"},
 	{"vfs/internal/claims", []string{"guard", "guard/ledger", "guard/rules", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "it keeps operations apart and changes no file"},
 	{"vfs/internal/wholefile", []string{"guard", "guard/ledger", "guard/rules", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "it writes contents for operations that have been admitted"},
-	{"vfs/internal/trash", []string{"guard", "guard/ledger", "guard/rules", "guard/names", "vfs/internal/beneath", "vfs/internal/wholefile"}, []string{"golang.org/x/sys/unix"}, "it keeps what operations that have been admitted remove"},
-	{"vfs/internal/draft", []string{"guard", "guard/ledger", "guard/rules", "guard/names"}, []string{"golang.org/x/sys/unix"}, "it keeps what a stage consists of, and knows neither source nor union"},
+	{"vfs/internal/trash", []string{"guard", "guard/ledger", "guard/rules", "guard/names", "vfs/internal/beneath", "vfs/internal/wholefile"}, []string{"golang.org/x/sys/unix"}, "it keeps the files that admitted operations remove"},
+	{"vfs/internal/draft", []string{"guard", "guard/ledger", "guard/rules", "guard/names"}, []string{"golang.org/x/sys/unix"}, "it stores the changes of a stage, and knows neither source nor union"},
 	{"vfs/internal/apply", []string{"guard", "guard/ledger", "guard/rules", "guard/names", "guard/pattern", "vfs/internal/beneath", "vfs/internal/draft", "vfs/internal/trash", "vfs/internal/wholefile"}, []string{"golang.org/x/sys/unix"}, "it is part of the owner's operations, which have been admitted"},
 	{"vfs/internal/walk", []string{"guard", "guard/ledger", "guard/rules", "guard/names", "guard/pattern", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "a walk is part of an operation that has been admitted"},
 	{"vfs/watch", []string{"guard", "guard/ledger", "guard/rules", "guard/names", "vfs/internal/"}, []string{"golang.org/x/sys/unix"}, "it watches what operations resolve, and the tree holds its inotify instances"},
 	{"vfs", []string{"guard", "guard/ledger", "guard/rules", "guard/names", "guard/pattern", "vfs/internal/", "vfs/watch"}, []string{"golang.org/x/sys/unix", "github.com/bmatcuk/doublestar/"}, "the tree knows the gate below it and no front end above"},
-	{"mount/sandbox/internal/landlock", []string{"guard/names"}, []string{"github.com/landlock-lsm/", "golang.org/x/sys/unix"}, "rules for one thread know nothing of what starts there"},
+	{"mount/sandbox/internal/landlock", []string{"guard/names"}, []string{"github.com/landlock-lsm/", "golang.org/x/sys/unix"}, "rules for one thread know nothing of the program that starts there"},
 	{"mount/sandbox/internal/seccomp", []string{}, []string{"golang.org/x/net/bpf", "golang.org/x/sys/unix"}, "a filter knows nothing of what it is for"},
 	{"mount/sandbox/internal/layout", []string{"guard/names", "mount/sandbox/internal/landlock"}, []string{}, "it says what appears where, and changes nothing"},
 	{"mount/sandbox/internal/initproc", []string{"mount/sandbox/internal/"}, []string{"golang.org/x/sys/unix", "github.com/creack/pty"}, "the init does what it is told, by a caller whose package it does not know"},
@@ -126,7 +126,8 @@ func permits(list []string, name string) bool {
 	})
 }
 
-// Each package imports only what the layering of ARCHITECTURE.md permits.
+// Each package is in a layer, and imports only what this layer permits. The imports of tests do not
+// count.
 func TestLayers(t *testing.T) {
 	std := map[string]bool{}
 	for _, p := range list(t, "std") {
@@ -164,7 +165,7 @@ func breach(l *layer, p *pkg, imp string, std map[string]bool) string {
 	return "this layer takes from other modules only " + strings.Join(append(l.others, "the standard library"), ", ")
 }
 
-// The table catches known breaches.
+// breach refuses imports that break the layering, and permits others.
 func TestBreaches(t *testing.T) {
 	std := map[string]bool{"os": true}
 	for _, c := range []struct {
@@ -185,8 +186,8 @@ func TestBreaches(t *testing.T) {
 	}
 }
 
-// Nothing that guard or guard/names depends on, however indirectly, is a front
-// end or speaks to the kernel.
+// guard depends, directly or through other packages, only on packages below guard that open
+// nothing, on the standard library, and on modules that the layers guard and guard/ledger permit.
 func TestGuardDependencies(t *testing.T) {
 	for _, p := range list(t, "-deps", "./guard") {
 		if p.Standard || p.name() == "guard" || p.name() == "guard/names" || p.name() == "guard/pattern" || p.name() == "guard/rules" || p.name() == "guard/ledger" || p.name() == "guard/builtin" || permits(layerOf("guard").others, p.ImportPath) || permits(layerOf("guard/ledger").others, p.ImportPath) {
@@ -196,7 +197,8 @@ func TestGuardDependencies(t *testing.T) {
 	}
 }
 
-// guard and guard/names compile on every platform. broker/client imports guard/names there.
+// guard and guard/names compile for macOS and Windows, too. broker/client imports guard/names
+// there.
 func TestPortable(t *testing.T) {
 	for _, goos := range []string{"darwin", "windows"} {
 		cmd := exec.Command("go", "build", "./guard", "./guard/names")
@@ -214,9 +216,9 @@ var noPromises = map[string]string{
 	"mount/incoming": "a hook for tests",
 }
 
-// Every package has a comment. A library package's has headings for what its importers may
-// rely on, and for what they must not. The module has the top-level directories of ARCHITECTURE.md
-// and no others.
+// Every package has a package comment. The comment of a library package has the headings "Promises"
+// and "Not promised", unless noPromises lists the package. The module has no top-level directories
+// other than the ones in allowed, hidden directories, and directories that git ignores.
 func TestShape(t *testing.T) {
 	libraries := 0
 	for _, p := range list(t, "./...") {
@@ -266,15 +268,15 @@ func isLibrary(name string) bool {
 	return !strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "integration/") && !strings.Contains(name, "/internal/") && name != "guard/guardtest"
 }
 
-// ignored reports whether git ignores a name, such as the output of a build.
+// ignored reports whether git ignores a name, such as the directory of a build's output.
 func ignored(t *testing.T, name string) bool {
 	cmd := exec.Command("git", "check-ignore", "-q", name)
 	cmd.Dir = top(t)
 	return cmd.Run() == nil
 }
 
-// rootsfs links no code of the fleet's bus. The program rootsfs-fleet does, and only one of its
-// packages uses it.
+// rootsfs links no code of NATS, the message bus of a fleet. The program rootsfs-fleet links NATS.
+// Of the packages of this module in that program, only cmd/rootsfs/internal/fleet imports NATS.
 func TestOnlyTheFleetLinksItsBus(t *testing.T) {
 	isBus := func(path string) bool { return strings.HasPrefix(path, "github.com/nats-io/") }
 	for _, p := range list(t, "-deps", "./cmd/rootsfs") {
@@ -293,6 +295,6 @@ func TestOnlyTheFleetLinksItsBus(t *testing.T) {
 		}
 	}
 	if !linked {
-		t.Error("rootsfs-fleet links no bus: the test looks at nothing")
+		t.Error("rootsfs-fleet links no bus: the test checks nothing")
 	}
 }

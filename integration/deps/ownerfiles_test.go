@@ -13,19 +13,19 @@ import (
 // write to these files. For each call that runs a program, and each in cmd that opens a file,
 // one of these reasons says why no confined program controls the file.
 const (
-	judged       = "writabledirs.Judge refuses what programs can write"
+	judged       = "writabledirs.Judge refuses files that confined programs can write"
 	ownPlace     = "a place of rootsfs itself, which no root may hold (session.ReservedPaths)"
-	systems      = "the kernel's or root's"
+	systems      = "only the kernel or root controls the file"
 	itself       = "this program, by its own descriptor or /proc/self/exe"
-	commands     = "of the command, which is confined, or started by the owner's --unconfined"
-	noDecision   = "is looked for or at, and decides nothing"
-	ownersChoice = "a project's or host's file, which the owner names; what is in it is asked about or judged"
-	ofRoots      = "within a descriptor, of a root or a kept HOME, that is never left"
+	commands     = "the command that run starts, which is confined unless the owner gives --unconfined"
+	noDecision   = "rootsfs looks for the file or at it, and decides nothing by it"
+	ownersChoice = "a file that the owner names, of a project or a host; rootsfs asks about its contents or judges them"
+	ofRoots      = "opened below the descriptor of a root or of a kept HOME, which no path leaves"
 )
 
-// ownerFiles are the calls that run a program or open a file, by file and function, each with the
-// reason and a test that shows it: "script NAME" is cmd/rootsfs/testdata/script/NAME.txtar, others
-// are "FILE TestName".
+// ownerFiles are the calls that run a program or open a file, by file and function. Each has the
+// reason, and a test that shows the reason: "script NAME" is
+// cmd/rootsfs/testdata/script/NAME.txtar, others are "FILE TestName".
 var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/secret/source.go exec.CommandContext": {judged, "script trust"},
 	"cmd/rootsfs/internal/secret/source.go os.OpenFile":         {judged, "script trustfile"},
@@ -44,7 +44,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"mount/mountpoint/attach.go exec.Command":        {systems, "mount/mountpoint/fuse_test.go TestHelperInAWritableDirectory"},
 	"mount/mountpoint/detach.go exec.LookPath":       {systems, "mount/mountpoint/fuse_test.go TestHelperInAWritableDirectory"},
 	"mount/mountpoint/detach.go exec.CommandContext": {systems, "mount/mountpoint/fuse_test.go TestHelperInAWritableDirectory"},
-	// These have constant paths, in /proc, /sys, /dev and /etc.
+	// Most of these have constant paths, in /proc, /sys, /dev and /etc.
 	"cmd/rootsfs/internal/cli/doctor_confinement.go os.ReadFile": {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/cli/cmd_doctor.go unix.Openat2":        {noDecision, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/cli/doctor_paths.go os.ReadFile":       {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
@@ -60,7 +60,8 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/cleanup/cleaner.go exec.Cmd":  {itself, "cmd/rootsfs/internal/cleanup/cleanup_test.go TestAwaitsTheEnd"},
 	"cmd/rootsfs/internal/cli/mount_daemon.go exec.Cmd": {itself, "script mount"},
 	"mount/sandbox/start.go exec.Cmd":                   {itself, "script run"},
-	// The command of run, and the files it needs.
+	// The command of run and the files that the command needs; then the programs and files of other
+	// commands.
 	"cmd/rootsfs/internal/cli/run_home.go unix.Open":                {ofRoots, "script runhome"},
 	"cmd/rootsfs/internal/cli/run_home.go unix.Openat":              {ofRoots, "script runhome"},
 	"cmd/rootsfs/internal/cli/cmd_run.go exec.LookPath":             {noDecision, "script run"},
@@ -93,7 +94,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/fleet/agent.go os.OpenFile":               {ownPlace, "script badinput"},                                                            // an empty file, to lock it
 	"cmd/rootsfs/internal/atomicfile/atomicfile.go os.Open":         {noDecision, "cmd/rootsfs/internal/atomicfile/atomicfile_test.go TestReplace"},           // a directory, to sync it
 	"cmd/rootsfs/internal/fleet/files.go os.OpenFile":               {ownPlace, "script badinput"},                                                            // or the --dir of its server, which is judged
-	"cmd/rootsfs/internal/fleet/restored.go os.Open":                {ownPlace, "script badinput"},                                                            // the mark, to see where it is
+	"cmd/rootsfs/internal/fleet/restored.go os.Open":                {ownPlace, "script badinput"},                                                            // the mark file, to see which file it is
 }
 
 // ownerCalls are the functions and types by which a program is run or a file opened.
@@ -104,8 +105,9 @@ var ownerCalls = map[string][]string{
 	"syscall": {"Open", "Openat", "ForkExec", "Exec", "StartProcess"},
 }
 
-// ownerCall returns the function with which a node runs or opens something, or "". A composite
-// literal of exec.Cmd counts as a call. The type in a field or parameter does not.
+// ownerCall returns the name of the function, such as os.Open, by which a node runs a program or
+// opens a file. It returns "" if the node does neither. A composite literal of exec.Cmd counts as a
+// call. The type exec.Cmd in a field or parameter does not.
 func ownerCall(n ast.Node) string {
 	var fun ast.Expr
 	switch n := n.(type) {
@@ -154,7 +156,7 @@ func TestOwnerFiles(t *testing.T) {
 				}
 				key := s.rel + " " + call
 				if used[key] = true; ownerFiles[key].why == "" {
-					t.Errorf("%s: %s runs or opens something, and has no row in ownerFiles: have writabledirs.Judge look at what is the owner's, and say here why no program decides what it is", s.fset.Position(n.Pos()), call)
+					t.Errorf("%s: %s runs a program or opens a file, and has no row in ownerFiles: let writabledirs.Judge check the file, and add a row with the reason why no confined program controls it", s.fset.Position(n.Pos()), call)
 				}
 				return true
 			})
@@ -164,14 +166,14 @@ func TestOwnerFiles(t *testing.T) {
 		if !used[key] {
 			t.Errorf("%s is on the list, and nothing calls it", key)
 		}
-		if err := hasTest(t, row.test); err != "" {
+		if err := missingTest(t, row.test); err != "" {
 			t.Errorf("%s: %s", key, err)
 		}
 	}
 }
 
-// hasTest returns an error text if there is no test of this name, "" if there is.
-func hasTest(t *testing.T, name string) string {
+// missingTest returns an error text if there is no test of this name, and "" if there is one.
+func missingTest(t *testing.T, name string) string {
 	file, function, _ := strings.Cut(name, " ")
 	if file == "script" {
 		file, function = "cmd/rootsfs/testdata/script/"+function+".txtar", ""

@@ -12,11 +12,12 @@ import (
 	"testing"
 )
 
-// A test whose own process serves a mount may reach it only by system calls for which Go's
-// runtime gives its processor away. A call that keeps a processor, or the lock of the address
-// space, while the kernel waits for this very process can stop it for good: only aborting the
-// connection ends it. Three kinds of code are known to do that. hangingCalls looks for each, but
-// does not see that a program which is executed lies in the mount:
+// If the process of a test serves a mount, the test may reach this mount only by system calls
+// during which Go's runtime gives the calling thread's processor to another thread. A call can keep
+// the processor, or the lock of the address space, while the kernel waits for this very process.
+// Such a call can stop the process for good: only aborting the FUSE connection ends the wait. Three
+// kinds of code are known to do that. hangingCalls looks for each kind, but does not see whether a
+// program that is executed lies in the mount:
 //
 //   - opening a file, which asks for POLL inside of epoll_ctl, unless POLL was answered
 //     before (mount.New does that, unless Options.OpenNothing is set);
@@ -24,24 +25,24 @@ import (
 //   - a fork whose child changes into the mount, or executes a file of it: the runtime stands
 //     still until the child has executed its program.
 
-// ownMountExceptions lists the test files with such code, and why it does not hang.
+// ownMountExceptions lists the test files with such code, and why the code does not hang.
 var ownMountExceptions = map[string]string{
 	"cmd/rootsfs/completionshell_test.go":       "shells start in a temporary directory, which is in no mount",
 	"cmd/rootsfs/internal/console/peer_test.go": "the program starts in /",
 	"cmd/rootsfs/printed_test.go":               "shells start in a temporary directory, which is in no mount",
 	"integration/files/peers.go":                "npm starts in the cache of the tests",
-	"integration/revoke/calls_test.go":          "the calls of a child process",
-	"integration/revoke/faults_test.go":         "the same: calls_test.go calls it",
+	"integration/revoke/calls_test.go":          "a child process makes its calls",
+	"integration/revoke/faults_test.go":         "its code runs in the child process of calls_test.go",
 	"integration/revoke/holder_test.go":         "a child process holds what is revoked",
 	"integration/revoke/probes_test.go":         "the same child process tries what it holds",
-	"integration/revoke/storm_test.go":          "a child process maps the mount; the board is in no mount",
+	"integration/revoke/storm_test.go":          "a child process maps the mount; the page that the processes share is in no mount",
 	"mount/layout_test.go":                      "its raw system calls change the user of a thread",
 	"mount/mapping_test.go":                     "maps in a child process, for the other tests",
 }
 
 // notChecked lists the packages that need no check at run time, and why. In every other package
-// the tests fail if their process uses a mount that it serves, in whatever way: childfs.Main
-// sees each request of the kernel.
+// whose tests serve a mount, childfs.Main sees each request of the kernel. So the tests fail if
+// their process uses its own mount, by whatever call.
 var notChecked = map[string]string{
 	"cmd/rootsfs/internal/console": "its sessions have no mount",
 	"integration/childfs":          "shows that the use of an own mount is found",
@@ -147,7 +148,9 @@ func callsMain(file *ast.File) (yes bool) {
 	return yes
 }
 
-// No test can make its process wait for a mount that it serves.
+// In a directory whose tests serve a mount, no test file has calls that hangingCalls finds, unless
+// ownMountExceptions lists the file. One of the test files calls childfs.Main or lab.Main, unless
+// notChecked lists the directory. All files below integration count as test files.
 func TestOwnMounts(t *testing.T) {
 	base := top(t)
 	files, serving, used, checked := map[string]source{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -194,8 +197,8 @@ func TestOwnMounts(t *testing.T) {
 		}
 		used[rel] = true
 		if ownMountExceptions[rel] == "" {
-			t.Errorf("%s has %s, in a package whose tests serve a mount in their own process: such a call can wait for the process itself, "+
-				"which nothing ends; do it in a child process, or add the file to ownMountExceptions with the reason why it is in no such mount",
+			t.Errorf("%s has %s, in a package whose tests serve a mount in their own process: such a call can wait for the process itself "+
+				"forever; do it in a child process, or add the file to ownMountExceptions with the reason why it is in no such mount",
 				rel, strings.Join(found, ", "))
 		}
 	}

@@ -18,8 +18,8 @@ var (
 	verb       = regexp.MustCompile(`%(?:\[(\d+)\])?[-+# 0]*\d*(?:\.\d+)?([a-zA-Z%])`)
 )
 
-// ownWords are functions beside names.ShellWord whose results are the program's own
-// words.
+// ownWords are functions and fields whose values need no names.ShellWord, and why: rootsfs itself
+// chose these words.
 var ownWords = map[string]string{
 	"shortID":      "digits and letters of an id that rootsfs made",
 	"strconv.Itoa": "digits",
@@ -86,8 +86,8 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// commandVerbs returns the arguments of a format that are in a command, counted from 1. Those that
-// are printed as numbers (%d and %o) are left out.
+// commandVerbs returns the numbers of a format's arguments that are printed in a command. The first
+// argument has the number 1. Arguments that %d or %o prints are left out.
 func commandVerbs(format string) (args []int) {
 	next := 1
 	starts := command.FindAllStringIndex(format, -1)
@@ -109,7 +109,8 @@ func commandVerbs(format string) (args []int) {
 	return args
 }
 
-// isQuoted reports whether an expression is a quoted word.
+// isQuoted reports whether an expression is a quoted word or one of ownWords. vars are the
+// variables that hold a quoted word.
 func isQuoted(e ast.Expr, vars map[string]bool) bool {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -132,8 +133,9 @@ func isQuoted(e ast.Expr, vars map[string]bool) bool {
 	return false
 }
 
-// Every word of a command that is printed for a person to type is quoted for the shell,
-// or is the program's own: it may be a name that a server or a repository chose.
+// If a program prints a command for a person to type, each word that is inserted in the command is
+// quoted for the shell: a server or a repository may have chosen the word. Numbers and ownWords
+// need no quotes.
 func TestPrintedCommandsAreQuoted(t *testing.T) {
 	for _, dir := range []string{"cmd", "broker", "mount", "guard", "vfs"} {
 		for _, s := range sources(t, dir) {
@@ -147,7 +149,7 @@ func TestPrintedCommandsAreQuoted(t *testing.T) {
 	}
 }
 
-// The check finds planted errors.
+// unquoted finds the unquoted words in commands, and no others.
 func TestUnquotedIsFound(t *testing.T) {
 	const before = "package p\nfunc f(){ "
 	for text, want := range map[string]int{

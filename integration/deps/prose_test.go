@@ -9,19 +9,19 @@ import (
 	"testing"
 )
 
-// recordTypes have a field Detail with the words of a record for people.
+// recordTypes are types whose field Detail is the text of a record for people.
 var recordTypes = []string{"guard.Record", "guard.Event", "guard/audit.Entry", "cmd/rootsfs/internal/auditview.Entry", "cmd/rootsfs/internal/control.Event", "cmd/rootsfs/internal/control.Operation"}
 
 // detailTakers lists the functions that may get a Detail because they bound or encode it.
-// Functions of package names and those that print may get one, too.
+// The functions of package names and the printers may get a Detail, too.
 var detailTakers = []string{"len", "append", "clip", "detail", "textBound"}
 
 // printers print their arguments, or add them to a log.
 var printers = []string{"Sprintf", "Sprint", "Fprintf", "say", "add", "Warn", "Info", "Error", "Debug"}
 
-// No program reads the text that a record has for people: the facts that programs need are
-// fields of guard.Facts. So the Detail of a record is printed, bounded, copied to another
-// Detail or compared with "", and nothing else.
+// No code in cmd or broker reads the text that a record has for people: the facts that programs
+// need are fields of guard.Facts. The code may only print, bound or encode the Detail of a record,
+// copy it to another Detail, or compare it with "".
 func TestNoProgramReadsDetails(t *testing.T) {
 	found := 0
 	for _, c := range load(t) {
@@ -60,8 +60,8 @@ func (c *typedPackage) isDetail(sel *ast.SelectorExpr) bool {
 	return slices.Contains(recordTypes, strings.TrimPrefix(t.String(), module+"/"))
 }
 
-// mayUseDetail reports whether the nodes around a Detail, the innermost last, pass it on to
-// people.
+// mayUseDetail reports whether the nodes around a Detail use the Detail only as
+// TestNoProgramReadsDetails permits. The innermost node is the last one.
 func (c *typedPackage) mayUseDetail(sel *ast.SelectorExpr, around []ast.Node) bool {
 	for i := len(around) - 1; i >= 0; i-- {
 		switch n := around[i].(type) {
@@ -100,7 +100,7 @@ func isEmptyText(e ast.Expr) bool {
 	return ok && lit.Value == `""`
 }
 
-// takesDetail reports whether a function may get a Detail.
+// takesDetail reports whether the function of a call may get a Detail.
 func takesDetail(call *ast.CallExpr) bool {
 	switch fun := call.Fun.(type) {
 	case *ast.Ident:

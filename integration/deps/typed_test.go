@@ -113,7 +113,7 @@ func (c *typedPackage) prints(call *ast.CallExpr) bool {
 			return false
 		}
 		switch obj.Pkg().Path() {
-		case "log/slog": // the handler escapes all
+		case "log/slog": // the handler of the log escapes all values
 			return false
 		case "fmt", "errors":
 			return f.Sel.Name != "Sscanf" && f.Sel.Name != "Is" && f.Sel.Name != "As"
@@ -125,8 +125,9 @@ func (c *typedPackage) prints(call *ast.CallExpr) bool {
 	return false
 }
 
-// printedBy returns the call or list that prints the innermost expression of a stack unchanged,
-// or nil if another function takes the expression.
+// printedBy returns the call that prints the innermost expression of a stack unchanged. If the
+// expression is in a literal of type []string, printedBy returns the literal. Otherwise it returns
+// nil.
 func (c *typedPackage) printedBy(stack []ast.Node) ast.Node {
 	for i := len(stack) - 2; i >= 0; i-- {
 		switch outer := stack[i].(type) {
@@ -218,8 +219,8 @@ func printsItself(t types.Type) bool {
 	return t != nil && slices.Contains([]string{"names.Foreign", "names.Text", "names.RootName", "rules.Subject"}, strings.TrimPrefix(types.Unalias(t).String(), module+"/guard/"))
 }
 
-// printedRaws finds calls of Raw, and conversions to another type, of texts that print themselves,
-// where the result is printed.
+// printedRaws finds texts that would escape themselves, but whose raw form is printed: the result
+// of the method Raw, or of a conversion to a type that does not escape itself.
 func (c *typedPackage) printedRaws(f *ast.File) (found []ast.Node) {
 	var stack []ast.Node
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -243,7 +244,7 @@ func (c *typedPackage) printedRaws(f *ast.File) (found []ast.Node) {
 	return found
 }
 
-// top returns the directory of the module, with a slash.
+// top returns the directory of the module, with a slash at the end.
 func (c *typedPackage) top() string {
 	name := c.fset.Position(c.files[0].Pos()).Filename
 	return name[:strings.LastIndex(name, c.path+"/")]

@@ -10,21 +10,22 @@ import (
 	"testing"
 )
 
-// waysOut are the files from which text leaves the program, each with the rule that makes
-// foreign text safe there. A call of such a kind in another file fails the test.
-// TestForeignTextIsShown checks the texts that fmt prints.
+// waysOut lists the ways by which text leaves the program, as "FILE KIND" with a kind of wayOut.
+// Each has the rule that makes foreign text safe there. A way out that is not listed fails
+// TestWaysOutAreKnown. TestForeignTextIsShown checks the texts that fmt prints.
 var waysOut = map[string]string{
 	// Metrics and logs.
 	"cmd/rootsfs/internal/session/metrics.go label": "names.Escape of subjects; roots have checked names",
 	"cmd/rootsfs/internal/cli/output.go handler":    "ReplaceAttr: LogAttr",
-	// encoding/json escapes the end of a string, and only parts of rootsfs read these values.
+	// An encoder of JSON escapes quotes, so that a text cannot end its string. The rule tells who
+	// reads the JSON, or which function escapes the rest.
 	"broker/internal/jsonline/append.go encoder":       "frames for a peer",
 	"cmd/rootsfs/internal/cli/mount_daemon.go encoder": "our own other process",
-	"cmd/rootsfs/internal/console/server.go encoder":   "the page, which shows by visible of dom.js",
+	"cmd/rootsfs/internal/console/server.go encoder":   "the page, which shows texts by visible of dom.js",
 	"cmd/rootsfs/internal/control/server.go encoder":   "the command, which prints by its own rules",
 	"cmd/rootsfs/internal/control/verb.go encoder":     "the command, which prints by its own rules",
 	"cmd/rootsfs/internal/cli/output.go encoder":       "names.JSON",
-	// http.Error is read by HTTP clients.
+	// HTTP clients read the text of http.Error.
 	"broker/client/http.go error":    "sentences of ours",
 	"broker/tools/http.go error":     "sentences of ours",
 	"broker/tools/messages.go error": "sentences of ours",
@@ -44,7 +45,8 @@ var waysOut = map[string]string{
 	"cmd/rootsfs/internal/secret/source.go stream":     "is handed to a command of the owner's",
 }
 
-// wayOut returns the kind of way out of an expression, or "".
+// wayOut returns the kind of the way out that a node is, such as "stream". It returns "" if the
+// node is no way out.
 func wayOut(n ast.Node) string {
 	sel, ok := n.(*ast.SelectorExpr)
 	if !ok {
@@ -69,7 +71,7 @@ func wayOut(n ast.Node) string {
 	return ""
 }
 
-// Every way in which text can leave the program is listed and has a rule.
+// Every way out that wayOut finds in cmd and broker is in waysOut, with a rule.
 func TestWaysOutAreKnown(t *testing.T) {
 	used := map[string]bool{}
 	for _, dir := range []string{"cmd", "broker"} {
@@ -95,7 +97,8 @@ func TestWaysOutAreKnown(t *testing.T) {
 	}
 }
 
-// A log escapes each value, whatever the handler quotes.
+// Each handler of a log has a function ReplaceAttr, which escapes values that the handler may not
+// quote.
 func TestLogsEscape(t *testing.T) {
 	for _, dir := range []string{"cmd", "broker"} {
 		for _, s := range sources(t, dir) {
@@ -122,7 +125,8 @@ func TestLogsEscape(t *testing.T) {
 	}
 }
 
-// The console's page never uses a text as HTML, script or an address.
+// The scripts of the console's page use no property or function that takes a text as HTML or
+// script.
 func TestPageMakesNoHTML(t *testing.T) {
 	sinks := regexp.MustCompile(`\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|eval|setHTMLUnsafe|createContextualFragment|DOMParser|new Function)\b`)
 	files, err := filepath.Glob("../../cmd/rootsfs/internal/console/web/*.js")

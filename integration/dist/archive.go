@@ -20,7 +20,8 @@ type member struct {
 	data []byte
 }
 
-// writeTarGz writes an archive of members, in their order, as one that belongs to root.
+// writeTarGz writes a compressed tar archive of members, in their order. Its files and directories
+// belong to root and have the given date.
 func writeTarGz(name string, date time.Time, members []member) error {
 	var b bytes.Buffer
 	zip := gzip.NewWriter(&b)
@@ -82,7 +83,8 @@ func (r *release) writeArchive(s *stage) error {
 	return writeTarGz(r.path(title+".tar.gz"), r.version.date, members)
 }
 
-// writeSums writes SHA256SUMS, as sha256sum does, of every file in a directory.
+// writeSums writes the file SHA256SUMS with the hash of every file in a directory, in the format of
+// sha256sum.
 func writeSums(dir string) error {
 	names, err := os.ReadDir(dir)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// manifest is a bundle's manifest.json, of version 0.3.
+// manifest is the manifest.json of an MCP bundle (.mcpb), in version 0.3 of the format.
 type manifest struct {
 	ManifestVersion string                `json:"manifest_version"`
 	Name            string                `json:"name"`
@@ -46,7 +46,7 @@ type bundlePlatforms struct {
 	Platforms []string `json:"platforms"`
 }
 
-// userConfig is a question of the host to the person who installs a bundle.
+// userConfig is a question that the host asks the person who installs a bundle.
 type userConfig struct {
 	Type        string `json:"type"`
 	Title       string `json:"title"`
@@ -55,7 +55,7 @@ type userConfig struct {
 	Multiple    bool   `json:"multiple"`
 }
 
-// bundleProgram is the program's name in a bundle.
+// bundleProgram is the path of the program in a bundle.
 const bundleProgram = "server/rootsfs"
 
 // manifest describes the bundle of a release.
@@ -75,7 +75,7 @@ func (r *release) manifest() manifest {
 	return m
 }
 
-// bundleName returns the name of the file for an architecture.
+// bundleName returns the file name of the bundle for an architecture.
 func (r *release) bundleName(arch string) string { return r.title(arch) + ".mcpb" }
 
 // writeBundle writes the MCP bundle for an architecture: a zip archive.

@@ -12,13 +12,14 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Kinds of targets that a file of the description can have. packageKinds are nfpm's.
+// kinds are the kinds of output that can contain a file of the description: the archive, the
+// installation by -install, and the packages. nfpm builds the packages of packageKinds.
 var (
 	packageKinds = []string{"deb", "rpm", "apk"}
 	kinds        = append([]string{"tar", "install"}, packageKinds...)
 )
 
-// description is dist.toml.
+// description is the content of dist.toml.
 type description struct {
 	Name        string   `toml:"name"`
 	Summary     string   `toml:"summary"`
@@ -41,7 +42,7 @@ type description struct {
 	Companion  companion           `toml:"companion"`
 	Files      []fileEntry         `toml:"file"`
 
-	dir string // of dist.toml
+	dir string // the directory of dist.toml
 }
 
 // companion is a second package, with a program of its own.
@@ -53,7 +54,9 @@ type companion struct {
 	Files       []fileEntry `toml:"file"`
 }
 
-// companion describes the second package as the first is described.
+// companion returns the description of the second package. Its name, texts, dependencies and files
+// are the second package's own, it recommends nothing, and the rest is copied from the first
+// package.
 func (d *description) companion() *description {
 	c := *d
 	c.Name, c.Summary, c.Description = d.Companion.Name, d.Companion.Summary, d.Companion.Description

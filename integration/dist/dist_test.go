@@ -60,8 +60,8 @@ func dist(t testing.TB, top string, args ...string) string {
 	return command(t, top, append([]string{program}, args...)...)
 }
 
-// nativeFlag returns the flag with which the builder compiles for this machine only. make soak
-// compiles for the others, too: that takes as long as all the rest.
+// nativeFlag returns the builder's flag -native. The builder compiles for this machine only, except
+// in make soak: compiling for the other machines takes as long as all the rest.
 func nativeFlag() string { return fmt.Sprintf("-native=%v", os.Getenv("ROOTSFS_SOAK") == "") }
 
 // releaseOnce builds the release that the tests examine.
@@ -92,13 +92,14 @@ func onlyFile(t testing.TB, dir, pattern string) string {
 	return names[0]
 }
 
-// rpmArch returns the name of this machine's architecture in the names of rpm and apk.
+// rpmArch returns the name of this machine's architecture in the file names of rpm and apk
+// packages.
 func rpmArch() string {
 	return map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 }
 
-// extractArchive extracts the archive for this machine into a new directory. It returns the prefix in
-// it.
+// extractArchive extracts the archive for this machine into a new directory. It returns the top
+// directory of the archive, which is laid out like /usr/local.
 func extractArchive(t testing.TB) string {
 	t.Helper()
 	dir, v := builtRelease(t)

@@ -12,8 +12,8 @@
 //     built with the same Go release: times are the commit's, paths are cut away.
 //   - Programs are linked statically and need no other package to start.
 //   - Removing a package removes all that installing it made.
-//   - The npm packages and the bundle contain the programs. No script downloads any when they
-//     are installed.
+//   - The program is in the bundles and in the npm packages of the architectures. No script of an
+//     npm package or a bundle downloads a program.
 //   - SHA256SUMS names every other file of the release.
 //
 // # Not promised

@@ -8,8 +8,8 @@ import (
 	"runtime"
 )
 
-// install builds rootsfs for this machine and puts it below prefix, in the tree dest. If
-// withCompanion is set, it installs the second package, too.
+// install builds rootsfs for this machine and puts its files below prefix, in the directory dest,
+// which stands for /. If withCompanion is set, install also installs the second package.
 func install(ctx context.Context, dir, dest, prefix string, withCompanion bool) error {
 	if !filepath.IsAbs(prefix) {
 		return fmt.Errorf("-prefix %s: the path must be absolute", prefix)
@@ -53,8 +53,8 @@ func install(ctx context.Context, dir, dest, prefix string, withCompanion bool) 
 	return nil
 }
 
-// replace writes a file under another name and renames it, because a program that runs
-// cannot be written.
+// replace writes a file under another name and renames the file to target, because a running
+// program cannot be overwritten.
 func replace(target string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 		return err
@@ -63,7 +63,7 @@ func replace(target string, data []byte, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp.Name()) // fails once it is renamed
+	defer os.Remove(temp.Name()) // fails once the file is renamed
 	if _, err := temp.Write(data); err != nil {
 		return err
 	}

@@ -47,7 +47,8 @@ type release struct {
 	out     string
 }
 
-// packages returns the release, and that of the second package, which goes into the same directory.
+// packages returns the release of rootsfs and, if there is a second package, the release of the
+// second package. Both go into the same directory.
 func (r *release) packages() []*release {
 	if r.Companion.Name == "" {
 		return []*release{r}
@@ -57,17 +58,18 @@ func (r *release) packages() []*release {
 	return []*release{r, &c}
 }
 
-// path returns where the release's file of a name is.
+// path returns the path of the release's file with the given name.
 func (r *release) path(name string) string { return filepath.Join(r.out, name) }
 
-// title returns the name of the file for an architecture, without its extension.
+// title returns the file name, without the extension, of the archive, the bundle and the bill of
+// materials for an architecture.
 func (r *release) title(arch string) string {
 	return fmt.Sprintf("%s-%s-linux-%s", r.Name, r.version.semver(), arch)
 }
 
-// makeRelease builds every file of a release into out, of rootsfs and, if withCompanion is set, of
-// the second package. If native is set, only the programs for this machine are real. dir is
-// integration/dist in a checkout.
+// makeRelease builds every file of a release of rootsfs into out and, if withCompanion is set,
+// every file of the second package. If native is set, the programs for other machines are
+// placeholders. dir is integration/dist in a checkout.
 func makeRelease(ctx context.Context, dir, out string, withCompanion, native bool) error {
 	if names, err := os.ReadDir(out); err == nil && len(names) > 0 {
 		return fmt.Errorf("%s is not empty: remove it first", out)

@@ -47,8 +47,9 @@ type bomRelation struct {
 	DependsOn []string `json:"dependsOn"`
 }
 
-// writeMaterials writes the modules that an architecture's program is made of, as the
-// program itself records them. Each, except the standard library, has its sum of go.sum.
+// writeMaterials writes the bill of the modules that an architecture's program is made of, as the
+// program itself records them. Each module, except the standard library, has its checksum from
+// go.sum.
 func (r *release) writeMaterials(s *stage) error {
 	info, err := buildinfo.ReadFile(s.program(r.Name))
 	if err != nil {
@@ -82,7 +83,8 @@ func (r *release) writeMaterials(s *stage) error {
 	return os.WriteFile(r.path(r.title(s.arch)+".cdx.json"), append(text, '\n'), 0o644)
 }
 
-// golangComponent describes a module. Its package URL is its name in the bill as well.
+// golangComponent describes a module. Other parts of the bill refer to the module by its package
+// URL.
 func golangComponent(kind, path, version string) bomComponent {
 	purl := "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
 	return bomComponent{Type: kind, Ref: purl, Name: path, Version: version, PURL: purl}

@@ -55,8 +55,8 @@ func (r *release) npm(name string) npmPackage {
 	}
 }
 
-// writeNPM writes the package that users install. It only starts the program of their platform's
-// package.
+// writeNPM writes the package that users install. The package has no program, but a script that
+// starts the program of another package, the one for the user's platform.
 func (r *release) writeNPM() error {
 	p := r.npm(r.NPM.Package)
 	p.MCPName, p.Keywords = r.Registry.Name, []string{"mcp", "sandbox", "filesystem", "fuse"}

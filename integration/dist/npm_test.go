@@ -155,7 +155,8 @@ func servedDir(t *testing.T) string {
 	return dir
 }
 
-// askServer starts an MCP server of servedDir's directory and reads its file.
+// askServer starts cmd, an MCP server that serves a directory of servedDir, and reads the file of
+// this directory through the server.
 func askServer(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	ctx := context.Background()

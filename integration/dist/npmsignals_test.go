@@ -35,7 +35,7 @@ func TestNPMSignals(t *testing.T) {
 		name    string
 		command []string
 	}{
-		{"as it is", []string{script}},
+		{"installed Node", []string{script}},
 		{"older Node", []string{"node", "--require", older, script}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func describeEnd(t *testing.T, err error) string {
 	return exit.Error()
 }
 
-// server is an MCP server that has answered.
+// server is an MCP server that has answered the request initialize.
 type server struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -131,7 +131,7 @@ func (s *server) say(line string) {
 	}
 }
 
-// answer reads up to the answer to a request.
+// answer reads lines until the answer to the request with the given id, and returns this answer.
 func (s *server) answer(id int) string {
 	s.t.Helper()
 	for {
@@ -177,8 +177,8 @@ func (s *server) wait() string {
 	return describeEnd(s.t, s.cmd.Wait())
 }
 
-// program returns the process of rootsfs itself: Node's child, or Node's own after an
-// exec.
+// program returns the process ID of rootsfs itself. rootsfs is Node's child, or has replaced Node
+// in its process.
 func (s *server) program() int {
 	s.t.Helper()
 	pid := s.cmd.Process.Pid

@@ -35,7 +35,7 @@ func (r *release) writePackage(kind string, s *stage) error {
 	})
 	info.RPM.BuildHost, info.RPM.Summary = r.Name, r.Summary
 	if kind == "apk" {
-		info.Description = r.Summary // a line
+		info.Description = r.Summary // .PKGINFO takes one line only
 	} else if len(r.Depends) == 0 { // the main package, not its companion
 		info.Scripts.PostInstall = filepath.Join(r.dir, "files", "postinstall.sh")
 		info.Scripts.PostRemove = filepath.Join(r.dir, "files", "postremove.sh")
@@ -58,7 +58,8 @@ func (r *release) writePackage(kind string, s *stage) error {
 }
 
 // contents puts the files of a package into temp and returns them as nfpm takes them.
-// Directories that only rootsfs has belong to the package, so that they go with it.
+// A directory that has the package's name belongs to the package, so that removing the
+// package removes the directory.
 func (r *release) contents(kind string, s *stage, temp string) (files.Contents, error) {
 	all, err := r.files(kind, s.built)
 	if err != nil {

@@ -110,7 +110,8 @@ func TestAPK(t *testing.T) {
 	}
 }
 
-// members reads one compressed archive, and leaves the rest in the reader.
+// members reads one compressed archive and returns its files by name. The bytes after the archive
+// stay in the reader.
 func members(t *testing.T, in *bytes.Reader) map[string][]byte {
 	t.Helper()
 	zip, err := gzip.NewReader(byteReader{in})
@@ -137,12 +138,12 @@ func members(t *testing.T, in *bytes.Reader) map[string][]byte {
 	return all
 }
 
-// byteReader keeps gzip from reading ahead: it has ReadByte.
+// byteReader is a reader with a method ReadByte, so that gzip does not read ahead.
 type byteReader struct{ *bytes.Reader }
 
-// The second package has its program where rootsfs searches for it, depends on rootsfs, and
-// runs no script of rootsfs. The other tests leave it out, because its server takes a minute to
-// compile.
+// The second package has its program where rootsfs searches for it, depends on rootsfs, and runs no
+// script of rootsfs. The other tests leave the second package out, because its program takes a
+// minute to compile.
 func TestCompanion(t *testing.T) {
 	if os.Getenv("ROOTSFS_SOAK") == "" {
 		t.Skip("builds the second program for each architecture; make soak does")

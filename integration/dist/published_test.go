@@ -36,7 +36,7 @@ func validate(t *testing.T, schema, document []byte) error {
 	return resolved.Validate(value)
 }
 
-// replaceKey returns a document with one key of it replaced.
+// replaceKey returns a document in which a key has another value.
 func replaceKey(t *testing.T, document []byte, key string, value any) []byte {
 	t.Helper()
 	var m map[string]any
@@ -101,8 +101,8 @@ func TestServerJSON(t *testing.T) {
 	}
 }
 
-// mcpbVersion is the package that publishes the schema of bundles.
-const mcpbVersion = "@anthropic-ai/mcpb@2.1.2"
+// mcpbPackage is the npm package that publishes the schema of bundles.
+const mcpbPackage = "@anthropic-ai/mcpb@2.1.2"
 
 // The bundles are valid by the published schema, and the program that a host starts from
 // this machine's bundle answers an MCP client.
@@ -142,11 +142,12 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// bundleSchema fetches the schema of a manifest of the version that we write.
+// bundleSchema fetches the published schema for the version of manifest that the builder writes. It
+// skips the test if npm cannot fetch the package.
 func bundleSchema(t *testing.T) []byte {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.Command("npm", "pack", "--silent", "--cache", filepath.Join(dir, "cache"), mcpbVersion)
+	cmd := exec.Command("npm", "pack", "--silent", "--cache", filepath.Join(dir, "cache"), mcpbPackage)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Skipf("the npm registry cannot be reached: %v\n%s", err, out)
@@ -207,7 +208,7 @@ func TestMaterials(t *testing.T) {
 	for _, m := range info.Deps {
 		i := slices.IndexFunc(b.Components, func(c bomComponent) bool { return c.Name == m.Path })
 		if i < 0 || b.Components[i].Version != m.Version || b.Components[i].Properties[0].Value != m.Sum || !strings.HasPrefix(b.Components[i].PURL, "pkg:golang/"+m.Path+"@") {
-			t.Errorf("%s %s is missing, or another one", m.Path, m.Version)
+			t.Errorf("%s %s is missing from the bill, or its version, sum or URL is wrong", m.Path, m.Version)
 		}
 		for _, builder := range []string{"github.com/goreleaser/", "github.com/modelcontextprotocol/registry", "github.com/go-git/"} {
 			if strings.HasPrefix(m.Path, builder) {

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// The archives hold static programs for their architecture, and their other files.
+// Each archive holds a static program for its architecture, or a placeholder, and the other files.
 func TestArchive(t *testing.T) {
 	dir, v := builtRelease(t)
 	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
@@ -124,7 +124,7 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// copyCheckout copies the files that git knows, and makes the copy a work tree of the
+// copyCheckout copies the files that git does not ignore, and makes the copy a work tree of the
 // same repository.
 func copyCheckout(t *testing.T, from, to string) {
 	t.Helper()
@@ -155,7 +155,8 @@ func copyCheckout(t *testing.T, from, to string) {
 	}
 }
 
-// make install puts rootsfs where its variables say, and the unit starts it from there.
+// make install puts rootsfs below DESTDIR and PREFIX, and the systemd unit starts rootsfs from
+// PREFIX.
 func TestMakeInstall(t *testing.T) {
 	dest := t.TempDir()
 	// The same settings as for the builder, so that its imports, which take a minute, are not compiled
@@ -191,8 +192,9 @@ func TestMakeInstall(t *testing.T) {
 	checkPruned(t, filepath.Join(dest, "opt/tools/bin/rootsfs"))
 }
 
-// checkPruned checks that a program lacks functions that call a method by its name. With one of them
-// the linker keeps every exported method of every type, which was a tenth of the program.
+// checkPruned checks that a program lacks two functions that call a method by its name. With such a
+// function, the linker keeps every exported method of every type: these were a tenth of the
+// program.
 func checkPruned(t *testing.T, program string) {
 	t.Helper()
 	data, err := os.ReadFile(program)

@@ -16,7 +16,7 @@ import (
 // stage is the build for an architecture: the programs, and the files that rootsfs generates.
 type stage struct {
 	arch  string
-	built string // directory
+	built string // the directory of the programs and files
 	// isPlaceholder says that the programs are placeholders.
 	isPlaceholder bool
 }
@@ -24,9 +24,9 @@ type stage struct {
 // program returns the path of the program with a package's name.
 func (s *stage) program(name string) string { return filepath.Join(s.built, name) }
 
-// build builds rootsfs for architectures, each into a directory in temp. Man pages and
-// completions come from the program for this machine. If native is set, the other programs are
-// placeholders.
+// build builds rootsfs for this machine and for arches, each into a directory in temp. It returns
+// the stages by architecture. Man pages and completions come from the program for this machine. If
+// native is set, the programs for other machines are placeholders.
 func (d *description) build(ctx context.Context, v version, temp string, arches []string, native bool) (map[string]*stage, error) {
 	if runtime.GOOS != "linux" {
 		return nil, errors.New("a release can be built on Linux only: the program writes its own man pages")
@@ -52,7 +52,7 @@ func (d *description) build(ctx context.Context, v version, temp string, arches 
 		return nil, err
 	}
 	own := all[runtime.GOARCH]
-	if err := describeItself(ctx, own, d.Name); err != nil {
+	if err := generateTexts(ctx, own, d.Name); err != nil {
 		return nil, err
 	}
 	for _, s := range all {
@@ -65,7 +65,8 @@ func (d *description) build(ctx context.Context, v version, temp string, arches 
 	return all, nil
 }
 
-// compile links the programs of a stage statically, without symbols and paths.
+// compile compiles the programs of a stage. They are linked statically, and contain no symbols and
+// no paths of this machine.
 func (d *description) compile(ctx context.Context, v version, s *stage) error {
 	built, err := filepath.Abs(s.built)
 	if err != nil {
@@ -84,7 +85,8 @@ func (d *description) compile(ctx context.Context, v version, s *stage) error {
 	return nil
 }
 
-// placeholder stands for a program that -native does not compile. It says so when it is started.
+// placeholder is the script in place of a program that -native does not compile. When the script is
+// started, it prints the reason and fails.
 const placeholder = "#!/bin/sh\necho 'this release was built for tests: integration/dist -native' >&2\nexit 1\n"
 
 // writePlaceholders writes placeholders in place of the programs of a stage.
@@ -100,12 +102,12 @@ func (d *description) writePlaceholders(s *stage) error {
 	return nil
 }
 
-// completions are the files that describeItself writes for shells.
+// completions are the files that generateTexts writes, by shell.
 var completions = map[string]string{"bash": "rootsfs.bash", "zsh": "rootsfs.zsh", "fish": "rootsfs.fish"}
 
-// describeItself has a stage's program with the given name write its manual and its completions
-// into the stage.
-func describeItself(ctx context.Context, s *stage, name string) error {
+// generateTexts runs the stage's program with the given name, to write its man pages and
+// completions into the stage.
+func generateTexts(ctx context.Context, s *stage, name string) error {
 	if _, err := run(ctx, s.program(name), "help", "--man", filepath.Join(s.built, "man")); err != nil {
 		return err
 	}

@@ -37,8 +37,8 @@ func readVersion(ctx context.Context, dir string) (version, error) {
 	return version{words[0], words[1], date}, err
 }
 
-// semver returns the version without its "v" and its "+dirty": the versions of npm and of
-// file names.
+// semver returns the version as npm packages and file names have it: without its "v" and its
+// "+dirty".
 func (v version) semver() string {
 	s, _, _ := strings.Cut(strings.TrimPrefix(v.name, "v"), "+")
 	return s
@@ -61,7 +61,7 @@ func (v version) forPackage(kind string) string {
 	return release + "_pre" + v.date.UTC().Format("20060102150405")
 }
 
-// apkPreRelease matches the pre-releases that apk has words for.
+// apkPreRelease matches the pre-releases whose word and number forPackage keeps for apk.
 var apkPreRelease = regexp.MustCompile(`^(alpha|beta|rc)[.-]?([0-9]*)$`)
 
 // flags returns the linker's flags that put the version into the program.

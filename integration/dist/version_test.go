@@ -74,7 +74,7 @@ func versionOf(t *testing.T, dir string) version {
 	return v
 }
 
-// copyScript copies version.sh to a directory and returns it.
+// copyScript copies version.sh to a directory and returns the directory.
 func copyScript(t *testing.T, dir string) string {
 	t.Helper()
 	script, err := os.ReadFile("version.sh")
@@ -87,7 +87,7 @@ func copyScript(t *testing.T, dir string) string {
 	return dir
 }
 
-// Packages order a pre-release before its release.
+// forPackage writes versions so that packages order a pre-release before its release.
 func TestPackageVersion(t *testing.T) {
 	date := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, c := range []struct{ name, deb, apk string }{

@@ -25,7 +25,7 @@ var stamp = regexp.MustCompile(`-\d{4}-\d\d-\d\dT[-\d]+Z$`)
 // Conformance runs scenarios of the MCP conformance package. args are its arguments
 // without the directory of results. It returns the result of each scenario by name; names
 // of server scenarios begin with "server-". Lateness is no failure, because the machine
-// may be busy, but a client that is early fails. log is the output of the package.
+// may be busy. A client that is early fails. log is the output of the package.
 func (p *Peers) Conformance(ctx context.Context, env []string, args ...string) (all map[string]*Scenario, log string, err error) {
 	node := p.Node22()
 	if node == "" {
@@ -39,7 +39,7 @@ func (p *Peers) Conformance(ctx context.Context, env []string, args ...string) (
 	script := p.Module("@modelcontextprotocol", "conformance", "dist", "index.js")
 	cmd := exec.CommandContext(ctx, node, append(append([]string{script}, args...), "--output-dir", dir)...)
 	cmd.Env = append(os.Environ(), env...)
-	out, _ := cmd.CombinedOutput() // the checks have the result
+	out, _ := cmd.CombinedOutput() // checks.json has the results, so the exit status is not needed
 	files, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
 	if err != nil {
 		return nil, "", err
