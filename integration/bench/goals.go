@@ -10,16 +10,20 @@ import (
 const (
 	audit  = "rootsfs-audit"
 	maxLvl = "rootsfs-max"
-	// audit served by plain readers of /dev/fuse; the default is io_uring
+	// auditPlain is audit with --transport plain: the daemon reads /dev/fuse. The default
+	// transport is FUSE over io_uring.
 	auditPlain = "audit-plain"
 	tuned      = "bindfs-tuned"
-	// audit with a staged root, and other file systems that keep changes apart from the source
+	// staged is audit with a staged root. overlay and fuseOverlay are other file systems that
+	// keep changes apart from the source.
 	staged, overlay, fuseOverlay = "rootsfs-stage", "overlayfs", "fuse-overlayfs"
-	// audit without any pattern, and with fifty and the built-in ones
+	// noPatterns is audit without any pattern. manyPatterns is audit with fifty patterns besides
+	// the built-in ones.
 	noPatterns, manyPatterns = "patterns-0", "patterns-50"
 )
 
-// goals has the limits of the slowdown against native. They are for -size full.
+// goals has the greatest permitted slowdown of a peer against native. A workload here is the name
+// of a row. The limits hold for -size full only.
 var goals = []struct {
 	workload, peer string
 	limit          float64
@@ -49,11 +53,13 @@ func inGoals(peer string) bool {
 }
 
 const (
-	revocationGoal = 0.100 // seconds, with --cache audit, for the smaller holding
-	memoryGoal     = 1.3   // against the bare tree
-	patternsGoal   = 1.1   // fifty patterns against none
-	workAhead      = 1.5   // how many times as slow bindfs has to be at the steps on the unpacked tree
-	runGoal        = 1.1   // rootsfs run against rootsfs mount
+	revocationGoal = 0.100 // seconds, with --cache audit and the smaller number of sizes.Inodes
+	memoryGoal     = 1.3   // resident memory of audit, as a multiple of that of bareNodes
+	patternsGoal   = 1.1   // time with fifty patterns, as a multiple of the time without any
+	runGoal        = 1.1   // time in rootsfs run, as a multiple of the time through rootsfs mount
+	// workAhead is how many times as long as audit bindfs-tuned has to take for the steps on the
+	// unpacked tree.
+	workAhead = 1.5
 )
 
 // status is the result of a goal.
@@ -84,7 +90,8 @@ func judge(goal, limit string, isMeasured bool, measured string, isMet bool) out
 	return outcome{goal, limit, measured, missed}
 }
 
-// judgeGoals returns the outcome of every goal that was selected.
+// judgeGoals returns the outcomes of the goals whose rows are in the report. It leaves out a goal
+// that compares two rootsfs peers on a row if one of the two has no result.
 func judgeGoals(r *report) []outcome {
 	var all []outcome
 	for _, g := range goals {
@@ -100,7 +107,7 @@ func judgeGoals(r *report) []outcome {
 		ours, ok1 := row.ratio(audit)
 		theirs, ok2 := row.ratio(tuned)
 		limit := "-"
-		if row.isWork() {
+		if row.isWorkStep() {
 			theirs /= workAhead
 		}
 		if ok2 {
@@ -112,17 +119,17 @@ func judgeGoals(r *report) []outcome {
 				fmt.Sprintf("%.2f", inside/ours), inside/ours <= runGoal))
 		}
 	}
-	for _, judged := range []func(*report) []outcome{
+	for _, judgeRows := range []func(*report) []outcome{
 		judgePatterns, judgeFootprints, judgeRevocation, judgeMemory, judgeFiles, judgeStart, judgeStage, judgeProxy, judgeServe, judgeNetwork, judgeSecret,
 	} {
-		all = append(all, judged(r)...)
+		all = append(all, judgeRows(r)...)
 	}
 	return all
 }
 
-// isWork reports whether a row is a step on the unpacked tree. (The other work rows are
+// isWorkStep reports whether a row is a step on the unpacked tree. (The other work rows are
 // programs that use the processor more than files.)
-func (r *row) isWork() bool {
+func (r *row) isWorkStep() bool {
 	name, ok := strings.CutPrefix(r.Workload, "work ")
 	return ok && slices.Contains(workSteps, phase(name))
 }
@@ -152,7 +159,7 @@ func judgeRevocation(r *report) []outcome {
 	if i < 0 {
 		return nil
 	}
-	v := r.Revocations[i] // the smaller holding comes first
+	v := r.Revocations[i] // the row with fewer inodes comes first
 	seconds := median(v.Seconds)
 	goal := fmt.Sprintf("revoke, %d inodes, %d open and mapped, %s", v.Inodes, v.Handles, audit)
 	return []outcome{judge(goal, fmt.Sprintf("%.0f ms", revocationGoal*1e3), v.Broken == "" && len(v.Seconds) > 0,

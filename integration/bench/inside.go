@@ -12,14 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childPrograms DIR is the child inside rootsfs run. It runs the programs that it reads from its
-// standard input, one after another. DIR is the source, as it is shown inside.
+// childPrograms is the mode in which this program runs other programs inside rootsfs run, one after
+// another. It reads their command lines from its standard input. The argument is DIR, the source:
+// inside, the source has the same path.
 const childPrograms = "child-programs"
 
 // inRun is the peer whose programs run in the sandbox of rootsfs run.
 const inRun = "rootsfs-run"
 
-func (l *lab) runPeer() peer {
+func (l *lab) inRunPeer() peer {
 	// When this program stops rootsfs run by SIGTERM, the exit status is that of a shell whose
 	// command got the signal.
 	return peer{name: inRun, skip: cmp.Or(l.fuseMissing, l.rootsfsMissing), line: true, inside: true, exitsWith: 128 + 15,
@@ -28,20 +29,20 @@ func (l *lab) runPeer() peer {
 		}}
 }
 
-// programResult is how a program ended.
+// programResult has the output and the error of a program.
 type programResult struct {
 	Output string `json:"output"`
 	Error  string `json:"error,omitempty"`
 }
 
-// runPrograms runs the programs that come from in, and writes a line for each. Its first line
-// is the number of the FUSE connection that shows dir.
+// runPrograms reads command lines from in, runs them, and writes a programResult to out for each.
+// The first line of out is the number of the FUSE connection that shows dir.
 func runPrograms(dir string, in io.Reader, out io.Writer) error {
-	var shown unix.Stat_t
-	if err := unix.Stat(dir, &shown); err != nil {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(out, unix.Minor(shown.Dev)); err != nil {
+	if _, err := fmt.Fprintln(out, unix.Minor(st.Dev)); err != nil {
 		return err
 	}
 	for programs, results := json.NewDecoder(in), json.NewEncoder(out); ; {
@@ -74,7 +75,7 @@ func (j *job) program(name string, args ...string) (string, error) {
 	return j.inside.program(j.ctx, append([]string{name}, args...))
 }
 
-// program has the child runPrograms run a program.
+// program sends argv to a child of mode childPrograms, and returns the program's output.
 func (p *process) program(ctx context.Context, argv []string) (string, error) {
 	if err := json.NewEncoder(p.stdin).Encode(argv); err != nil {
 		return "", err

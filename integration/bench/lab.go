@@ -21,10 +21,10 @@ import (
 //	DIR/src       the source of the workloads (fixtures.go), kept between runs
 //	DIR/names     the source of the memory and revocation rows, kept between runs
 //	DIR/mnt/*     mountpoints, one per run of a peer
-//	DIR/home      configuration and session directories of rootsfs
+//	DIR/home      XDG directories of the peers (see privateHome), while a run lasts
 //	DIR/tracing   tracefs, while a run lasts
 //
-// rootsfs as it was built, and the directories of the other rows, are beside these.
+// DIR also has the rootsfs program, if the lab builds it, and the directories of the other rows.
 type lab struct {
 	dir   string
 	lock  *os.File
@@ -33,21 +33,22 @@ type lab struct {
 	trace *tracer // nil where requests cannot be counted
 	log   io.Writer
 	limit time.Duration // see lab.round; 0 for none
-	// settle is how long a daemon's size has to stand still. It is settleSpan, except in
-	// tests, where the size does not matter.
+	// settle is the time between two readings of a daemon's resident size (see settledRSS). It is
+	// settleSpan, except in tests, where the size does not matter.
 	settle time.Duration
 
-	self           string // this program
+	self           string // path of this program
 	fuseMissing    string // why there is no FUSE; empty if there is
 	rootsfs        string
 	rootsfsMissing string // why there is no rootsfs; empty if there is
 	bindfs         string
 	bindfsMissing  string
 	bindfsVersion  string
-	// passthrough is libfuse's passthrough_hp, which is built from its sources.
+	// passthrough is the path of passthrough_hp, an example in the sources of libfuse.
+	// passthroughMissing says why there is none.
 	passthrough, passthroughMissing string
 	fuseOverlayMissing              string // why there is no fuse-overlayfs
-	root                            bool   // may drop caches
+	root                            bool   // this process is root: it may drop caches and mount overlays
 }
 
 func (l *lab) path(elem ...string) string {

@@ -211,8 +211,8 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (r *report, er
 	return r, nil
 }
 
-// choosePeers returns the peers that are wanted and can run. Those that are wanted
-// and cannot are named in the report.
+// choosePeers returns the wanted peers that can run. The report lists the wanted peers that
+// cannot.
 func (r *report) choosePeers(l *lab, wanted *regexp.Regexp) []peer {
 	var peers []peer
 	for _, p := range l.peers() {

@@ -15,7 +15,7 @@ import (
 	proglab "github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// TestMain lets the test binary be its own child, as the program is.
+// TestMain runs a child mode if the arguments name one, as main does, and the tests otherwise.
 func TestMain(m *testing.M) {
 	if ran, err := child(os.Args[1:]); ran {
 		if err != nil {
@@ -66,7 +66,7 @@ func runWithOwnHome(m *testing.M) int {
 	return code
 }
 
-// npmCache returns where npm keeps what it has fetched.
+// npmCache returns the directory in which npm keeps the packages that it has fetched.
 func npmCache() string {
 	if dir := os.Getenv("npm_config_cache"); dir != "" {
 		return dir
@@ -139,7 +139,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestPeersInOrder(t *testing.T) {
+func TestChoosePeers(t *testing.T) {
 	l := newLab(t)
 	l.rootsfsMissing = "not built"
 	r := &report{}
@@ -166,7 +166,8 @@ func TestChooseWorkloads(t *testing.T) {
 	}
 }
 
-// TestGoalsNameRows: a goal whose row was renamed would never be judged.
+// TestGoalsNameRows checks that the rows and peers of goals exist. A goal whose row was renamed
+// would never be judged.
 func TestGoalsNameRows(t *testing.T) {
 	rows := map[string]bool{}
 	for _, w := range workloads() {
@@ -207,12 +208,13 @@ func TestLabIsOwnedByOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := ownDir(link); err == nil {
-		t.Error("a link was taken for our directory")
+		t.Error("ownDir accepted a link")
 	}
 }
 
-// TestRows runs workloads on native and on the loopback, in the soak all of them, and counts the
-// results. Cold phases are left out: a test does not drop the machine's caches.
+// TestRows runs workloads on native and on the loopback, and counts the samples. With
+// ROOTSFS_SOAK=1 it runs all workloads. It leaves out cold phases: a test does not drop the
+// machine's caches.
 func TestRows(t *testing.T) {
 	l := newLab(t)
 	p := loopback(t, l)
@@ -223,7 +225,7 @@ func TestRows(t *testing.T) {
 	}
 	wanted := "" // all
 	if !proglab.Soak() {
-		wanted = "^[^w]|^write|^work (git|tar|du|rm|make|sqlite|tests)" // npm and go take seconds each time
+		wanted = "^[^w]|^write|^work (git|tar|du|rm|make|sqlite|tests)" // without npm, go and node: npm and go take seconds each time
 	}
 	r := &report{Repetitions: 2, Peers: []string{native, p.name}}
 	chosen := r.chooseWorkloads(regexp.MustCompile(wanted), false)
@@ -267,8 +269,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestRootsfsContract mounts nothing of rootsfs, which has tests of its own. It checks
-// the command line by which the benchmarks call it.
+// TestRootsfsContract checks the command line with which the benchmarks start rootsfs mount. It
+// does not start rootsfs, which has tests of its own.
 func TestRootsfsContract(t *testing.T) {
 	l := newLab(t)
 	l.rootsfs = "rootsfs"

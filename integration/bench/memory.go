@@ -24,19 +24,19 @@ type memory struct {
 }
 
 const (
-	memoryName = "memory"     // what -only matches
-	bareNodes  = "bare-nodes" // the peer the others are compared with
-	// lookers is how many look up at once: enough to keep two CPUs busy.
-	lookers = 4
-	// A daemon has settled when its size moved by less than 1 % in settleSpan
-	// (lab.settle); after settleSpans such spans, the size is taken as it is.
+	memoryName = "memory"     // the name for -only
+	bareNodes  = "bare-nodes" // the peer with which the others are compared
+	// lookUpsAtOnce is how many goroutines look up names: enough to keep two CPUs busy.
+	lookUpsAtOnce = 4
+	// A daemon has settled when its resident size changed by less than 1 % in settleSpan (tests
+	// set a shorter lab.settle). After settleSpans such spans, the size is taken as it is.
 	settleSpan  = 3 * time.Second
 	settleSpans = 7
 )
 
 // memory measures the bare tree and rootsfs with --cache audit, one after the other. It measures
-// other levels, and the loopback, only if -peers leaves out rootsfs-audit: a million look-ups take
-// half a minute on each peer.
+// other cache levels, and the loopback, only if rootsfs-audit is not one of peers: a million
+// look-ups take half a minute on each peer.
 func (l *lab) memory(ctx context.Context, peers []peer, files int) ([]*memory, error) {
 	bare := peer{name: bareNodes, line: true, argv: func(_, mnt string) []string {
 		return []string{l.self, childNodes, mnt}
@@ -78,8 +78,8 @@ func (l *lab) memoryOf(ctx context.Context, p peer, r *memory) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.stop()) }()
-	// A million look-ups take half a minute here; a machine ten times slower still
-	// gets through.
+	// A million look-ups take half a minute. The limit suffices for a machine that is ten times
+	// slower.
 	return guarded(ctx, 2*runLimit, m.abort, func(ctx context.Context) error {
 		if r.Empty, err = rss(m.cmd.Process.Pid); err != nil {
 			return err
@@ -92,14 +92,14 @@ func (l *lab) memoryOf(ctx context.Context, p peer, r *memory) (err error) {
 	})
 }
 
-// lookUp looks up the first files names below dir, by name and not by listing,
-// so that every daemon is asked the same.
+// lookUp looks up namesFile(0) to namesFile(files-1) below dir. It lists no directory, so that
+// every daemon gets the same requests.
 func lookUp(ctx context.Context, dir string, files int) error {
-	errs := make(chan error, lookers)
-	for first := range lookers {
+	errs := make(chan error, lookUpsAtOnce)
+	for first := range lookUpsAtOnce {
 		go func() {
 			var err error
-			for i := first; i < files && err == nil; i += lookers {
+			for i := first; i < files && err == nil; i += lookUpsAtOnce {
 				if err = unix.Lstat(filepath.Join(dir, namesFile(i)), &unix.Stat_t{}); err == nil {
 					err = ctx.Err()
 				}
@@ -108,7 +108,7 @@ func lookUp(ctx context.Context, dir string, files int) error {
 		}()
 	}
 	var err error
-	for range lookers {
+	for range lookUpsAtOnce {
 		err = errors.Join(err, <-errs)
 	}
 	return err

@@ -22,7 +22,7 @@ import (
 // networkName is the name for -only.
 const networkName = "network"
 
-// Peers of the network rows. direct is a client without a sandbox, on the loopback interface.
+// Peers of the network rows. netDirect is a client without a sandbox, on the loopback interface.
 const (
 	netDirect = "direct"
 	netOurs   = "rootsfs --net=HOST"
@@ -35,10 +35,10 @@ const (
 const (
 	netSlirpGoal  = 2.0                    // least download speed, as a multiple of slirp4netns's
 	netSrtGoal    = 5.0                    // least download speed, as a multiple of srt's
-	netFirstGoal  = 500 * time.Microsecond // until the first byte, added by --net=HOST
-	netStartGoal  = 0.002                  // seconds, added by --net=HOST
+	netFirstGoal  = 500 * time.Microsecond // until the first byte of a connection, added by --net=HOST
+	netStartGoal  = 0.002                  // seconds for the start of rootsfs run, added by --net=HOST
 	netMemoryGoal = 20 << 10               // bytes for each connection
-	netRevokeGoal = 0.5                    // seconds
+	netRevokeGoal = 0.5                    // seconds that rootsfs revoke --net takes
 )
 
 // heldConnections is how many connections are open, for -size full, while their memory and their
@@ -50,24 +50,24 @@ type networkPeer struct {
 	Name     string    `json:"name"`
 	Download []float64 `json:"downloadPerSecond"`
 	Upload   []float64 `json:"uploadPerSecond"`
-	First    []float64 `json:"firstByteSeconds"` // with the connect
+	First    []float64 `json:"firstByteSeconds"` // the time of the connect included
 	Broken   string    `json:"broken,omitempty"`
 }
 
-// isOwn reports whether the peer is rootsfs or the reference: its failure breaks the
-// rows, another peer's does not.
+// isOwn reports whether the peer is netDirect or netOurs. A failure of one of these two breaks the
+// rows; a failure of another peer does not.
 func (p *networkPeer) isOwn() bool { return p.Name == netDirect || p.Name == netOurs }
 
 // networkReport is everything about the network.
 type networkReport struct {
 	Peers []*networkPeer `json:"peers"`
-	// Plain and Gated are the seconds of `rootsfs run -- true` without and with --net=HOST.
-	Plain  []float64 `json:"startSeconds"`
-	Gated  []float64 `json:"startWithNetSeconds"`
-	Held   int       `json:"held"`          // connections
-	Each   []float64 `json:"bytesEach"`     // resident memory of rootsfs for each connection
-	Revoke []float64 `json:"revokeSeconds"` // of the command, process start included
-	Broken string    `json:"broken,omitempty"`
+	// Plain and WithNet are the seconds of `rootsfs run -- true` without and with --net=HOST.
+	Plain   []float64 `json:"startSeconds"`
+	WithNet []float64 `json:"startWithNetSeconds"`
+	Held    int       `json:"held"`          // connections
+	Each    []float64 `json:"bytesEach"`     // resident memory of rootsfs for each connection
+	Revoke  []float64 `json:"revokeSeconds"` // of rootsfs revoke --net, process start included
+	Broken  string    `json:"broken,omitempty"`
 }
 
 func (n *networkReport) peer(name string) *networkPeer {
@@ -83,17 +83,17 @@ func (n *networkReport) peer(name string) *networkPeer {
 type networkLab struct {
 	*lab
 	dir    string // holds client, and is the root of rootsfs run
-	client string // this program
+	client string // path of a copy of this program
 	port   string
 	env    []string
 	bytes  int64 // of a transfer
-	firsts int64 // connections
+	firsts int64 // connections whose first byte is timed in a repetition
 	held   int
-	tries  int // starts of a repetition
+	tries  int // starts of rootsfs run in a repetition
 }
 
-// networkLabFor returns the lab for rows of a name. n is nil if the rows are not wanted, or if they
-// cannot be measured; in the second case the report lists them as skipped.
+// networkLabFor returns the lab for the rows of that name. n is nil if the rows are not wanted, or
+// if they cannot be measured; in the second case the report lists them as skipped.
 func (l *lab) networkLabFor(name string, r *report, wanted *regexp.Regexp) (n *networkLab, done func(), err error) {
 	if !wanted.MatchString(name) {
 		return nil, nil, nil
@@ -105,7 +105,8 @@ func (l *lab) networkLabFor(name string, r *report, wanted *regexp.Regexp) (n *n
 	return l.newNetworkLab()
 }
 
-// networkRows measures the available peers, the start, and the cost of many connections.
+// networkRows measures the available peers, the start of rootsfs run, and the cost of many
+// connections.
 func (l *lab) networkRows(ctx context.Context, r *report, wanted *regexp.Regexp) error {
 	n, done, err := l.networkLabFor(networkName, r, wanted)
 	if n == nil || err != nil {
@@ -113,7 +114,7 @@ func (l *lab) networkRows(ctx context.Context, r *report, wanted *regexp.Regexp)
 	}
 	defer done()
 	r.Network = &networkReport{Held: n.held}
-	for _, p := range n.networkPeers() {
+	for _, p := range n.networkWays() {
 		if p.missing != "" {
 			r.Skipped = append(r.Skipped, networkName+", "+p.name+": "+p.missing)
 			continue
@@ -188,7 +189,7 @@ type netWay struct {
 	attach  func(ctx context.Context, pid int) (stop func(), err error) // serves the client's network from outside; nil: not needed
 }
 
-func (n *networkLab) networkPeers() []netWay {
+func (n *networkLab) networkWays() []netWay {
 	local := "127.0.0.1:" + n.port
 	ways := []netWay{
 		{name: netDirect, argv: []string{n.client, childNetwork, local}},
@@ -310,9 +311,9 @@ func (c *netClient) do(what string, count int64) (float64, error) {
 	return r.Value, nil
 }
 
-// measurePeer is one repetition of one peer.
+// measurePeer measures one repetition of one peer.
 func (n *networkLab) measurePeer(ctx context.Context, row *networkPeer) error {
-	for _, way := range n.networkPeers() {
+	for _, way := range n.networkWays() {
 		if way.name != row.Name {
 			continue
 		}
@@ -341,15 +342,14 @@ func (n *networkLab) measurePeer(ctx context.Context, row *networkPeer) error {
 	return nil
 }
 
-// measureStarts measures the time that --net=HOST adds to `rootsfs run -- true`, the two taking
-// turns.
+// measureStarts times `rootsfs run -- true` without and with --net=HOST, in turns.
 func (n *networkLab) measureStarts(ctx context.Context, r *networkReport) error {
-	var plain, gated []float64
+	var plain, withNet []float64
 	for range n.tries {
 		for _, c := range []struct {
 			to  *[]float64
 			net string
-		}{{&plain, ""}, {&gated, "--net=127.0.0.1:" + n.port}} {
+		}{{&plain, ""}, {&withNet, "--net=127.0.0.1:" + n.port}} {
 			argv := n.run("bench-start", c.net, "/bin/true")
 			cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 			cmd.Env = n.env
@@ -360,7 +360,7 @@ func (n *networkLab) measureStarts(ctx context.Context, r *networkReport) error 
 			*c.to = append(*c.to, time.Since(began).Seconds())
 		}
 	}
-	r.Plain, r.Gated = append(r.Plain, median(plain)), append(r.Gated, median(gated))
+	r.Plain, r.WithNet = append(r.Plain, median(plain)), append(r.WithNet, median(withNet))
 	return nil
 }
 
@@ -430,7 +430,7 @@ func (r *report) networkTable() string {
 	text := format(table)
 	if n.Broken == "" {
 		text += fmt.Sprintf("\n`rootsfs run -- true` takes %.1f ms, with --net=HOST %.1f ms. %d connections take %.1f KB each; `rootsfs revoke --net` ends them in %.0f ms.\n",
-			median(n.Plain)*1e3, median(n.Gated)*1e3, n.Held, median(n.Each)/1024, median(n.Revoke)*1e3)
+			median(n.Plain)*1e3, median(n.WithNet)*1e3, n.Held, median(n.Each)/1024, median(n.Revoke)*1e3)
 	}
 	return text
 }
@@ -460,7 +460,7 @@ func judgeNetwork(r *report) []outcome {
 	all = append(all, judge("connect and first byte, added by --net=HOST", netFirstGoal.String(), ours != nil && direct != nil,
 		added.Round(time.Microsecond).String(), added <= netFirstGoal))
 	ok := n.Broken == "" && len(n.Revoke) > 0
-	start, each, revoke := median(n.Gated)-median(n.Plain), median(n.Each), median(n.Revoke)
+	start, each, revoke := median(n.WithNet)-median(n.Plain), median(n.Each), median(n.Revoke)
 	return append(all,
 		judge("start, added by --net=HOST", fmt.Sprintf("%.0f ms", netStartGoal*1e3), ok, fmt.Sprintf("%.1f ms", start*1e3), start <= netStartGoal),
 		judge(fmt.Sprintf("memory for each of %d connections", n.Held), fmt.Sprintf("%d KB", netMemoryGoal>>10), ok, fmt.Sprintf("%.1f KB", each/1024), each <= netMemoryGoal),

@@ -26,7 +26,7 @@ func TestNetworkRows(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	if n := r.Network; n.Broken != "" || len(n.Plain) != 1 || len(n.Gated) != 1 || len(n.Revoke) != 1 {
+	if n := r.Network; n.Broken != "" || len(n.Plain) != 1 || len(n.WithNet) != 1 || len(n.Revoke) != 1 {
 		t.Errorf("%+v", n)
 	}
 	got := judgeNetwork(r)

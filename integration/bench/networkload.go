@@ -69,23 +69,23 @@ func answerNetwork(c net.Conn) error {
 	var err error
 	switch head[0] {
 	case wantBytes:
-		_, err = io.CopyN(c, zeros{}, n)
+		_, err = io.CopyN(c, anyBytes{}, n)
 	case haveBytes:
 		if _, err = io.CopyN(io.Discard, struct{ io.Reader }{c}, n); err == nil {
 			_, err = c.Write(head[:1])
 		}
 	case wantEcho:
 		if _, err = c.Write(head[:1]); err == nil {
-			_, err = io.Copy(io.Discard, c) // until the client ends
+			_, err = io.Copy(io.Discard, c) // until the connection ends
 		}
 	}
 	return err
 }
 
-// zeros reads as zeros without end.
-type zeros struct{}
+// anyBytes is a reader without an end. It leaves each buffer as it is: nobody looks at the bytes.
+type anyBytes struct{}
 
-func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+func (anyBytes) Read(p []byte) (int, error) { return len(p), nil }
 
 // networkClient is the process of childNetwork.
 type networkClient struct {
@@ -105,8 +105,8 @@ func runNetworkClient(address string, proxied bool) error {
 	return carryOutOrders(c.carryOut)
 }
 
-// carryOutOrders carries out the orders that this process reads, until their end, and writes a
-// result for each.
+// carryOutOrders carries out the orders that this process reads from standard input, until its end,
+// and writes a result to standard output for each.
 func carryOutOrders(carryOut func(networkOrder) (float64, error)) error {
 	orders, results := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
@@ -190,7 +190,7 @@ func (c *networkClient) move(o networkOrder) (float64, error) {
 	defer conn.Close()
 	began := time.Now()
 	if kind == haveBytes {
-		if _, err = io.CopyN(conn, zeros{}, o.Count); err == nil {
+		if _, err = io.CopyN(conn, anyBytes{}, o.Count); err == nil {
 			_, err = io.ReadFull(conn, make([]byte, 1)) // the server has all of it
 		}
 	} else {
@@ -234,8 +234,8 @@ func (c *networkClient) connect(kind byte, count int64) (net.Conn, error) {
 	return conn, nil
 }
 
-// askProxy asks an HTTP proxy to connect to the server, and reads the proxy's answer. Nothing of the
-// server can follow it yet, because the server waits for the client.
+// askProxy asks an HTTP proxy to connect to the server, and reads the proxy's answer. The buffered
+// reader takes no bytes of the server, because the server sends nothing before the client does.
 func (c *networkClient) askProxy(conn net.Conn) error {
 	password, _ := c.proxy.User.Password()
 	secret := base64.StdEncoding.EncodeToString([]byte(c.proxy.User.Username() + ":" + password))

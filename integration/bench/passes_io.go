@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// mib is the block of the sequential workloads.
+// mib is the size of a read or a write in the sequential workloads.
 const mib = 1 << 20
 
 func seqRead(j *job) error { return readThrough(j, j.lab.seqFile(), j.size.SeqBytes) }
@@ -40,7 +40,7 @@ func readThrough(j *job, name string, size int64) (err error) {
 	}
 }
 
-// randRead reads the same random blocks in every pass of every peer.
+// randRead reads random blocks: the same ones in every pass of a phase, on every peer.
 func randRead(j *job) (err error) {
 	f, err := os.Open(j.via(j.lab.randFile()))
 	if err != nil {
@@ -61,7 +61,8 @@ func randRead(j *job) (err error) {
 	return nil
 }
 
-// randReads is how many reads make a pass. Cold ones cost the disk a seek each.
+// randReads returns the number of reads in a pass. A cold pass has fewer, because each of its reads
+// costs the disk a seek.
 func randReads(s sizes, p phase) int {
 	if p == cold {
 		return s.RandReads / 4
@@ -91,8 +92,8 @@ func seqWrite(j *job) (err error) {
 	return os.Remove(j.via(scratch, name))
 }
 
-// smallWrites overwrites a file 4 KiB at a time and does not sync. As
-// preparation it makes the file.
+// smallWrites overwrites a file 4 KiB at a time and does not sync. It is also the workload's
+// prepare function, which makes the file.
 func smallWrites(j *job) error {
 	f, err := os.OpenFile(j.via(scratch, "small"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -107,8 +108,8 @@ func smallWrites(j *job) error {
 	return verifyStamped(j.result(scratch, "small"), j.size.SmallBytes, j.pass)
 }
 
-// writeStamped writes size bytes in pieces. Only the stamps differ between
-// pieces, so making them costs nothing beside the writing.
+// writeStamped writes size bytes in pieces. Pieces differ in their stamps only, so the time to make
+// a piece is nothing against the time to write it.
 func writeStamped(f *os.File, piece int, size int64, generation int) error {
 	buf := make([]byte, piece)
 	for off := int64(0); off < size; off += int64(piece) {
@@ -120,7 +121,7 @@ func writeStamped(f *os.File, piece int, size int64, generation int) error {
 	return nil
 }
 
-// verifyStamped reads one block of each mebibyte back.
+// verifyStamped checks the size of a file, and the stamp of the first block of each mebibyte.
 func verifyStamped(path string, size int64, generation int) (err error) {
 	f, err := os.Open(path)
 	if err != nil {

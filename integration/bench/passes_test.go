@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestBrokenPeer: whatever a peer gets wrong, a workload notices. The peer is a
-// copy of the source with one thing spoilt.
+// TestBrokenPeer checks that workloads notice wrong answers of a peer. The peer is a copy of the
+// source, in which spoil damages one thing.
 func TestBrokenPeer(t *testing.T) {
 	l := newLab(t)
 	ctx := context.Background()
@@ -31,7 +31,7 @@ func TestBrokenPeer(t *testing.T) {
 		{"git status", "missing", func(d string) error { return os.Remove(filepath.Join(d, l.repo(), "d000", "f007")) }},
 		{"tar", "missing", func(d string) error { return os.Remove(filepath.Join(d, l.tree(), "d001", "f007")) }},
 		{"cp -r", "missing", func(d string) error { return os.Remove(filepath.Join(d, l.small(), "d000", "f007")) }},
-		// A peer whose writes never reach the source.
+		// The peer is an intact copy: writes to it never reach the source.
 		{"seq write 1M", "lost", nil},
 		{"write 4k", "lost", nil},
 		{"creates", "lost", nil},
@@ -46,14 +46,14 @@ func TestBrokenPeer(t *testing.T) {
 			if out, err := exec.Command("cp", "-a", l.path("src"), dir).CombinedOutput(); err != nil {
 				t.Fatalf("cp: %v: %s", err, out)
 			}
-			w := named(t, tt.workload)
+			w := workloadNamed(t, tt.workload)
 			source := l.path("src")
 			if tt.spoil != nil {
 				if err := tt.spoil(dir); err != nil {
 					t.Fatal(err)
 				}
 				if tt.workload == "cp -r" {
-					source = dir // the source is short, the target is not
+					source = dir // cp writes into dir: this case is about the missing file, not about lost writes
 				}
 			}
 			j := &job{ctx: context.Background(), lab: l, size: tiny, dir: dir, source: source, phase: w.phases[0]}
@@ -64,7 +64,8 @@ func TestBrokenPeer(t *testing.T) {
 	}
 }
 
-func named(t *testing.T, name string) workload {
+// workloadNamed returns the first workload of that name.
+func workloadNamed(t *testing.T, name string) workload {
 	t.Helper()
 	for _, w := range workloads() {
 		if w.name == name {
@@ -75,7 +76,7 @@ func named(t *testing.T, name string) workload {
 	return workload{}
 }
 
-// zero overwrites the first n bytes of a file after its first block.
+// zero overwrites the first n bytes of a file with zeros, except the first block.
 func zero(path string, n int64) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -93,7 +94,7 @@ func TestStamps(t *testing.T) {
 		t.Error(err)
 	}
 	if checkStamps(b, 8, 2) == nil || checkStamps(b, 7, 1) == nil {
-		t.Error("stamps of another place or generation were taken")
+		t.Error("stamps of another block or generation were accepted")
 	}
 	b[2*block]++
 	if err := checkStamps(b, 7, 2); err == nil || !strings.Contains(err.Error(), "block 9 ") {
@@ -101,7 +102,9 @@ func TestStamps(t *testing.T) {
 	}
 }
 
-// TestSizes: the workloads count in whole blocks, mebibytes and directories.
+// TestSizes checks that files have whole mebibytes, that names fill whole directories, and that a
+// cold pass, a quarter of a warm pass, has a whole number of reads. Names suffice for all inodes of
+// the revocation rows.
 func TestSizes(t *testing.T) {
 	for _, name := range []string{"small", "full"} {
 		s, err := sizesOf(name)
@@ -114,7 +117,7 @@ func TestSizes(t *testing.T) {
 		}
 	}
 	if _, err := sizesOf("huge"); err == nil {
-		t.Error("an unknown size was taken")
+		t.Error("an unknown size was accepted")
 	}
 }
 
@@ -130,16 +133,16 @@ func TestTarSize(t *testing.T) {
 	}
 }
 
-// Every peer runs once in a repetition, at every position over the repetitions, and next
-// to every other peer from both sides.
+// In twice as many repetitions as there are peers, every peer runs twice at every position, and
+// twice directly after every other peer.
 func TestTurns(t *testing.T) {
 	const n = 3
-	places, before := map[[2]int]int{}, map[[2]int]int{}
+	positions, before := map[[2]int]int{}, map[[2]int]int{}
 	for rep := range 2 * n {
 		order := make([]int, n)
 		for i := range order {
 			order[i] = turn(i, rep, n)
-			places[[2]int{i, order[i]}]++
+			positions[[2]int{i, order[i]}]++
 			if i > 0 {
 				before[[2]int{order[i-1], order[i]}]++
 			}
@@ -147,11 +150,11 @@ func TestTurns(t *testing.T) {
 	}
 	for a := range n {
 		for b := range n {
-			if places[[2]int{a, b}] != 2 {
-				t.Errorf("%d is %d times at place %d", b, places[[2]int{a, b}], a)
+			if positions[[2]int{a, b}] != 2 {
+				t.Errorf("%d is %d times at position %d", b, positions[[2]int{a, b}], a)
 			}
 			if a != b && before[[2]int{a, b}] != 2 {
-				t.Errorf("%d runs %d times behind %d", b, before[[2]int{a, b}], a)
+				t.Errorf("%d runs %d times directly after %d", b, before[[2]int{a, b}], a)
 			}
 		}
 	}

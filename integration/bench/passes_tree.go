@@ -17,7 +17,7 @@ import (
 // each.
 func census(dir string) (files, dirs, size int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || strings.HasPrefix(d.Name(), ".wh.") { // fuse-overlayfs marks directories by files
+		if err != nil || strings.HasPrefix(d.Name(), ".wh.") { // fuse-overlayfs marks directories with such files
 			return err
 		}
 		info, err := d.Info()
@@ -46,15 +46,16 @@ func findStat(j *job) error {
 	return wantTree(j.via(j.lab.tree()), n, n*treeFile)
 }
 
-// command prepares a program whose time counts.
+// command returns the command of a program, with gitEnv in its environment. The end of j.ctx kills
+// the program.
 func (j *job) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(j.ctx, name, args...)
 	cmd.Env = append(cmd.Environ(), gitEnv...)
 	return cmd
 }
 
-// output runs cmd and returns its standard output; its standard error is part of
-// the error, and an error by itself.
+// output runs cmd and returns its standard output. It returns an error if the program fails or
+// writes to standard error. The error has the beginning of the text on standard error.
 func output(cmd *exec.Cmd) (string, error) {
 	var out, errout bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errout
@@ -96,8 +97,8 @@ func blocks(du string) string {
 	return n
 }
 
-// gitStatus must find the tree clean. As preparation it lets git write the inode
-// numbers that this peer shows into its index, as any first status would.
+// gitStatus must find the tree clean. It is also the workload's prepare function: git then writes
+// the inode numbers that the peer shows into the index, as any first status does.
 func gitStatus(j *job) error {
 	out, err := output(j.command("git", "-C", j.via(j.lab.repo()), "status", "--porcelain"))
 	if err == nil && out != "" {
@@ -134,8 +135,8 @@ func tarSize(dirs, perDir, size int64) int64 {
 	return (n + record - 1) / record * record
 }
 
-// creates makes, writes and closes files of 2 KiB and then unlinks them all.
-// Between the two the source is looked at with the clock stopped.
+// creates makes, writes and closes files of 2 KiB and then unlinks them all. Before and after the
+// unlinking it checks the directory in which the peer keeps the files, with the clock stopped.
 func creates(j *job) error {
 	dir := "creates" + strconv.Itoa(j.pass)
 	if err := os.Mkdir(j.via(scratch, dir), 0o700); err != nil {

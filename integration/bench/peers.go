@@ -17,11 +17,10 @@ import (
 // startGrace is how long a daemon may take until its mount answers.
 const startGrace = 30 * time.Second
 
-// native is the peer all others are compared with.
+// native is the peer with which all others are compared.
 const native = "native"
 
-// peer is one way to see the source directory. The table of them is made by
-// lab.peers.
+// peer is one way to see the source directory. lab.peers makes the table of peers.
 type peer struct {
 	name string
 	skip string // why it cannot run here; empty if it can
@@ -36,8 +35,8 @@ type peer struct {
 	// names restricts the peer to the workloads about names: it shows the cost of
 	// patterns.
 	names bool
-	// inside is true if nothing is mounted: programs run in the peer, and find the source at its
-	// own path.
+	// inside is true if the peer is a sandbox and mounts nothing on mnt: programs run in the peer,
+	// and find the source at its own path.
 	inside bool
 	// upper is a pattern for the one directory below XDG_STATE_HOME in which the peer keeps
 	// written files; "": in the source.
@@ -49,7 +48,7 @@ type peer struct {
 // rootName is the name the source has in a rootsfs mount.
 const rootName = "src"
 
-// peers returns the table of peers, and for those that cannot run the reason.
+// peers returns the table of peers. A peer that cannot run has the reason in its field skip.
 func (l *lab) peers() []peer {
 	ps := []peer{{name: native}}
 	for _, level := range []string{"strict", "audit", "max"} {
@@ -61,7 +60,7 @@ func (l *lab) peers() []peer {
 		})
 	}
 	ps = append(ps, l.auditPeer(auditPlain, "--transport", "plain"))
-	ps = append(ps, l.runPeer(), l.stagePeer(), l.overlayPeer(overlay, ""), l.overlayPeer(fuseOverlay, l.fuseOverlayMissing))
+	ps = append(ps, l.inRunPeer(), l.stagePeer(), l.overlayPeer(overlay, ""), l.overlayPeer(fuseOverlay, l.fuseOverlayMissing))
 	ps = append(ps, patternPeer(l.auditPeer(noPatterns, "--no-default-policy")), patternPeer(l.auditPeer(manyPatterns, patternFlags()...)))
 	ps = append(ps, l.bindfsPeer("bindfs", nil), l.bindfsPeer("bindfs-tuned", tuning(l.bindfsVersion)))
 	ps = append(ps, peer{name: "passthrough_hp", skip: cmp.Or(l.fuseMissing, l.passthroughMissing), argv: func(source, mnt string) []string {
@@ -135,8 +134,8 @@ func (l *lab) bindfsPeer(name string, options []string) peer {
 	}}
 }
 
-// tuning returns the options that make bindfs fast. libfuse 2 writes 4 KiB at a
-// time unless told otherwise; libfuse 3 does not know that option.
+// tuning returns the options that make bindfs fast. libfuse 2 writes 4 KiB at a time without
+// big_writes; libfuse 3 does not know big_writes.
 func tuning(fuseVersion string) []string {
 	opts := "kernel_cache,entry_timeout=3600,attr_timeout=3600,negative_timeout=3600"
 	if strings.Contains(fuseVersion, "version 2.") {
@@ -152,7 +151,7 @@ type startedPeer struct {
 	written string // the directory with the files that are written through the peer
 	dev     uint32 // the FUSE connection, as the tracepoint names it
 	env     []string
-	inside  *process // that programs run in; nil: they run outside
+	inside  *process // the sandbox that programs run in; nil: programs run outside
 	*process
 }
 
@@ -194,7 +193,8 @@ func (l *lab) start(ctx context.Context, p peer, source string) (*startedPeer, e
 
 // privateHome gives a peer empty directories for its configuration, sessions and records.
 // So neither the user's settings nor an earlier run count, and nothing is written into
-// the user's directories. peer is its name among the peers that run at the same time.
+// the user's directories. privateHome returns the directories as environment variables. No two
+// peers that run at the same time may have the same name.
 func (l *lab) privateHome(peer string) ([]string, error) {
 	var env []string
 	for _, name := range []string{"RUNTIME_DIR", "CONFIG_HOME", "STATE_HOME", "DATA_HOME", "CACHE_HOME"} {
@@ -243,8 +243,7 @@ func (m *startedPeer) await(ctx context.Context, line bool) error {
 	}
 }
 
-// stop ends the peer. A mount that outlives its daemon is taken away and is an
-// error.
+// stop ends the peer. If a mount outlives its daemon, stop detaches the mount and returns an error.
 func (m *startedPeer) stop() error {
 	if m.process == nil {
 		return nil
@@ -256,7 +255,8 @@ func (m *startedPeer) stop() error {
 	return errors.Join(err, os.Remove(m.mnt))
 }
 
-// abort makes every request in flight fail, so that a hung peer lets go of us.
+// abort kills the peer's process. If the process is a FUSE daemon that hangs, its requests in
+// flight fail, and the system calls that wait for them return.
 func (m *startedPeer) abort() {
 	if m.process != nil {
 		m.kill()
@@ -276,8 +276,8 @@ func mountDevice(dir string) (dev uint32, isMount bool, err error) {
 	return unix.Minor(here.Dev), here.Dev != above.Dev, nil
 }
 
-// detach removes whatever is mounted on dir and returns how many mounts that
-// were. It does not look at dir first: a dead mount cannot be looked at.
+// detach removes all mounts on dir, up to 16, and returns how many it removed. It does not stat dir
+// first, because the stat fails if the daemon of the mount is dead.
 func detach(dir string) int {
 	n := 0
 	for ; n < 16; n++ { // stacked mounts are possible, an endless stack is not

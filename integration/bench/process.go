@@ -52,13 +52,13 @@ type process struct {
 	done  chan struct{} // closed when the child has been reaped
 	err   error         // how it ended; read after done
 	log   *tail
-	// exitsWith is the exit status that stop takes for a clean end.
+	// exitsWith is an exit status that stop takes for a clean end, besides 0.
 	exitsWith int
 }
 
-// launch starts argv with env added to the environment. The child has a process
-// group of its own, so that ^C reaches this process first, which stops it in order. It
-// gets SIGTERM if this process dies before that.
+// launch starts argv with env added to the environment. The child has a process group of its own:
+// ^C does not reach the child, and this process stops the child in order. The child gets SIGTERM if
+// this process dies before that.
 func (s *spawner) launch(name string, argv, env []string) (*process, error) {
 	p := &process{
 		name: name, cmd: exec.Command(argv[0], argv[1:]...),
@@ -151,7 +151,7 @@ func (p *process) stop() error {
 	if errors.As(p.err, &exit) {
 		ws, ok := exit.Sys().(syscall.WaitStatus)
 		if ok && ws.Signaled() && ws.Signal() == syscall.SIGTERM {
-			return nil // no handler: its default is as clean as it gets
+			return nil // the child has no handler, so the default action of SIGTERM ended it
 		}
 		if ok && ws.Exited() && ws.ExitStatus() == p.exitsWith {
 			return nil

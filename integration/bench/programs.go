@@ -54,7 +54,8 @@ func missingProgram(p phase) string {
 	return ""
 }
 
-// A fixture has sizes.Programs times these numbers. The last two are not multiplied.
+// The fixture of the programs has sizes.Programs times these numbers. The last two are not
+// multiplied.
 const (
 	npmFiles   = 50  // in sizes.Programs packages
 	goPackages = 2   // of one file
@@ -127,8 +128,8 @@ func makeTarball(path, name string) (err error) {
 	return errors.Join(err, w.Close(), z.Close())
 }
 
-// programs runs the program of the job's phase. The clock stands still while the program's files are
-// copied.
+// programs runs the program of the job's phase. The clock stands still while the program's files
+// are copied.
 func programs(j *job) error {
 	j.stop()
 	kind, _, _ := strings.Cut(string(j.phase), " ")
@@ -169,7 +170,7 @@ func (j *job) runProgram(dir string) (string, error) {
 	return j.program(j.lab.self, childTests, dir, strconv.Itoa(j.size.Programs*testFiles))
 }
 
-// checkProgram looks at what a program has left in dir, and printed.
+// checkProgram checks the files that a program has left in dir, and the output that it has printed.
 func (j *job) checkProgram(dir, out string) error {
 	switch j.phase {
 	case npmInstall:
@@ -199,8 +200,9 @@ func (j *job) checkProgram(dir, out string) error {
 	return wantTree(dir, 0, 0)
 }
 
-// childTests DIR FILES writes, reads and removes files, as a test runner does whose tests have
-// temporary directories.
+// childTests is the mode in which this program writes, reads and removes files, as a test runner
+// does whose tests have temporary directories. The arguments are the directory, which must not
+// exist, and the number of files.
 const childTests = "child-tests"
 
 func runTestFiles(dir string, files string) error {
@@ -217,7 +219,7 @@ func runTestFiles(dir string, files string) error {
 	for i := range testsAtOnce {
 		all.Go(func() {
 			for test := range tests {
-				errs[i] = errors.Join(errs[i], oneTest(filepath.Join(dir, strconv.Itoa(test))))
+				errs[i] = errors.Join(errs[i], runOneTest(filepath.Join(dir, strconv.Itoa(test))))
 			}
 		})
 	}
@@ -229,7 +231,7 @@ func runTestFiles(dir string, files string) error {
 	return errors.Join(errs...)
 }
 
-func oneTest(dir string) error {
+func runOneTest(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}

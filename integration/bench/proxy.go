@@ -13,15 +13,15 @@ import (
 	"github.com/rootsfs/rootsfs/integration/proxy"
 )
 
-// childProxy is the mode in which this program runs a server behind the proxy. The arguments are
-// DIR, the server's root, and the server's command line.
+// childProxy is the mode in which this program runs a server behind the proxy. The first argument
+// is the directory of the server's root; the others are the server's command line.
 const childProxy = "child-proxy"
 
 // proxyCases are the rows. In rows with many calls at a time or many bytes, the proxy
-// must leave the given share of the throughput. In proxyDelayRow it may add proxyDelay to
-// the median call. That row has no goal for throughput: with one call at a time
-// throughput is the reciprocal of the delay, and the permitted delay alone would be a
-// third of a call. Its share is in the table like the others'.
+// must leave proxyShare of the throughput. In proxyDelayRow it may add proxyDelay to
+// the median call. That row has no goal for throughput: with one call at a time,
+// throughput is the reciprocal of the time of a call, and proxyDelay alone would be a
+// third of that time. The table shows the throughput of all rows.
 var proxyCases = []struct {
 	name string
 	load load
@@ -38,9 +38,10 @@ const (
 	proxyDelayRow = "proxy read 1 KB, 1 at a time"
 )
 
-// proxyTurns is how often the server with the proxy and the server without take turns within a
-// repetition, each for a part of its time. The speed of a machine that others use changes fourfold
-// from one second to the next (measured), so only neighbours in time can be compared.
+// proxyTurns is the number of turns in a repetition. In each turn the server is measured with the
+// proxy and without, each for a tenth of the repetition's time. The speed of a machine that others
+// use changes fourfold from one second to the next (measured), so only neighbours in time can be
+// compared.
 const proxyTurns = 10
 
 // proxyRow is one case. The samples are one per turn: those with the same index are neighbours in
@@ -73,8 +74,8 @@ func serveProxy(dir string, command []string) error {
 	return proxy.Serve(context.Background(), proxy.Config{Roots: []proxy.Root{{Name: rootName, Mode: "ro", Dir: dir}}, Command: command})
 }
 
-// proxyRows measures the chosen rows. Without server-filesystem there are none,
-// which the report says.
+// proxyRows measures the wanted rows. If server-filesystem cannot be installed, proxyRows measures
+// nothing, and the report says why.
 func (l *lab) proxyRows(ctx context.Context, r *report, wanted *regexp.Regexp, span time.Duration) (err error) {
 	for _, c := range proxyCases {
 		if wanted.MatchString(c.name) {

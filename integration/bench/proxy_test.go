@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A server behind the proxy's process works, and reads files through it.
+// TestServeProxy runs the server of childFiles behind the process of childProxy, and checks that
+// the server gets the files that it asks for.
 func TestServeProxy(t *testing.T) {
 	l := newLab(t)
 	dir := l.path("files")

@@ -31,7 +31,7 @@ func sampleReport() *report {
 		Repetitions: 5, Size: sizes{Name: "full"}, Peers: []string{native, audit, maxLvl, tuned},
 		Rows: []*row{
 			{Workload: "tar warm", Cells: map[string]*cell{
-				native: seconds(1, 1, 1, 1, 1), audit: seconds(2, 3, 9, 3, 3), maxLvl: seconds(1.6), tuned: seconds(2.9), // fewer than five: named
+				native: seconds(1, 1, 1, 1, 1), audit: seconds(2, 3, 9, 3, 3), maxLvl: seconds(1.6), tuned: seconds(2.9), // markdown names cells with fewer than five samples
 			}},
 			{Workload: "du -s warm", Bytes: 4e6, Cells: map[string]*cell{
 				native: seconds(2), audit: seconds(3), tuned: {Broken: "du: 1 blocks"},
@@ -47,7 +47,7 @@ func sampleReport() *report {
 	}
 }
 
-// TestGoals: met, missed, not measured, each for its reason.
+// TestGoals has goals that are met, missed and not measured.
 func TestGoals(t *testing.T) {
 	got := map[string]outcome{}
 	for _, o := range judgeGoals(sampleReport()) {

@@ -15,7 +15,9 @@ import (
 // repositoryName is the name for -only.
 const repositoryName = "repository"
 
-// childRepository DIR works in the repository DIR and prints repositoryWork; see workInRepository.
+// childRepository is the mode in which this program works in a repository; see workInRepository.
+// The first argument is the directory of the repository. A second argument tells that the program
+// runs in rootsfs run.
 const childRepository = "child-repository"
 
 // Rules as an owner writes them for a repository. Each hides or protects names at every depth,
@@ -37,16 +39,16 @@ const (
 	hookFile      = ".git/hooks/pre-commit"
 )
 
-// repositoryWork is how long a program worked in the repository, seconds.
+// repositoryWork has the time, in seconds, that each kind of work in the repository took.
 type repositoryWork struct {
 	Status   float64 `json:"statusSeconds"`
 	Add      float64 `json:"addSeconds"`
 	Commit   float64 `json:"commitSeconds"`
-	Worktree float64 `json:"worktreeSeconds"` // made with all files, and removed
+	Worktree float64 `json:"worktreeSeconds"` // of adding and removing a worktree with all files
 }
 
-// repositoryReport has the cost of fifteen hidden patterns and twenty protected ones in a
-// large repository. There is one sample a repetition.
+// repositoryReport has the cost of fifteen patterns that hide names and twenty that protect names,
+// in a large repository. There is one sample a repetition.
 type repositoryReport struct {
 	Files     int              `json:"files"`
 	Plain     []float64        `json:"startSeconds"`      // of rootsfs run -- true, without patterns
@@ -75,8 +77,8 @@ func makeRepository(ctx context.Context, dir string, dirs int) error {
 	return errors.Join(err, commitAll(ctx, dir))
 }
 
-// repositoryRows measures the repository's rows, natively and in rootsfs run in turns. A rule that
-// does not hold breaks the rows.
+// repositoryRows measures the rows of the repository, in turns natively and in rootsfs run. A rule
+// that does not hold breaks the rows.
 func (l *lab) repositoryRows(ctx context.Context, r *report) error {
 	if missing := l.fuseMissing + l.rootsfsMissing; missing != "" {
 		r.Skipped = append(r.Skipped, repositoryName+": "+missing)
@@ -105,21 +107,21 @@ func (l *lab) repositoryRows(ctx context.Context, r *report) error {
 	return nil
 }
 
-// repositoryRound is one repetition.
+// repositoryRound measures one repetition.
 func (l *lab) repositoryRound(ctx context.Context, r *repositoryReport, env []string) error {
 	dir := l.repositoryDir()
-	ruled := []string{l.rootsfs, "run", "--name", "bench-repository", "--root", dir + ":rw", "--root", l.self}
-	plain := append(append([]string{}, ruled...), "--", "true")
+	withRules := []string{l.rootsfs, "run", "--name", "bench-repository", "--root", dir + ":rw", "--root", l.self}
+	plain := append(append([]string{}, withRules...), "--", "true")
 	for _, p := range hiddenPatterns {
-		ruled = append(ruled, "--hide", p)
+		withRules = append(withRules, "--hide", p)
 	}
 	for _, p := range protectedPatterns {
-		ruled = append(ruled, "--protect", p)
+		withRules = append(withRules, "--protect", p)
 	}
 	for _, m := range []struct {
 		argv []string
 		to   *[]float64
-	}{{plain, &r.Plain}, {append(append([]string{}, ruled...), "--", "true"), &r.WithRules}} {
+	}{{plain, &r.Plain}, {append(append([]string{}, withRules...), "--", "true"), &r.WithRules}} {
 		var tries []float64
 		for range startTries {
 			cmd := exec.CommandContext(ctx, m.argv[0], m.argv[1:]...)
@@ -135,7 +137,7 @@ func (l *lab) repositoryRound(ctx context.Context, r *repositoryReport, env []st
 	for _, m := range []struct {
 		argv []string
 		to   *[]repositoryWork
-	}{{nil, &r.Native}, {append(ruled, "--"), &r.Inside}} {
+	}{{nil, &r.Native}, {append(withRules, "--"), &r.Inside}} {
 		w, err := l.workIn(ctx, append(m.argv, l.self, childRepository, dir), env)
 		if err != nil {
 			return err
@@ -146,7 +148,7 @@ func (l *lab) repositoryRound(ctx context.Context, r *repositoryReport, env []st
 }
 
 // workIn has a child work in the repository. Then it makes files that the rules cover, and closes
-// the child's standard input. A child in rootsfs run then checks that each rule holds.
+// the child's standard input. A child in rootsfs run then checks the rules (see checkRules).
 func (l *lab) workIn(ctx context.Context, argv, env []string) (w repositoryWork, err error) {
 	dir := l.repositoryDir()
 	if argv[0] == l.rootsfs {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Git works in a root with fifteen hidden patterns and twenty protected ones. The rules hold at
-// a depth of four, too, and for names that appear while a program runs.
+// Git works in a root with fifteen patterns that hide names and twenty that protect names. The
+// rules hold at a depth of four, too, and for names that appear while a program runs.
 func TestRepositoryRows(t *testing.T) {
 	needFUSE(t)
 	l := newLab(t)

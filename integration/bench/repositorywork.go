@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// workInRepository is the child: it works in the repository, prints repositoryWork, waits for
-// the end of its standard input, and prints how the rules are broken, or "".
+// workInRepository is the process of childRepository. It works in the repository dir, writes a
+// repositoryWork to out, and waits for the end of in. Then it writes which rules do not hold. It
+// writes "" if the rules that checkRules tries hold, or if confined is false.
 func workInRepository(dir string, confined bool, in io.Reader, out io.Writer) error {
 	w, err := gitWork(dir)
 	if err != nil {
@@ -35,7 +36,7 @@ func workInRepository(dir string, confined bool, in io.Reader, out io.Writer) er
 	return json.NewEncoder(out).Encode(wrong)
 }
 
-// gitWork does what people do with git, and leaves the repository as it was.
+// gitWork times everyday work with git, and leaves the repository as it was.
 func gitWork(dir string) (w repositoryWork, err error) {
 	timed := func(to *float64, args ...string) {
 		if err != nil {
@@ -110,7 +111,7 @@ func commitAll(ctx context.Context, dir string) error {
 	return writeBack(dir)
 }
 
-// repositoryTable has one line for each kind of work.
+// repositoryTable has one line for the start and end of a run, and one for each kind of work.
 func (r *report) repositoryTable() string {
 	v := r.Repository
 	if !v.measured() {

@@ -18,7 +18,7 @@ type report struct {
 	Machine     machine           `json:"machine"`
 	Size        sizes             `json:"size"`
 	Repetitions int               `json:"repetitions"`
-	Peers       []string          `json:"peers"` // those that could run, native first
+	Peers       []string          `json:"peers"` // the wanted peers that could run, native first
 	Rows        []*row            `json:"rows"`
 	Revocations []*revocation     `json:"revocations,omitempty"`
 	Memory      []*memory         `json:"memory,omitempty"`
@@ -34,7 +34,7 @@ type report struct {
 	Turns       *turns            `json:"turns,omitempty"`
 	Repository  *repositoryReport `json:"repository,omitempty"`
 	Goals       []outcome         `json:"goals"`
-	Skipped     []string          `json:"skipped,omitempty"` // rows that were not measured, and why
+	Skipped     []string          `json:"skipped,omitempty"` // peers and rows that were not measured, and why
 }
 
 type machine struct {
@@ -50,17 +50,18 @@ type machine struct {
 // busy reports whether others were using the machine.
 func (m machine) busy() bool { return m.Load > float64(m.CPUs)/2 }
 
-// row is one workload; its cells are by peer.
+// row is one phase of a workload. Cells has a cell for each peer.
 type row struct {
 	Workload string           `json:"workload"`
 	Bytes    int64            `json:"bytes,omitempty"` // per pass
 	Cells    map[string]*cell `json:"cells"`
 }
 
-// cell is one workload on one peer.
+// cell is one phase of a workload on one peer.
 type cell struct {
 	Seconds []float64 `json:"seconds"` // one per repetition
-	// Daemon is the CPU time of the peer's process for each pass, if the peer has a process.
+	// Daemon has the CPU time of the peer's process per pass, one value per repetition. It is empty
+	// if the peer has no process.
 	Daemon   []float64 `json:"daemonSeconds,omitempty"`
 	Requests *requests `json:"requests,omitempty"`
 	Broken   string    `json:"broken,omitempty"`
@@ -78,10 +79,10 @@ func (r *row) ratio(peer string) (ratio float64, ok bool) {
 
 func (c *cell) usable() bool { return c != nil && c.Broken == "" && len(c.Seconds) > 0 }
 
-// row returns the row of a workload, nil if it was not selected.
-func (r *report) row(workload string) *row {
+// row returns the row of that name, nil if it was not selected.
+func (r *report) row(name string) *row {
 	for _, row := range r.Rows {
-		if row.Workload == workload {
+		if row.Workload == name {
 			return row
 		}
 	}
@@ -150,8 +151,8 @@ func (r *report) broken() []string {
 	return all
 }
 
-// median returns the middle of values, the mean of the two middles of an even
-// number, and 0 of none.
+// median returns the middle of values. It returns the mean of the two middle values if their number
+// is even, and 0 if there are no values.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

@@ -20,7 +20,7 @@ import (
 // cached, and files that are open and mapped.
 type holding struct {
 	dir    string
-	inodes int // all of them, the held ones included
+	inodes int // number of inodes: those of the files, and those of the cached names
 	files  []*os.File
 	maps   [][]byte
 }
@@ -43,7 +43,7 @@ func hold(dir, inodesArg, handlesArg string, in io.Reader, out io.Writer) error 
 	}
 	fmt.Fprintln(out, "held")
 	if !bufio.NewScanner(in).Scan() {
-		return nil // the bench has gone
+		return nil // the bench has ended
 	}
 	fmt.Fprintln(out, h.countAlive())
 	return nil
@@ -114,7 +114,7 @@ func readable(m []byte) (ok bool) {
 //lint:ignore U1000 written only, on purpose
 var sink byte // keeps the read above from being optimised away
 
-// revocation is one row: how long "rootsfs revoke" takes over a holding.
+// revocation is one row: how long "rootsfs revoke" takes while a process has a holding.
 type revocation struct {
 	Peer    string    `json:"peer"`
 	Inodes  int       `json:"inodes"`
@@ -129,8 +129,8 @@ type revocation struct {
 // revocationName is the name for -only.
 const revocationName = "revoke"
 
-// revoke measures every level over the smaller holding, and audit over the larger
-// too, for the growth.
+// revoke measures every cache level with the smaller number of l.size.Inodes. It measures audit
+// with the larger number, too, to show how the time grows.
 func (l *lab) revoke(ctx context.Context, peers []peer, n int) ([]*revocation, error) {
 	var rows []*revocation
 	byName := map[string]peer{}

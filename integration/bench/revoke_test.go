@@ -44,7 +44,7 @@ func TestFalseRevocation(t *testing.T) {
 	if err := l.prepareNames(context.Background(), tiny.Inodes[0], tiny.Handles); err != nil {
 		t.Fatal(err)
 	}
-	for _, tt := range []struct{ name, script, left string }{
+	for _, tt := range []struct{ name, script, message string }{
 		{"nothing is done", "exit 0", "20 descriptors, 20 mappings, 280 names"},
 		{"unmounted only", `[ $1 = version ] || umount -l "$3"`, "20 descriptors, 20 mappings"},
 		{"refused", `[ $1 = version ] || { echo no such session; exit 4; }`, "no such session"},
@@ -59,8 +59,8 @@ func TestFalseRevocation(t *testing.T) {
 			}
 			r := &revocation{Peer: p.name, Inodes: tiny.Inodes[0], Handles: tiny.Handles}
 			err := l.revokeOnce(context.Background(), p, r)
-			if err == nil || !strings.Contains(err.Error(), tt.left) || len(r.Seconds) > 0 {
-				t.Errorf("%v, want %q; seconds %v", err, tt.left, r.Seconds)
+			if err == nil || !strings.Contains(err.Error(), tt.message) || len(r.Seconds) > 0 {
+				t.Errorf("%v, want %q; seconds %v", err, tt.message, r.Seconds)
 			}
 		})
 	}

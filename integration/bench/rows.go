@@ -37,8 +37,8 @@ func (r *report) chooseWorkloads(wanted *regexp.Regexp, mayDropCaches bool) []wo
 	return chosen
 }
 
-// rows measures the workloads: every repetition of one before the next workload,
-// the peers taking turns inside a repetition.
+// rows measures all repetitions of one workload before it measures the next workload. The peers
+// take turns inside a repetition.
 func (l *lab) rows(ctx context.Context, r *report, chosen []workload, peers []peer) error {
 	if len(chosen) == 0 {
 		return nil
@@ -66,9 +66,9 @@ func (l *lab) rows(ctx context.Context, r *report, chosen []workload, peers []pe
 	return l.emptyScratch()
 }
 
-// round is one repetition of a workload on every peer. A broken peer is not run again,
-// nor is a peer without a goal that has used up l.limit for this workload. used holds the
-// time of each peer. Only an interruption is an error.
+// round runs one repetition of a workload on the peers. It leaves out peers that cannot do the
+// workload, peers that broke in an earlier repetition of it, and peers without a goal that have
+// used up l.limit for it. used holds the time of each peer. Only an interruption is an error.
 func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, rep int, used map[string]time.Duration) error {
 	for i := range peers {
 		p := peers[turn(i, rep, len(peers))]
@@ -95,8 +95,8 @@ func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, 
 }
 
 // turn returns which of n peers runs as the i-th in a repetition. The order rotates, and is
-// reversed every other time. If it only rotated, each peer would always run after the same other
-// peer, and be measured together with the disk writes that the other peer has left.
+// reversed in every other repetition. If the order only rotated, each peer would always run after
+// the same other peer, and be measured together with the disk writes that the other peer has left.
 func turn(i, rep, n int) int {
 	at := (i + rep/2) % n
 	if rep%2 == 1 {
@@ -105,7 +105,8 @@ func turn(i, rep, n int) int {
 	return at
 }
 
-// add notes one run: a peer that broke in any phase is broken in all of them.
+// add adds samples[i] of a run to the cell of a peer. If err is not nil, the cell is broken: a peer
+// that broke in one phase of a run is broken in all phases.
 func (r *row) add(peer string, samples []sample, i int, err error) {
 	c := r.Cells[peer]
 	if c == nil {

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// minTimed is the least time that has to be measured before a run ends, so that the clock
-	// and a single late wake-up do not matter.
+	// minTimed is the least time for which the passes of a phase are repeated, so that the
+	// resolution of the clock and a single late wake-up do not matter.
 	minTimed = 50 * time.Millisecond
-	// maxPasses bounds a run whose passes take no time at all.
+	// maxPasses bounds a phase whose passes take no time at all.
 	maxPasses = 1000
 	// runLimit ends a run whose peer hangs. The slowest run that does not hang, a tar
 	// through an untuned bindfs, takes about ten seconds.
@@ -113,7 +113,7 @@ func guarded(ctx context.Context, limit time.Duration, abort func(), f func(cont
 	}
 }
 
-// timePhase times one phase through a mount that answers.
+// timePhase times the job's phase on the started peer m. If count is true, it counts FUSE requests.
 func (l *lab) timePhase(j *job, w workload, m *startedPeer, count bool) (s sample, err error) {
 	count = count && l.trace != nil && m.dev != 0
 	if count {
