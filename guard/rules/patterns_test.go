@@ -9,8 +9,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// R104: patterns allow more than others did if one that refuses is missing, if one that begins
-// with "!" is new, or if more is lifted. Further patterns that refuse allow nothing more.
+// R104: new patterns allow more than the old ones if a pattern that refuses is missing or in
+// another order, if a pattern that begins with "!" is new, or if more is lifted. Further patterns
+// that refuse allow nothing more.
 func TestPatternsWiderThan(t *testing.T) {
 	list := rules.Texts
 	for name, c := range map[string]struct {
@@ -60,8 +61,8 @@ func TestPatternsAreChecked(t *testing.T) {
 	}
 }
 
-// A summary has the number of patterns and the lifted built-in protections. Texts that somebody
-// else may have chosen are quoted.
+// Summary returns the numbers of patterns. LiftedText names the lifted built-in protections, and
+// quotes patterns, because somebody else may have chosen them.
 func TestPatternsInWords(t *testing.T) {
 	p := rules.Patterns{Deny: rules.Texts("a", "b"), Allow: rules.Texts(".env", "\x1b[1m"), Gitignore: true}
 	if got, want := p.Summary(), "2 deny, 0 hide, 0 protect, 2 allow, .gitignore"; got != want {

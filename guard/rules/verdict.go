@@ -48,8 +48,8 @@ func (r *RuleSet) JudgeOpen(f *RootFacts, rel string) (v pattern.Verdict, byCont
 	return v, facts.readContents
 }
 
-// JudgeInMoved judges a name in a directory that is about to be moved: no rule may be about it.
-// If moved is not nil, rel is the path after the move.
+// JudgeInMoved judges a name in a directory that is about to be moved. It returns an error if a
+// rule protects, denies or hides the name. If moved is not nil, rel is the path after the move.
 func (r *RuleSet) JudgeInMoved(f *RootFacts, moved *Move, rel string, t pattern.Type) (pattern.Verdict, error) {
 	dir, base := Split(rel)
 	facts := pattern.Facts(f)
