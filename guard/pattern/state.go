@@ -8,14 +8,15 @@ import (
 // State is the result of the rules for one directory.
 type State struct {
 	program   *program
-	items     []item        // half matched patterns
+	items     []item        // patterns that the path of the directory has matched in part
 	inherited []matchedRule // rules that matched the directory or one above, and apply in it
-	// barrier is the verdict that closes the directory, if there is one.
+	// barrier is the verdict Hide or Deny on the directory and everything in it. Its Effect is None
+	// if there is no such verdict.
 	barrier Verdict
-	except  bool // below a directory of the list Except
+	except  bool // the list Except matches the directory or one above
 }
 
-// item is a pattern of which the names before pos have been matched.
+// item is a pattern whose elements before pos have been matched.
 type item struct {
 	rule int32
 	pos  int16
@@ -42,13 +43,13 @@ const (
 // Facts answers the questions that some rules ask about files. The paths are below the root.
 // Without Facts, the conditions of all rules count as met.
 type Facts interface {
-	// IsDir reports whether a directory lies at the path, which need not exist.
+	// IsDir reports whether there is a directory at the path. The path need not exist.
 	IsDir(path string) bool
 	// IsTop reports whether the directory is the top of a repository that the
 	// root's users did not make themselves.
 	IsTop(dir string) bool
-	// IsBare reports whether the directory is, by the names in it, a repository of the
-	// condition's kind that the root's users did not make themselves.
+	// IsBare reports whether the names in the directory show that it is a repository of the given
+	// kind (GitDir or SvnDir), and the root's users did not make that repository themselves.
 	IsBare(dir string, kind Condition) bool
 	// IsInUserRepo reports whether the path belongs to a repository that the root's users made
 	// themselves.
@@ -61,11 +62,13 @@ type Facts interface {
 type Verdict struct {
 	Effect Effect
 	Rule   *Rule // the rule that decided; nil with None, unless a rule was lifted
-	// Lifted is the rule that would have decided without Rule, which is then of the list Allow.
+	// Lifted is the rule that would have decided if Rule had not lifted it. Rule is then of the
+	// list Allow. Lifted is nil if no rule was lifted.
 	Lifted *Rule
 }
 
-// Barrier returns the verdict that closes the directory (Hide or Deny), or None.
+// Barrier returns the verdict Hide or Deny on the directory and everything in it. The Effect is
+// None if there is no such verdict.
 func (st *State) Barrier() Verdict { return st.barrier }
 
 // Enter returns the state of the subdirectory called name. dir is the path of st's directory.
@@ -73,8 +76,8 @@ func (st *State) Enter(dir, name string) *State {
 	if st.barrier.Effect != None {
 		return st
 	}
-	var room [8]int32
-	rules, items := st.match(st.program.name(name), room[:0])
+	var buf [8]int32
+	rules, items := st.match(st.program.name(name), buf[:0])
 	if len(rules) == 0 && len(items) == 0 && len(st.inherited) == 0 && !st.except {
 		return st.program.plain
 	}
@@ -99,8 +102,8 @@ func (st *State) Judge(dir, name string, t Type, facts Facts) Verdict {
 	if st.barrier.Effect != None {
 		return st.barrier
 	}
-	var room [8]int32
-	rules, _ := st.match(st.program.name(name), room[:0])
+	var buf [8]int32
+	rules, _ := st.match(st.program.name(name), buf[:0])
 	if len(rules) == 0 && len(st.inherited) == 0 {
 		return Verdict{}
 	}
@@ -114,22 +117,22 @@ func (st *State) Judge(dir, name string, t Type, facts Facts) Verdict {
 	return st.weigh(st.chain(dir, rules, t), facts, path)
 }
 
-// Silent reports whether no rule is about a name in the directory, for any type of file: Judge
-// would return None, and not call Facts.
+// Silent reports whether no rule is about a name in the directory, whatever the type of the file.
+// If so, Judge returns None and does not call Facts.
 func (st *State) Silent(name string) bool {
 	if st.barrier.Effect != None || len(st.inherited) > 0 {
 		return false
 	}
-	var room [8]int32
-	rules, _ := st.match(st.program.name(name), room[:0])
+	var buf [8]int32
+	rules, _ := st.match(st.program.name(name), buf[:0])
 	return len(rules) == 0
 }
 
 // match compares a name with the patterns of the directory. rules are the matching rules, in
-// order, appended to room. items are the patterns that more names have to complete.
-func (st *State) match(name string, room []int32) (rules []int32, items []item) {
+// order, appended to buf. items are the patterns whose further elements have to match names below.
+func (st *State) match(name string, buf []int32) (rules []int32, items []item) {
 	p := st.program
-	rules = room
+	rules = buf
 	for _, r := range p.literals[name] {
 		rules, items = p.addItem(item{rule: r}, rules, items)
 	}
@@ -158,8 +161,8 @@ func (st *State) match(name string, room []int32) (rules []int32, items []item) 
 	return rules, items
 }
 
-// addItem adds a rule that has matched all its elements to rules, and one that has more
-// elements to items.
+// addItem is called if a name has matched the element it.pos of a rule. It adds the rule to rules
+// if that was the last element. Otherwise it adds the rule's next element to items.
 func (p *program) addItem(it item, rules []int32, items []item) ([]int32, []item) {
 	if int(it.pos) == len(p.rules[it.rule].elems)-1 {
 		return append(rules, it.rule), items
@@ -198,9 +201,9 @@ func (st *State) chain(dir string, rules []int32, t Type) []matchedRule {
 	return out
 }
 
-// startDepth returns the depth of the directory in which a pattern begins, if its last element
-// has matched a name in dir. A pattern with ** in the middle has no such directory; no
-// built-in rule with a condition about that directory has ** there.
+// startDepth returns the depth of the directory in which a pattern begins to match, if its last
+// element has matched a name in dir. For a pattern with ** in the middle, the result may be wrong.
+// That does no harm: no built-in rule whose condition depends on the depth has ** in the middle.
 func (c *compiled) startDepth(dir string) int16 { return max(0, depth(dir)-int16(len(c.elems)-1)) }
 
 // depth returns how many names a path has.
@@ -211,9 +214,9 @@ func depth(path string) int16 {
 	return int16(strings.Count(path, "/") + 1)
 }
 
-// ProtectingRule returns a rule that protects something below a name in the directory, by a pattern
-// that has this name as plain text, or nil. A link of that name would put other files in the
-// place of the protected ones.
+// ProtectingRule returns a rule that protects something below a name in the directory, or nil. It
+// considers only patterns that have this name as plain text, without wildcards. A link of that name
+// would put other files in the place of the protected ones.
 func (st *State) ProtectingRule(dir, name string, facts Facts) *Rule {
 	if st.barrier.Effect != None {
 		return nil
@@ -287,11 +290,11 @@ func (st *State) weigh(chain []matchedRule, facts Facts, path string) Verdict {
 	return Verdict{}
 }
 
-// byStrictness has the lists in the order in which they decide. Among equally strict ones, the
-// owner's rules come first.
+// byStrictness has the lists in the order in which they decide. Of equally strict lists the owner's
+// decides first, after ReservedHide.
 var byStrictness = [...]List{ReservedHide, OwnHide, Ignore, BuiltinHide, OwnDeny, OwnProtect, BuiltinProtect}
 
-// applies reports whether a rule applies here: most built-in rules do not apply in the
+// applies reports whether a rule applies in the directory: most built-in rules do not apply in the
 // directories of the list Except.
 func (st *State) applies(c *compiled) bool {
 	builtin := c.List == BuiltinHide || c.List == BuiltinProtect
@@ -307,7 +310,8 @@ func (noFacts) IsBare(string, Condition) bool { return false }
 func (noFacts) IsInUserRepo(string) bool      { return true }
 func (noFacts) HasTokens(string) bool         { return false }
 
-// holds reports whether the condition of a rule holds. h is the rule as it matched.
+// holds reports whether the condition of a rule holds for the file at path. h has the depth at
+// which the rule's pattern began to match.
 func holds(r *Rule, h matchedRule, facts Facts, path string) bool {
 	switch r.Condition {
 	case AtTop:

@@ -10,14 +10,14 @@ type Access uint8
 
 // The accesses. A denied name permits ToLook only; a protected one ToLook and ToRead.
 const (
-	ToLook   Access = iota + 1 // whether it exists, its attributes
+	ToLook   Access = iota + 1 // whether the name exists, attributes
 	ToRead                     // contents, names in a directory, the target of a link
 	ToChange                   // contents, attributes, the name itself
-	ToMake                     // the name is to be made, or to get new contents
+	ToMake                     // create the name, or give it new contents
 )
 
 // accesses is the one table from operations to accesses, for the name an
-// operation is about. An operation that is not in it counts as one that changes.
+// operation is about. An operation that is not in the table has the access ToChange.
 var accesses = [names.Ops]Access{
 	names.OpLookup: ToLook, names.OpGetattr: ToLook, names.OpStatfs: ToLook, names.OpFlush: ToLook,
 	names.OpFsync: ToLook, names.OpReadlink: ToRead, names.OpOpendir: ToRead, names.OpReaddir: ToRead,
@@ -27,8 +27,8 @@ var accesses = [names.Ops]Access{
 	names.OpMknod: ToMake, names.OpSymlink: ToMake, names.OpLink: ToMake, names.OpReplace: ToMake,
 }
 
-// AccessOf returns the access of an operation to its name. need are the rights that its
-// arguments add. makes says that the operation makes the name.
+// AccessOf returns the access of an operation to its name. need are the rights that the operation's
+// arguments require in addition. makes says that the operation creates the name.
 func AccessOf(op names.Op, need Rights, makes bool) Access {
 	a := ToChange
 	if int(op) < len(accesses) && accesses[op] != 0 {
@@ -43,12 +43,14 @@ func AccessOf(op names.Op, need Rights, makes bool) Access {
 	return a
 }
 
-// OnlyLooks reports whether an operation needs only attributes.
+// OnlyLooks reports whether an operation reads no contents and changes nothing: its access is
+// ToLook, or it reads extended attributes.
 func OnlyLooks(op names.Op) bool {
 	return accesses[op] == ToLook || op == names.OpGetxattr || op == names.OpListxattr
 }
 
-// createdType returns the type of the file that an operation makes.
+// createdType returns the type of the file that an operation creates; pattern.Unknown if the
+// operation alone does not determine the type.
 func createdType(op names.Op) pattern.Type {
 	switch op {
 	case names.OpMkdir:
@@ -61,8 +63,7 @@ func createdType(op names.Op) pattern.Type {
 	return pattern.Unknown
 }
 
-// removesName reports whether a name no longer exists after an operation, which removes it or
-// moves its file to another name.
+// removesName reports whether an operation removes a name, or moves its file to another name.
 func removesName(op names.Op) bool {
 	return op == names.OpUnlink || op == names.OpRmdir || op == names.OpRename
 }

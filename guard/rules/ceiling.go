@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Ceiling bounds the roots on this machine, with every approver. A registry can have several
+// Ceiling bounds the roots on this machine, whoever approves them. A registry can have several
 // ceilings; a root then stays within each of them. The zero Ceiling allows every root.
 type Ceiling struct {
 	// Places are the directories that may be roots; nil: there is no bound.
@@ -16,7 +16,7 @@ type Ceiling struct {
 	// Longest is how long a root may live after it was granted or renewed; 0: as long as the
 	// session.
 	Longest time.Duration
-	// Where is the place of Longest in the file, as FILE:LINE.
+	// Where names the file of the ceiling, for the error about a root that lies in no place.
 	Where string
 }
 
@@ -24,8 +24,8 @@ type Ceiling struct {
 // closer.
 type CeilingPlace struct {
 	Dir    string // absolute, without links
-	Rights Rights // the most; 0: no root. With Stage, a root that can change anything must be staged
-	Where  string // the place of the block, as FILE:LINE
+	Rights Rights // the most that a root has; 0: no root. With Stage, a root that can change anything must be staged
+	Where  string // where the bound is written, as FILE:LINE
 }
 
 // closest returns the place at path or closest above it; nil if there is none.
@@ -39,8 +39,9 @@ func (c *Ceiling) closest(path string) *CeilingPlace {
 	return at
 }
 
-// bounds returns every place whose bound a root at resolved has to keep: the closest one above,
-// and those that the root would reach. It returns an error if the root lies in no place.
+// bounds returns every place whose bound a root at resolved has to keep: the place at resolved or
+// closest above it, and the places below it, which the root would reach. It returns an error if the
+// root lies in no place.
 func (c *Ceiling) bounds(resolved string) ([]*CeilingPlace, error) {
 	if c.Places == nil {
 		return nil, nil
@@ -62,8 +63,8 @@ func ceilingError(format string, args ...any) error {
 	return &names.Error{Kind: names.Permission, Err: fmt.Errorf(format, args...)}
 }
 
-// Check returns an error that names the line if the ceiling does not allow a root at resolved
-// with these rights.
+// Check returns an error if the ceiling does not allow a root at resolved with these rights. The
+// error names the line of the bound, or the file if the root lies in no place.
 func (c *Ceiling) Check(resolved string, rights Rights) error {
 	list, err := c.bounds(resolved)
 	if err != nil {
@@ -122,7 +123,8 @@ func (c *Ceiling) end(asked, now time.Time) time.Time {
 	return asked
 }
 
-// CheckCeilings returns an error that names the line if one of the ceilings does not allow a root.
+// CheckCeilings returns the error of Ceiling.Check for the first ceiling that does not allow a root
+// at resolved with these rights.
 func (r RootRules) CheckCeilings(resolved string, rights Rights) error {
 	for i := range r.Ceilings {
 		if err := r.Ceilings[i].Check(resolved, rights); err != nil {
@@ -132,7 +134,8 @@ func (r RootRules) CheckCeilings(resolved string, rights Rights) error {
 	return nil
 }
 
-// AsStaged returns the rights, with all changes staged where a ceiling demands that.
+// AsStaged returns the rights, with all changes staged if a ceiling demands that of a root at
+// resolved.
 func (r RootRules) AsStaged(resolved string, rights Rights) Rights {
 	if slices.ContainsFunc(r.Ceilings, func(c Ceiling) bool { return c.wantsStage(resolved) }) {
 		return rights.AsStaged()
@@ -149,9 +152,9 @@ func (r RootRules) End(asked, now time.Time) time.Time {
 	return asked
 }
 
-// Within returns as many of a live root's rights as all ceilings allow. If that is none, the
-// error says why. Changes that have to be staged are left out, because a live root cannot
-// become staged.
+// Within returns as many of a live root's rights as all ceilings allow. If the ceilings allow none,
+// the error says why. If a ceiling demands that changes are staged, and the root is not staged,
+// Within leaves out the rights to change, because a live root cannot become staged.
 func (r RootRules) Within(resolved string, rights Rights) (Rights, error) {
 	for i := range r.Ceilings {
 		var err error

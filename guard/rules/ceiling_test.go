@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// homeCeiling returns a ceiling for a home directory: work may be written, its archive only read, and
-// vault not entered. Writes in review are staged.
+// homeCeiling returns a ceiling for a home directory: work may be written, its archive may only be
+// read, and its vault may not be part of a root. Changes in review have to be staged.
 func homeCeiling() Ceiling {
 	return Ceiling{Where: "c.toml:1", Places: []CeilingPlace{
 		{"/home/u/work", ReadWrite, "c.toml:1"},
@@ -50,7 +50,7 @@ func TestCeilingCheck(t *testing.T) {
 func TestCeilingWithin(t *testing.T) {
 	for _, c := range []struct {
 		path      string
-		had, left Rights // left 0: nothing
+		had, left Rights // left 0: an error
 	}{
 		{"/home/u/work/app", ReadWrite, ReadWrite},
 		{"/home/u/work/archive", ReadWrite, ReadOnly},
@@ -68,15 +68,15 @@ func TestCeilingWithin(t *testing.T) {
 			t.Errorf("%s %s: %s, %v; want %s", c.path, c.had, left, err, c.left)
 		}
 		if left != 0 && r.CheckCeilings(c.path, left) != nil {
-			t.Errorf("%s %s: what is left is more than the ceiling", c.path, left)
+			t.Errorf("%s %s: the ceiling does not allow %s, which is left", c.path, c.had, left)
 		}
 	}
 }
 
 // Several ceilings all apply, and none widens another.
 //
-// The next lines name the keys of a ceiling that this test tries to pass, and the ways;
-// cmd/rootsfs/ceilingways_test.go reads them.
+// The next lines name the keys of a ceiling whose bounds this test tries to exceed, and the ways.
+// cmd/rootsfs/ceilingways_test.go reads these lines.
 //
 // ceiling: root.path by other file
 // ceiling: root.mode by other file

@@ -10,8 +10,8 @@ import (
 // right to write therefore remembers the identities of the files that were made in it: at least
 // the latest maxCreated, and at most twice as many. A file that is forgotten, or was made in an
 // earlier lifetime of the root, is an existing file like any other. If the file system keeps no
-// birth time, and reuses an inode number within that number of files, the new file is taken for
-// the old one.
+// birth time, and gives the inode number of a remembered file to another file, that other file is
+// taken for the remembered one.
 
 // maxCreated bounds the memory for one root to a few megabytes.
 const maxCreated = 1 << 15

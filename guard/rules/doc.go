@@ -14,7 +14,8 @@
 // Rules ask about a root's files through Tree. If the answer cannot be found out, the rule
 // applies.
 //
-// All exported methods may be called concurrently.
+// All exported methods may be called concurrently, except Policy.Compile, Policy.ReplacePatterns
+// and Rights.UnmarshalText, which write their receiver without a lock.
 //
 // # Not promised
 //

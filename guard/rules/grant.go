@@ -12,11 +12,11 @@ import (
 type Grant struct {
 	Root names.RootName `json:"name"`
 	// Dir is the requested path on the host, absolute. After approval, Resolved is the path
-	// that it led to.
+	// that Dir led to, without links.
 	Dir      names.Foreign `json:"path"`
 	Resolved string        `json:"-"`
 	Policy   Policy        `json:"policy"`
-	Expires  time.Time     `json:"expires,omitzero"` // zero: with the session
+	Expires  time.Time     `json:"expires,omitzero"` // zero: ends with the session
 	Subject  Subject       `json:"subject,omitempty"`
 	Origin   string        `json:"approved_by,omitempty"` // "command line", "configuration", "control", ...
 	// AllowSystem permits this root to be writable although it is a system directory.
@@ -24,15 +24,16 @@ type Grant struct {
 	AllowSystem  bool `json:"allow_system,omitempty"`
 	AllowRootDir bool `json:"allow_root_dir,omitempty"`
 	// Implicit marks a root that a command needs to run at all, such as its interpreter.
-	// Listings for servers leave it out, though they may read it.
+	// Listings for servers leave it out, though servers may read it.
 	Implicit bool `json:"-"`
 	// Store is the directory with the changes of a staged root. If it is "", Opener.Stage
 	// chooses a directory and sets it.
 	Store string `json:"-"`
 }
 
-// WiderThan reports whether the grant allows anything that ask did not: another root or
-// subject, more rights, fewer patterns, higher limits, a later end.
+// WiderThan reports whether the grant may allow anything that ask does not: for example another
+// root or subject, more rights, more names, higher limits, or a later end. It also reports true for
+// a grant without rights.
 func (got *Grant) WiderThan(ask *Grant) bool {
 	a, b := &ask.Policy, &got.Policy
 	switch {
@@ -53,7 +54,7 @@ func (got *Grant) WiderThan(ask *Grant) bool {
 	return b.Limits.exceed(&a.Limits)
 }
 
-// exceed reports whether a limit is higher than the one that was asked for, or is lifted.
+// exceed reports whether a limit of l is higher than the same limit of asked, or is lifted.
 func (l *Limits) exceed(asked *Limits) bool {
 	got, ask := reflect.ValueOf(l).Elem(), reflect.ValueOf(asked).Elem()
 	for i := range got.NumField() {

@@ -40,8 +40,9 @@ type Patterns struct {
 	// Allow lifts the built-in protections, and the rules of .gitignore files, for the names
 	// that it matches and for everything below them.
 	Allow []Pattern `json:"allow,omitempty"`
-	// Gitignore hides the names in the .gitignore files of the root, as these are when the
-	// grant is made: a program that may write there could change them later.
+	// Gitignore hides the names that the .gitignore files of the root match. The files are read
+	// only when the patterns are compiled (Policy.Compile): a program that may write in the root
+	// could change them later.
 	Gitignore bool `json:"respect_gitignore,omitempty"`
 	// NoDefaults turns the built-in protections off.
 	NoDefaults bool `json:"no_default_policy,omitempty"`
@@ -101,9 +102,10 @@ func (p *Patterns) Check() error {
 	return err
 }
 
-// Preview compiles the patterns for a tree that is no root yet: with the built-in protections
-// and exact names, without .gitignore files. A rule with a condition about the files of a root
-// applies as if the condition held.
+// Preview compiles the patterns for a tree that is no root yet. The result has the built-in
+// protections unless NoDefaults turns them off, compares names exactly, and has no rules of
+// .gitignore files. If the result is asked without pattern.Facts, a rule with a condition about
+// files applies as if the condition held.
 func (p *Patterns) Preview() (*pattern.Set, error) {
 	own, err := p.own()
 	if err != nil {
@@ -116,7 +118,7 @@ func (p *Patterns) Preview() (*pattern.Set, error) {
 	return compileRules(append(all, own...), pattern.Options{})
 }
 
-// compileRules is pattern.New with an error of this package.
+// compileRules is pattern.New. Its error is a *names.Error of the kind Invalid.
 func compileRules(rules []pattern.Rule, opt pattern.Options) (*pattern.Set, error) {
 	set, err := pattern.New(rules, opt)
 	if err != nil {
@@ -125,15 +127,15 @@ func compileRules(rules []pattern.Rule, opt pattern.Options) (*pattern.Set, erro
 	return set, nil
 }
 
-// Compile puts the patterns of the policy in force for a root's files (Rules). It may block where
-// the source does.
+// Compile compiles the patterns of the policy for the files of a root, which src describes. Rules
+// then returns the result. Compile may block if src does.
 func (p *Policy) Compile(src Tree) (err error) {
 	p.rules, err = p.compile(src)
 	return err
 }
 
-// ReplacePatterns puts the patterns of another policy in force, which were compiled for the same
-// root.
+// ReplacePatterns replaces the patterns, and their compiled form, by those of another policy. That
+// policy has to be compiled for the same root.
 func (p *Policy) ReplacePatterns(compiled *Policy) {
 	p.Patterns, p.rules = compiled.Patterns, compiled.rules
 }
@@ -195,13 +197,13 @@ type RuleSet struct {
 	naming Naming
 	hides  bool // some rule hides names
 	set    *pattern.Set
-	folded *pattern.Set // with MixedNames: for directories that fold
+	folded *pattern.Set // with MixedNames: for directories that fold names; else nil
 	// capitals has those rules of folded that have capital letters or are not ASCII. To a plain
 	// name (pattern.Plain), the other rules apply alike in set and in folded.
 	capitals *pattern.Set
 }
 
-// Rules are the rules, in the order they are judged in.
+// Rules returns the rules, in the order in which they are judged.
 func (r *RuleSet) Rules() []*pattern.Rule { return r.set.Rules() }
 
 // Hides reports whether some rule hides names.
@@ -210,7 +212,8 @@ func (r *RuleSet) Hides() bool { return r.hides }
 // Naming says which spellings the root takes for one name.
 func (r *RuleSet) Naming() Naming { return r.naming }
 
-// barrier is the verdict that keeps operations out of a directory, if there is one.
+// barrier returns the verdict that keeps operations out of a directory. Its Effect is None if there
+// is no such verdict.
 func (r *RuleSet) barrier(f *RootFacts, rel string) pattern.Verdict {
 	v := r.set.At(rel).Barrier()
 	if r.mayFold(rel, "") {
@@ -259,7 +262,7 @@ func readIgnores(src Tree, opt pattern.Options) ([]pattern.Rule, error) {
 	}
 	enter := func(dir string) bool {
 		if added {
-			// If it cannot be compiled, the final compilation returns the error.
+			// If the rules cannot be compiled, the final compilation returns the error.
 			if next, err := pattern.New(rules, opt); err == nil {
 				set = next
 			}
@@ -285,8 +288,8 @@ func parseIgnore(f Ignore) []pattern.Rule {
 // WiderThan reports whether the patterns may allow something that old did not.
 func (p *Patterns) WiderThan(old Patterns) bool { return old.allowsLess(p) }
 
-// allowsLess reports whether other may allow something that p does not. Patterns added in
-// other allow nothing more, unless they begin with "!".
+// allowsLess reports whether other may allow something that p does not. Further patterns in the
+// lists Deny, Hide and Protect of other allow nothing more, unless they begin with "!".
 func (p *Patterns) allowsLess(other *Patterns) bool {
 	switch {
 	case other.NoDefaults && !p.NoDefaults, p.Gitignore && !other.Gitignore:

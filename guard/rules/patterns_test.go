@@ -10,8 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// R104: patterns allow more than others did if one that refuses is missing, if one that begins
-// with "!" is new, or if more is lifted. Further patterns that refuse allow nothing more.
+// R104: new patterns allow more than the old ones if a pattern that refuses is missing or in
+// another order, if a pattern that begins with "!" is new, or if more is lifted. Further patterns
+// that refuse allow nothing more.
 func TestPatternsWiderThan(t *testing.T) {
 	list := rules.Texts
 	for name, c := range map[string]struct {
@@ -61,8 +62,8 @@ func TestPatternsAreChecked(t *testing.T) {
 	}
 }
 
-// A summary has the number of patterns and the lifted built-in protections. Texts that somebody
-// else may have chosen are quoted.
+// Summary returns the numbers of patterns. LiftedText names the lifted built-in protections, and
+// quotes patterns, because somebody else may have chosen them.
 func TestPatternsInWords(t *testing.T) {
 	p := rules.Patterns{Deny: rules.Texts("a", "b"), Allow: rules.Texts(".env", "\x1b[1m"), Gitignore: true}
 	if got, want := p.Summary(), "2 deny, 0 hide, 0 protect, 2 allow, .gitignore"; got != want {
@@ -92,7 +93,7 @@ func (foldingTree) Look(string, bool) (rules.LookResult, error) {
 // In a directory that folds names, a rule refuses every spelling of its name: the rule may have
 // capital letters, or the spelling, or both. In other directories each spelling is another name.
 func TestRulesInFoldingDirectories(t *testing.T) {
-	p := rules.Policy{Patterns: rules.Patterns{Hide: rules.Texts("Secret.txt", "lower.txt", "Dir/")}}
+	p := rules.Policy{Patterns: rules.Patterns{Hide: rules.Texts("Secret.txt", "lower.txt", "Dir/"), Protect: rules.Texts("**/Ci/run", "**/ci2/run")}}
 	if err := p.Compile(foldingTree{}); err != nil {
 		t.Fatal(err)
 	}
@@ -106,6 +107,15 @@ func TestRulesInFoldingDirectories(t *testing.T) {
 			_, err := p.Rules().Judge(facts, names.OpCreate, rules.ToMake, dir, name, pattern.Other)
 			if (err != nil) != want {
 				t.Errorf("%s in %s: %v, want refused %v", name, dir, err, want)
+			}
+		}
+	}
+	// A link would put other files in the place of the protected ones.
+	for name, other := range map[string]bool{"Ci": true, "ci": false, "CI": false, "ci2": true, "Ci2": false} {
+		for dir, want := range map[string]bool{"folds": true, "exact": other} {
+			_, err := p.Rules().Judge(facts, names.OpSymlink, rules.ToMake, dir, name, pattern.Link)
+			if (err != nil) != want {
+				t.Errorf("link %s in %s: %v, want refused %v", name, dir, err, want)
 			}
 		}
 	}

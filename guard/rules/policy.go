@@ -5,16 +5,16 @@ import (
 )
 
 // DefaultTimeout is how long an operation may take before it is answered with
-// Timeout (R059).
+// the error names.Timeout (R059), if Limits.Timeout is 0.
 const DefaultTimeout = 60 * time.Second
 
-// DefaultMaxStage is Limits.MaxStage if that is 0.
+// DefaultMaxStage is the limit in bytes if Limits.MaxStage is 0.
 const DefaultMaxStage = 10 << 30
 
 // Limits bound what a root's users may do. Zero means no limit, except for
-// Timeout and MaxStage, where zero means DefaultTimeout and DefaultMaxStage.
+// Burst, Timeout and MaxStage: for these, zero means the default.
 type Limits struct {
-	OpsPerSecond  float64       `json:"ops_per_second,omitempty" toml:"ops_per_second"` // sustained speed; more waits
+	OpsPerSecond  float64       `json:"ops_per_second,omitempty" toml:"ops_per_second"` // sustained speed; further operations wait
 	Burst         int           `json:"burst,omitempty" toml:"burst"`                   // operations that need not wait; default OpsPerSecond, at least 1
 	BytesInFlight int64         `json:"bytes_in_flight,omitempty" toml:"bytes_in_flight"`
 	MaxFile       int64         `json:"max_file,omitempty" toml:"max_file"`       // bytes; larger files cannot be made (EFBIG)
@@ -52,16 +52,16 @@ func (p *Policy) Timeout() time.Duration {
 }
 
 // TrashName is the name of the directory with the trash, at the top of the root. The name is
-// hidden anywhere in a root, by a rule that no Allow lifts: always where the root
-// keeps a trash, and otherwise unless the built-in rules are off.
+// hidden anywhere in a root that keeps a trash, and anywhere in every other root unless the
+// built-in rules are off. No Allow lifts the rule that hides the name.
 const TrashName = ".rootsfs-trash"
 
 // Trash says whether a root keeps removed files, and how many. The zero value keeps none. A
-// single-file root has no directory to keep files in, so a grant of one that is writable and
-// has a trash is refused.
+// single-file root has no directory to keep files in, so a grant of a writable single-file root
+// with a trash is refused.
 type Trash struct {
 	On   bool          `json:"on,omitempty"`
-	Size int64         `json:"size,omitempty"` // bytes; beyond it the oldest are removed; 0: DefaultTrashSize
+	Size int64         `json:"size,omitempty"` // bytes; beyond this size the oldest files are removed; 0: DefaultTrashSize
 	Age  time.Duration `json:"age,omitempty"`  // older files are removed; 0: DefaultTrashAge
 }
 
@@ -71,7 +71,7 @@ const (
 	DefaultTrashAge  = 30 * 24 * time.Hour
 )
 
-// Bounds are how much is kept, in bytes, and for how long.
+// Bounds returns how much the trash keeps, in bytes, and for how long.
 func (t Trash) Bounds() (size int64, age time.Duration) {
 	size, age = t.Size, t.Age
 	if size <= 0 {

@@ -13,7 +13,7 @@ import (
 type Refusal struct {
 	Effect     pattern.Effect
 	Rule       *pattern.Rule
-	inMovedDir bool // the directory that holds the name was to be moved
+	inMovedDir bool // a directory that holds the name, at any depth, was to be moved
 }
 
 func (r *Refusal) Error() string {

@@ -11,21 +11,23 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// The root's users may create repositories and write their hooks and configuration. All that
-// git runs there was made by them, so a protection would be useless. Such a repository is
-// remembered for the lifetime of the root, by path and identity. It is reported to the owner as
-// untrusted. After that lifetime it is protected like the owner's repositories.
+// The root's users may create repositories, and write the hooks and configuration of these
+// repositories. All that git runs there was made by the users, so a protection would be useless.
+// Such a repository is remembered for the lifetime of the root, by path and identity. It is
+// reported to the owner as untrusted. After that lifetime it is protected like the owner's
+// repositories.
 //
-// Status lists repositories from memory: it is called on the way to a revocation, and a look
-// at the file system may hang, if something that hangs is mounted over a repository. So it
-// may list a repository that the owner has removed or replaced.
+// RootFacts.Repos lists repositories from memory, because the owner may need the status of a
+// session to revoke a root, and access to a repository may hang if something that hangs is mounted
+// over it. So Repos may list a repository that the owner has removed or replaced.
 //
-// A bare repository is recognised by the names in it: a directory becomes one when the last
-// of the names that git looks for is created there. Remembering it lifts the rules about such
-// directories (pattern.GitDir) for this directory, and no other rule. Otherwise a program could
-// add the missing names to a directory of the owner, and so lift the protection of the files
-// below. A program cannot do that with a bare repository of the owner's, because the names by which
-// it is recognised can be neither removed nor moved, and so are never created there again.
+// A bare repository is recognised by the names in it: a directory becomes a bare repository when
+// the last of the names that git or Subversion looks for is created there. Remembering a bare
+// repository lifts the rules about such directories (pattern.GitDir and pattern.SvnDir), and no
+// other rule. If it lifted other rules, too, a program could add the missing names to a directory
+// of the owner's, and so lift the protection of the files below. A program cannot lift the rules
+// about a bare repository of the owner's: the names by which that repository is recognised can be
+// neither removed nor moved, and so are never created there again.
 
 // maxRepos bounds how many repositories are remembered for one root. Further ones are
 // protected like the owner's.
@@ -36,8 +38,8 @@ type repos struct {
 	m  map[string]repo // by path below the root
 }
 
-// repo is a remembered part of a repository: a .git, the directory of a worktree or
-// submodule inside a .git, or a bare repository.
+// repo is a remembered part of a repository, such as a .git, the directory of a worktree or
+// submodule inside a .git (builtin.IsPart), or a bare repository.
 type repo struct {
 	id   Identity
 	bare bool
@@ -52,9 +54,9 @@ func (r *repos) has(rel string, id Identity) bool {
 }
 
 // covers reports whether a path is, or lies in, a repository that the root's users made and
-// that still exists. look describes the file at a path now. With bare, a bare repository
-// counts, too, but only for its own directory, its submodules and its worktrees. Other files in
-// the directory may be the owner's.
+// that still exists. look returns the identity of the file that is at a path now. With bare, a bare
+// repository counts, too, but only for its own directory, its submodules and its worktrees. Other
+// files in the directory may be the owner's.
 func (r *repos) covers(path string, bare bool, look func(rel string) (Identity, bool)) bool {
 	at := map[string]repo{}
 	add := func(top string) {
@@ -143,8 +145,8 @@ func (r *repos) tops() (out []string) {
 	return slices.Compact(out)
 }
 
-// repoTop returns the path by which the owner knows a remembered part. For a .git it is the
-// directory that contains the .git.
+// repoTop returns the path by which the owner knows a remembered part. For a .git, or its like for
+// other tools (builtin.Tops), that path is the directory that contains it.
 func repoTop(rel string) string {
 	if dir, base := Split(rel); slices.Contains(builtin.Tops, base) {
 		return dir
@@ -152,9 +154,10 @@ func repoTop(rel string) string {
 	return rel
 }
 
-// NotePart records that a file or directory has got a name. If that begins a repository, it is
-// remembered as made by the root's users, and NotePart returns the path for the report to the
-// owner.
+// NotePart records that a file or directory has got the name rel. If that begins a repository or a
+// part of one (builtin.IsPart), and rel lies in no remembered repository, the file or directory is
+// remembered as made by the root's users. NotePart then returns the path for the report to the
+// owner. remembered is true even if the bound maxRepos keeps the file from being remembered.
 func (f *RootFacts) NotePart(rel string, id Identity, dir bool) (top string, remembered bool) {
 	if !builtin.IsPart(rel, dir, f.bare) || f.repos.covers(rel, true, f.identity) {
 		return "", false
@@ -163,8 +166,8 @@ func (f *RootFacts) NotePart(rel string, id Identity, dir bool) (top string, rem
 	return repoTop(rel), true
 }
 
-// NoteNewName records that a name exists now that did not exist before. With it the directory
-// may have become a bare repository, which is then remembered as in NotePart.
+// NoteNewName records that the name rel exists now and did not exist before. If the directory of
+// rel has become a bare repository by that, the repository is remembered as in NotePart.
 func (f *RootFacts) NoteNewName(rel string) (top string, remembered bool) {
 	dir, _ := Split(rel)
 	if !f.bare(dir) || f.repos.covers(dir, true, f.identity) {
@@ -188,9 +191,9 @@ func (f *RootFacts) NoteMoved(from, to string, exchange bool) { f.repos.move(fro
 // sorted.
 func (f *RootFacts) Repos() []string { return f.repos.tops() }
 
-// IsMade reports whether a file is remembered as a part of a repository that the root's users
-// made themselves. It also reports true for the directory of a submodule or worktree in such a
-// repository, which git may move out to be the .git of a working copy.
+// IsMade reports whether a file is remembered as a part of a repository that the root's users made
+// themselves, and that is not bare. It also reports true for the directory of a submodule or
+// worktree in such a repository: git may move that directory out to be the .git of a working copy.
 func (f *RootFacts) IsMade(rel string, id Identity, t pattern.Type) bool {
 	return f.repos.has(rel, id) ||
 		t == pattern.Dir && builtin.IsPart(rel, true, f.bare) && f.repos.covers(rel, false, f.identity)
@@ -211,16 +214,16 @@ func (f *RootFacts) identity(rel string) (Identity, bool) {
 }
 
 // RootFacts answers the questions of built-in rules about a root's files. If the answer cannot
-// be found out, the rule applies. RootFacts reads other file systems only if the root's users
-// reach them: in any other root, a mounted file system may hang for ever.
+// be found out, the rule applies. A mounted file system may hang for ever, so RootFacts reads other
+// file systems only if the root's users can reach them.
 type RootFacts struct {
 	tree   Tree
-	across bool // the root's users reach other file systems in it
+	across bool // the root's users can reach other file systems that are mounted in the root
 	repos  repos
 }
 
 // NewRootFacts returns the facts of a root whose users have made no repository yet. across says
-// that they reach other file systems in the root.
+// that the users can reach other file systems that are mounted in the root.
 func NewRootFacts(t Tree, across bool) *RootFacts { return &RootFacts{tree: t, across: across} }
 
 var _ pattern.Facts = (*RootFacts)(nil)
@@ -259,7 +262,8 @@ func (f *RootFacts) IsBare(dir string, kind pattern.Condition) bool {
 	return !f.repos.covers(dir, true, f.identity)
 }
 
-// IsInUserRepo implements pattern.Facts. A database's journals belong to the database.
+// IsInUserRepo implements pattern.Facts. Some repositories are SQLite databases: the journals of
+// such a database, which SQLite writes beside it, belong to the repository, too.
 func (f *RootFacts) IsInUserRepo(path string) bool {
 	if f.repos.covers(path, false, f.identity) {
 		return true
@@ -272,8 +276,8 @@ func (f *RootFacts) IsInUserRepo(path string) bool {
 	return false
 }
 
-// maxNpmrc is the size of the largest file that is searched for tokens, in bytes. A longer file
-// counts as one with a token.
+// maxNpmrc bounds the size of a file that is searched for tokens, in bytes. A file that is as long
+// or longer counts as one with a token.
 const maxNpmrc = 64 << 10
 
 // HasTokens implements pattern.Facts.

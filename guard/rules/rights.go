@@ -24,8 +24,8 @@ const (
 )
 
 // Stage keeps the changes of programs apart until the owner applies them: the root looks
-// writable to programs, and its directory stays unchanged. It is no right: it allows nothing by
-// itself, and no operation takes it.
+// writable to programs, and its directory stays unchanged. Stage is no right: it allows nothing by
+// itself, and no operation requires it.
 const Stage Rights = 1 << 15
 
 // Modes: short names for common rights.
@@ -33,7 +33,7 @@ const (
 	ReadOnly  = Read | List | Watch
 	ReadWrite = rightsEnd - 1
 	// MutatingRights are the rights to change a root. A root without any of them is read-only,
-	// and refuses with EROFS rather than EACCES.
+	// and refuses changes with EROFS rather than EACCES.
 	MutatingRights = Write | Append | Create | Delete | Rename
 )
 
@@ -140,13 +140,13 @@ func (r Rights) WiderThan(other Rights) bool {
 // Mutating reports whether the rights can change anything.
 func (r Rights) Mutating() bool { return r&MutatingRights != 0 }
 
-// required says which rights an operation takes: each right in the field all, and at least
-// one of those in any. Operations that take more rights for some arguments (open for writing,
-// rename over an existing name) add those in Request.Need.
+// required says which rights an operation requires: each right in the field all, and at least
+// one right in the field any. Some arguments require more rights (open for writing, rename over an
+// existing name). These further rights are in guard.Request.Need.
 type required struct{ all, any Rights }
 
 // anything, as required.any, is met by every right: a caller that has any right in a root has
-// to be able to walk it.
+// to be able to walk the root.
 const anything = rightsEnd - 1
 
 // requiredRights is the one table from operations to rights. An operation that is not in it
@@ -185,11 +185,11 @@ var requiredRights = [names.Ops]required{
 	names.OpSetlk:         {any: anything},
 	names.OpWatch:         {all: Watch, any: anything},
 	names.OpReplace:       {any: Write | Create},
-	// Only the owner makes these, and needs no right: vfs.Tree.TrashList and so on.
+	// Only the owner calls these (vfs.Tree.TrashList and so on), and needs no particular right.
 	names.OpTrash:   {any: anything},
 	names.OpRestore: {any: anything},
 	names.OpEmpty:   {any: anything},
-	// Likewise: vfs.Tree.StageChanges and so on.
+	// Likewise for these: vfs.Tree.StageChanges and so on.
 	names.OpStage:   {any: anything},
 	names.OpApply:   {any: anything},
 	names.OpDiscard: {any: anything},
@@ -197,7 +197,8 @@ var requiredRights = [names.Ops]required{
 }
 
 // Lacked returns the rights that op lacks in a root whose rights are have. It returns none if op is
-// allowed. extra are the rights that its arguments take.
+// allowed. If any of several rights would be enough, it returns all of these. extra are the rights
+// that the arguments of op require.
 func Lacked(op names.Op, extra, have Rights) Rights {
 	if have&Write != 0 {
 		have |= Append // the right to write anywhere includes the end
@@ -217,8 +218,9 @@ func Lacked(op names.Op, extra, have Rights) Rights {
 	return 0
 }
 
-// RequiredRights returns the rights that every call of an operation takes, whatever its arguments;
-// ok is false if there is no such operation.
+// RequiredRights returns the rights that every call of an operation requires, whatever its
+// arguments. Rights of which any one is enough are not among them. ok is false if there is no such
+// operation.
 func RequiredRights(op names.Op) (all Rights, ok bool) {
 	if int(op) >= len(requiredRights) {
 		return 0, false
@@ -227,7 +229,7 @@ func RequiredRights(op names.Op) (all Rights, ok bool) {
 }
 
 // Plainest returns the rights that the owner should add for an operation that lacks some. If any of
-// several rights would be enough, it returns Write.
+// several rights would be enough, and Write is one of them, it returns Write.
 func Plainest(op names.Op, lacks Rights) Rights {
 	if int(op) < len(requiredRights) && lacks == requiredRights[op].any && lacks&Write != 0 {
 		return Write

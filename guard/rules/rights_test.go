@@ -67,7 +67,7 @@ func TestLacked(t *testing.T) {
 		{names.OpUnlink, 0, rules.ReadWrite &^ rules.Delete, rules.Delete},
 		{names.OpRename, rules.Delete, rules.Rename, rules.Delete},
 		{names.OpRename, rules.Delete, rules.Rename | rules.Delete, 0},
-		{names.OpLookup, 0, rules.Stage, rules.ReadWrite}, // to keep changes apart is no right
+		{names.OpLookup, 0, rules.Stage, rules.ReadWrite}, // Stage is no right
 		{names.OpNone, 0, rules.ReadWrite, rules.ReadWrite},
 		{names.OpGrant, 0, rules.ReadWrite, rules.ReadWrite},
 		{names.Op(255), 0, rules.ReadWrite, rules.ReadWrite},
@@ -78,8 +78,8 @@ func TestLacked(t *testing.T) {
 	}
 }
 
-// R164: a read-only root refuses with ReadOnly, any other root with Permission. If several
-// rights would be enough, the owner is told about the right to write.
+// R164: a read-only root refuses with ReadOnly, any other root with Permission. If any of several
+// rights would be enough for a write, Plainest returns the right to write.
 func TestRefusalOfRights(t *testing.T) {
 	for _, c := range []struct {
 		lacks, have rules.Rights
@@ -94,9 +94,9 @@ func TestRefusalOfRights(t *testing.T) {
 		}
 	}
 	if got := rules.Plainest(names.OpWrite, rules.Write|rules.Append|rules.Create); got != rules.Write {
-		t.Errorf("to write takes %v", got)
+		t.Errorf("for a write the owner should add %v", got)
 	}
 	if got := rules.Plainest(names.OpRename, rules.Rename|rules.Delete); got != rules.Rename|rules.Delete {
-		t.Errorf("to rename takes %v", got)
+		t.Errorf("for a rename the owner should add %v", got)
 	}
 }

@@ -27,7 +27,7 @@ type ReservedPath struct {
 	Remedy string
 }
 
-// remedy is the end of an error about k.
+// remedy returns the advice at the end of an error about k.
 func (k *ReservedPath) remedy() string { return cmp.Or(k.Remedy, "choose a directory that does not") }
 
 // kernelDirs are directories with kernel interfaces instead of files. They can never be roots.
@@ -59,7 +59,8 @@ func (r RootRules) Check(resolved string, rights Rights) error {
 			return refuse("cannot be a root: %s holds kernel interfaces, not files; choose another directory", dir)
 		}
 	}
-	// The rules that no flag lifts come first, so that no error names a flag that would not help.
+	// Reserved paths come before the rules that a flag lifts: the error for a reserved path names
+	// no flag, because none would help.
 	for _, k := range r.ReservedPaths {
 		if names.Under(k.Path, resolved) {
 			return refuse("contains %s (%s); %s", k.What, names.Quote(k.Path), k.remedy())
@@ -96,16 +97,16 @@ func isSystem(p string) bool {
 	return false
 }
 
-// The owner approves a root by a path, and links on that path decide what is
-// granted. A program that can write a directory can put links into it. A root whose path passes
-// such a link is refused. The error names the link and its target, and an owner who means the
-// target can write its path. If a person is asked (Proposal), the question shows the resolved
-// path instead.
+// The owner approves a root by a path, and links on that path decide what is granted. A program
+// that can write a directory can put links into it. A root is refused if its path passes a link
+// that a program or another user can change. The error names the link and the resolved path, and an
+// owner who means that path can write it instead. If a person is asked (guard.Proposal), the root
+// is not refused: the question shows the resolved path.
 
 // Link is a symbolic link that the path of a root passes.
 type Link struct {
 	Path     string // absolute; the directory that holds the link is resolved
-	Location string // of the link, see guard.Source; "" if it is not known
+	Location string // the location of the link, see guard.Source; "" if it is not known
 	// Others names the users other than the owner who can change the link; ""
 	// if there are none.
 	Others string
@@ -134,9 +135,9 @@ func (e *LinkError) Error() string {
 		names.Quote(e.Asked), names.Quote(e.Link), e.Others, names.Quote(e.Resolved))
 }
 
-// CheckLinks returns a *LinkError, in an *Error, if one of the links on the path asked, which
-// leads to resolved, can be changed by a program or another user. writers names the programs
-// that can change a link, or could in the past; "" if there are none.
+// CheckLinks returns a *LinkError, in a *names.Error, if a program or another user can change one
+// of the links on the path asked. That path leads to resolved. writers returns the names of the
+// programs that can change a link, or could in the past; "" if there are none.
 func CheckLinks(asked, resolved string, links []Link, writers func(*Link) string) error {
 	for i := range links {
 		who := links[i].Others
@@ -150,8 +151,9 @@ func CheckLinks(asked, resolved string, links []Link, writers func(*Link) string
 	return nil
 }
 
-// CheckLocation is the part of Check about ReservedPaths, by locations instead of paths.
-// locationOf returns the location of a path, "" if it is not known.
+// CheckLocation checks ReservedPaths as Check does, but compares locations (see guard.Source)
+// instead of paths. So it finds reserved paths that a mount shows in the root. locationOf returns
+// the location of a path, "" if it is not known.
 func (r RootRules) CheckLocation(resolved, location string, locationOf func(path string) string) error {
 	if location == "" {
 		return nil

@@ -12,19 +12,19 @@ import (
 // R129: a kernel interface, a writable system directory or a directory of rootsfs itself cannot
 // be a root.
 func TestRootRules(t *testing.T) {
-	keep := rules.RootRules{ReservedPaths: []rules.ReservedPath{{Path: "/home/u/mnt", What: "the mountpoint"}, {Path: "/home/u/.config/rootsfs", What: "the configuration"}}}
+	reserved := rules.RootRules{ReservedPaths: []rules.ReservedPath{{Path: "/home/u/mnt", What: "the mountpoint"}, {Path: "/home/u/.config/rootsfs", What: "the configuration"}}}
 	for _, c := range []struct {
 		of     rules.RootRules
 		path   string
 		rights rules.Rights
 		ok     bool
 	}{
-		{keep, "/home/u/code", rules.ReadWrite, true},
-		{keep, "/home/u/mnt2", rules.ReadWrite, true},
-		{keep, "/home/u", rules.ReadOnly, false},
-		{keep, "/home/u/mnt", rules.ReadOnly, false},
-		{keep, "/home/u/mnt/code", rules.ReadOnly, false},
-		{keep, "/home/u/.config", rules.ReadOnly, false},
+		{reserved, "/home/u/code", rules.ReadWrite, true},
+		{reserved, "/home/u/mnt2", rules.ReadWrite, true},
+		{reserved, "/home/u", rules.ReadOnly, false},
+		{reserved, "/home/u/mnt", rules.ReadOnly, false},
+		{reserved, "/home/u/mnt/code", rules.ReadOnly, false},
+		{reserved, "/home/u/.config", rules.ReadOnly, false},
 		{rules.RootRules{}, "/proc", rules.ReadOnly, false},
 		{rules.RootRules{}, "/proc/1/root", rules.ReadOnly, false},
 		{rules.RootRules{}, "/sys/fs", rules.ReadOnly, false},

@@ -22,10 +22,10 @@ func (s Subject) LogValue() slog.Value { return names.Foreign(s).LogValue() }
 // MaxSubject bounds a subject's name (Named), in bytes.
 const MaxSubject = 255
 
-// Named reports whether the name identifies the subject to a person. It must have 1 to 255
+// Named reports whether the name identifies the subject to a person. The name must have 1 to 255
 // bytes of UTF-8 with only visible characters (names.Shows), no space at either end, and not be
 // "*", which stands for all. A registry takes any text; a front end that lets strangers choose
-// a name checks it.
+// a name checks it with Named.
 func (s Subject) Named() bool {
 	text := string(s)
 	return text != "" && len(text) <= MaxSubject && text != "*" && names.Shows(text) && text == strings.TrimSpace(text)
@@ -36,8 +36,8 @@ const sessionSeparator = "#"
 
 // InSession returns the subject's n-th session, which is a subject, too. A grant to the subject
 // is a grant to all its sessions; a grant to one session is for that session only. Quotas, the
-// counting of refusals and suspension are the subject's, so that a new session does not reset
-// them. A subject without a name has no sessions.
+// counting of refusals and suspension belong to the subject and not to its sessions, so that a new
+// session does not reset them. A subject without a name has no sessions.
 func (s Subject) InSession(n uint64) Subject {
 	if s == "" {
 		return s
@@ -45,7 +45,7 @@ func (s Subject) InSession(n uint64) Subject {
 	return s.WithoutSession() + sessionSeparator + Subject(strconv.FormatUint(n, 10))
 }
 
-// WithoutSession returns the subject whose session this is, or the subject itself.
+// WithoutSession returns the subject that s is a session of, or s itself if s is no session.
 func (s Subject) WithoutSession() Subject {
 	if i := strings.LastIndex(string(s), sessionSeparator); i > 0 {
 		return s[:i]
@@ -53,7 +53,7 @@ func (s Subject) WithoutSession() Subject {
 	return s
 }
 
-// Covers reports whether a grant to s is also one to who.
+// Covers reports whether a grant to s is also a grant to who.
 func (s Subject) Covers(who Subject) bool {
 	return s == "" || s == who || len(who) > len(s) && who.WithoutSession() == s
 }

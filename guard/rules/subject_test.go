@@ -21,7 +21,7 @@ func TestSubjectCovers(t *testing.T) {
 		{"", "", true}, {"", one, false}, {"", "serve", false}, {"#1", "", true}, {"#1", "#", false},
 	} {
 		if got := c.whose.Covers(c.who); got != c.want {
-			t.Errorf("%q of %q: %v", c.who, c.whose, got)
+			t.Errorf("a grant to %q covers %q: %v", c.whose, c.who, got)
 		}
 	}
 	if one.InSession(2) != two || rules.Subject("").InSession(1) != "" || one.WithoutSession() != "serve" {
@@ -55,7 +55,7 @@ func TestSubjectPrintsEscaped(t *testing.T) {
 	slog.New(slog.NewTextHandler(&log, nil)).Info("m", "server", evil)
 	for _, got := range []string{fmt.Sprint(evil), fmt.Sprintf("%v", []rules.Subject{evil}), fmt.Sprintf("%+v", rules.Caller{Subject: evil}), strings.TrimSpace(log.String())} {
 		if !names.Shows(got) {
-			t.Errorf("it is printed as %+q", got)
+			t.Errorf("the subject is printed as %+q", got)
 		}
 	}
 }

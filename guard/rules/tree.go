@@ -12,15 +12,16 @@ type Identity struct {
 // Naming says which spellings a source takes for one name.
 type Naming uint8
 
-// The namings. With all but the first, rules compare names by pattern.Fold.
+// The namings. With FoldedNames and ShortNames, rules compare names by pattern.Fold. With
+// MixedNames, they do so only in the directories that fold names.
 const (
 	ExactNames  Naming = iota
 	MixedNames         // some directories take several spellings for one name
 	FoldedNames        // every directory may
-	ShortNames         // as FoldedNames, and only the directory itself shows some spellings
+	ShortNames         // as FoldedNames; besides, a name may have a short form such as LONGNA~1
 )
 
-// LookResult is the file at a path.
+// LookResult describes the file at a path.
 type LookResult struct {
 	ID  Identity
 	Dir bool

@@ -26,7 +26,11 @@ func (r *RuleSet) Judge(f *RootFacts, op names.Op, a Access, dir, base string, t
 		return v, nil
 	}
 	if a == ToMake && v.Effect == pattern.None && t == pattern.Link {
-		if rule := r.set.At(dir).ProtectingRule(dir, base, f); rule != nil {
+		rule := r.set.At(dir).ProtectingRule(dir, base, f)
+		if rule == nil && r.folded != nil && f.foldsAt(dir) {
+			rule = r.folded.At(dir).ProtectingRule(dir, base, f)
+		}
+		if rule != nil {
 			v = pattern.Verdict{Effect: pattern.Protect, Rule: rule}
 		}
 	}
@@ -48,8 +52,8 @@ func (r *RuleSet) JudgeOpen(f *RootFacts, rel string) (v pattern.Verdict, byCont
 	return v, facts.readContents
 }
 
-// JudgeInMoved judges a name in a directory that is about to be moved: no rule may be about it.
-// If moved is not nil, rel is the path after the move.
+// JudgeInMoved judges a name in a directory that is about to be moved. It returns an error if a
+// rule protects, denies or hides the name. If moved is not nil, rel is the path after the move.
 func (r *RuleSet) JudgeInMoved(f *RootFacts, moved *Move, rel string, t pattern.Type) (pattern.Verdict, error) {
 	dir, base := Split(rel)
 	facts := pattern.Facts(f)

@@ -12,7 +12,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// Modes this program runs itself in, as first argument.
+// Modes in which this program runs itself. The mode is the first argument; the comments name the
+// further arguments.
 const (
 	childLoopback = "child-loopback" // SOURCE MOUNTPOINT
 	childOverlay  = "child-overlay"  // PEER SOURCE MOUNTPOINT
@@ -54,11 +55,11 @@ func child(args []string) (ran bool, err error) {
 	return false, nil
 }
 
-// serveLoopback is go-fuse's example/loopback with its default options: one
-// second timeouts, "compatible with libfuse defaults, making benchmarking easier".
-// Only passthrough is off, which go-fuse turns on by itself when root runs it: the
-// kernel then reads and writes the source without asking the daemon, which is as
-// fast as native and which nothing can revoke.
+// serveLoopback serves what go-fuse's example/loopback serves, with the example's default options:
+// timeouts of one second, "compatible with libfuse defaults, making benchmarking easier". Only
+// passthrough is off. go-fuse turns passthrough on by itself when root runs it: the kernel then
+// reads and writes the source without asking the daemon. That is as fast as native, and nothing can
+// revoke it.
 func serveLoopback(source, mnt string) error {
 	root, err := fs.NewLoopbackRoot(source)
 	if err != nil {
@@ -71,8 +72,8 @@ func serveLoopback(source, mnt string) error {
 	})
 }
 
-// serveNodes is a tree of empty directories and files that exist as soon as they are
-// looked up. It shows the memory that go-fuse alone needs for as many nodes.
+// serveNodes serves a tree of empty directories and files that exist as soon as they are looked up.
+// The memory of its process is the memory that go-fuse alone needs for the looked-up nodes.
 func serveNodes(mnt string) error {
 	hour := time.Hour
 	return serve(mnt, &bareNode{}, &fs.Options{
@@ -93,7 +94,7 @@ func serve(mnt string, root fs.InodeEmbedder, opts *fs.Options) error {
 	go func() {
 		for range stop {
 			if err := server.Unmount(); err != nil {
-				fmt.Fprintln(os.Stderr, err) // busy: the bench detaches it
+				fmt.Fprintln(os.Stderr, err) // the mount is busy: the bench detaches it
 			}
 		}
 	}()
@@ -105,8 +106,8 @@ type bareNode struct{ fs.Inode }
 
 var _ fs.NodeLookuper = (*bareNode)(nil)
 
-// Lookup answers directories for names that begin with d, files for those that
-// begin with f, as namesDir and namesFile make them.
+// Lookup finds a directory at every name that begins with d, and a file at every name that begins
+// with f. namesDir and namesFile return such names.
 func (n *bareNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	var mode uint32
 	switch name[0] {

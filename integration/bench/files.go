@@ -41,7 +41,7 @@ var filesCases = []struct {
 	{"files read 1 MB, 32 at a time", load{Path: "1m", Bytes: 1 << 20, AtOnce: 32}, 4},
 	{"files list 100, 1 at a time", load{Path: "list", Entries: 100, AtOnce: 1}, 0},
 	{"files list 100, 32 at a time", load{Path: "list", Entries: 100, AtOnce: 32}, 3},
-	// list_directory tells names and types, and so does files/list without
+	// list_directory returns names and types, and so does files/list without
 	// metadata; with sizes, both look at each file.
 	{"files list 100 with sizes, 32 at a time", load{Path: "list", Entries: 100, AtOnce: 32, Sizes: true}, 0},
 	// files/list with its default answer, which has sizes, against list_directory, which has none.
@@ -50,13 +50,13 @@ var filesCases = []struct {
 
 const (
 	filesTailRow  = "files read 1 KB, 32 at a time"
-	filesTailGoal = 10 * time.Millisecond // 99 of 100 calls of that row
-	// filesGrowth bounds the growth of the host's memory between the first tenth of the memory
-	// row's requests and the last. Growth below this factor counts as flat.
+	filesTailGoal = 10 * time.Millisecond // for 99 of 100 calls of filesTailRow
+	// filesGrowth bounds the host's memory after all requests of the memory row, as a multiple of
+	// the memory after a tenth of them. Growth up to this factor counts as flat.
 	filesGrowth = 1.1
 )
 
-// filesRow is one case on both peers; the samples are one per repetition.
+// filesRow is one case on both peers. There is one sample a repetition.
 type filesRow struct {
 	Name   string          `json:"name"`
 	Limit  float64         `json:"-"`
@@ -170,8 +170,8 @@ func (l *lab) filesRow(ctx context.Context, row *filesRow, r *report, peers []fi
 	return nil
 }
 
-// filesMemory reads files many times, and looks at this process at a tenth of
-// the way and at the end.
+// filesMemory reads a file many times. It takes the resident size of this process after a tenth of
+// the reads, and after all of them.
 func (l *lab) filesMemory(ctx context.Context, p filesPeer, requests int) (*filesMemory, error) {
 	m := &filesMemory{Requests: requests}
 	fmt.Fprintf(l.log, "bench: %s memory, %d requests\n", filesName, requests)

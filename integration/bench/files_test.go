@@ -43,7 +43,7 @@ func TestBrokeredPeer(t *testing.T) {
 		}
 		c.load.Bytes, c.load.Entries = c.load.Bytes+1, c.load.Entries*2
 		if _, err := p.do(t.Context(), c.load); err == nil {
-			t.Errorf("%s: a wrong answer was taken", c.name)
+			t.Errorf("%s: an answer of the wrong length was accepted", c.name)
 		}
 	}
 	if m, err := l.filesMemory(t.Context(), p, 100); err != nil || m.Broken != "" || m.Before == 0 || m.After == 0 {
@@ -70,10 +70,10 @@ func TestLoad_run(t *testing.T) {
 func TestFilesGoals(t *testing.T) {
 	rows, memory := chooseFiles(regexp.MustCompile("^files"))
 	if len(rows) != len(filesCases) || !memory {
-		t.Fatalf("chosen: %d, %v", len(rows), memory)
+		t.Fatalf("chosen: %d rows, memory row %v", len(rows), memory)
 	}
 	if rows, memory := chooseFiles(regexp.MustCompile("tar")); len(rows) != 0 || memory {
-		t.Errorf("chosen by another name: %v, %v", rows, memory)
+		t.Errorf("chosen by another name: %v, memory row %v", rows, memory)
 	}
 	r := &report{FilesMemory: &filesMemory{Requests: 10, Before: 100, After: 200}}
 	for _, row := range rows {

@@ -17,21 +17,21 @@ import (
 )
 
 // childFiles is the mode in which this program is an MCP server over stdio. Its tool "load"
-// asks the client for files, as often as its argument says.
+// asks the client for files, as often as the argument of the tool says.
 const childFiles = "child-files"
 
 // filesRevision is the last revision of MCP in which a server may send requests of its own.
 const filesRevision = "2025-11-25"
 
-// load is the work of one of the files rows: the same call again and again, AtOnce calls at a
-// time. It ends after Count calls, or after Span if Count is 0, but not before the first
+// load is the work of one row about servers: the same call again and again, AtOnce calls at a
+// time. The load ends after Count calls, or after Span if Count is 0, but not before the first
 // call.
 type load struct {
 	Path    string `json:"path"`
 	Bytes   int    `json:"bytes"`   // not 0: a read, which must return this many
 	Entries int    `json:"entries"` // not 0: a listing, which must return this many
 	Sizes   bool   `json:"sizes"`   // a listing with sizes
-	// TheirNames makes server-filesystem list names and types, although Sizes is set.
+	// TheirNames makes server-filesystem list names and types without sizes, although Sizes is set.
 	TheirNames bool          `json:"theirNames"`
 	AtOnce     int           `json:"atOnce"`
 	Span       time.Duration `json:"span"`
@@ -50,7 +50,7 @@ func (l load) run(ctx context.Context, call func(context.Context) error) (loadRe
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	start := time.Now()
-	var mu sync.Mutex // guards the fields below
+	var mu sync.Mutex // guards took and begun
 	var took []time.Duration
 	begun := 0
 	next := func(d time.Duration) bool {
@@ -127,7 +127,7 @@ func (l load) callBroker(ctx context.Context, f *client.Files) error {
 	return nil
 }
 
-// filesPeer is one way for a program to have files over MCP.
+// filesPeer is one way for a program to read and list files over MCP.
 type filesPeer interface {
 	do(ctx context.Context, l load) (loadResult, error)
 	close() error
@@ -182,7 +182,7 @@ func (p *brokeredPeer) do(ctx context.Context, l load) (out loadResult, err erro
 }
 
 func (p *brokeredPeer) close() error {
-	err := p.host.Close() // and with it the child's standard input
+	err := p.host.Close() // this closes the child's standard input, too
 	p.session.Close()
 	return errors.Join(err, p.child.Wait())
 }

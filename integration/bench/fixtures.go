@@ -16,19 +16,20 @@ import (
 // block is the unit of reads and stamps.
 const block = 4096
 
-// sizes says how large everything is. The goals are for full.
+// sizes says how large the fixtures and the workloads are. The goals (goals.go) apply to the sizes
+// with the name full.
 type sizes struct {
 	Name           string
 	RandBytes      int64 // the file of the random reads
 	RandReads      int   // reads per warm pass; a cold pass does a quarter
 	SeqBytes       int64 // the file of the sequential reads and writes
-	SmallBytes     int64 // overwritten 4 KiB at a time
+	SmallBytes     int64 // the file that is overwritten 4 KiB at a time
 	TreeDirs       int   // directories of 100 files of 4 KiB: find, du, tar
 	RepoDirs       int   // directories of 100 files of 2 KiB: git status, cp -r
 	Creates        int
 	WorkPacks      int   // packages of 100 files in 12 directories: the work rows
-	Programs       int   // how much the programs of the work rows do
-	RepositoryDirs int   // directories of 100 files of 2 KiB, with rules
+	Programs       int   // factor for the work of the programs in the work rows
+	RepositoryDirs int   // directories of 100 files of 2 KiB: the repository rows, with patterns to hide and protect
 	Inodes         []int // revocation: cached inodes
 	Handles        int   // revocation: open, mapped files among them
 	MemFiles       int
@@ -64,18 +65,18 @@ type fixture struct {
 	make func(ctx context.Context, dir string) error
 }
 
-func (l *lab) randFile() string { return fmt.Sprintf("rand-%d", l.size.RandBytes) }
-func (l *lab) seqFile() string  { return fmt.Sprintf("seq-%d", l.size.SeqBytes) }
-func (l *lab) tree() string     { return fmt.Sprintf("tree-%d", l.size.TreeDirs) }
-func (l *lab) repo() string     { return fmt.Sprintf("repo-%d", l.size.RepoDirs) }
-func (l *lab) small() string    { return fmt.Sprintf("small-%d", l.size.RepoDirs) }
+func (l *lab) randFile() string   { return fmt.Sprintf("rand-%d", l.size.RandBytes) }
+func (l *lab) seqFile() string    { return fmt.Sprintf("seq-%d", l.size.SeqBytes) }
+func (l *lab) tree() string       { return fmt.Sprintf("tree-%d", l.size.TreeDirs) }
+func (l *lab) repo() string       { return fmt.Sprintf("repo-%d", l.size.RepoDirs) }
+func (l *lab) treeToCopy() string { return fmt.Sprintf("small-%d", l.size.RepoDirs) }
 
 func (l *lab) fixtures() []fixture {
 	return []fixture{
 		{l.randFile(), func(_ context.Context, f string) error { return makeStamped(f, l.size.RandBytes) }},
 		{l.seqFile(), func(_ context.Context, f string) error { return makeStamped(f, l.size.SeqBytes) }},
 		{l.tree(), func(ctx context.Context, d string) error { return makeTree(ctx, d, l.size.TreeDirs, treeFile) }},
-		{l.small(), func(ctx context.Context, d string) error { return makeTree(ctx, d, l.size.RepoDirs, repoFile) }},
+		{l.treeToCopy(), func(ctx context.Context, d string) error { return makeTree(ctx, d, l.size.RepoDirs, repoFile) }},
 		{l.workArchive(), func(ctx context.Context, f string) error { return makeArchive(ctx, f, l.size.WorkPacks) }},
 		{l.programsDir(), func(_ context.Context, d string) error { return makePrograms(d, l.size.Programs) }},
 		{l.repo(), func(ctx context.Context, d string) error { return makeRepo(ctx, d, l.size.RepoDirs) }},
@@ -83,8 +84,8 @@ func (l *lab) fixtures() []fixture {
 }
 
 // prepareSource makes the fixtures that are missing, and empties the scratch directory. Each
-// fixture is made under another name and renamed when it is complete, so half of one is never
-// measured.
+// fixture is made under another name and renamed when it is complete, so an incomplete fixture is
+// never measured.
 func (l *lab) prepareSource(ctx context.Context) error {
 	for _, f := range l.fixtures() {
 		path := l.path("src", f.name)
@@ -182,17 +183,17 @@ func makeRepo(ctx context.Context, dir string, dirs int) error {
 }
 
 // Names for the memory and revocation rows: directories of a thousand empty
-// files, so that every count is a prefix of a larger one, and files of one block
-// to hold open.
+// files, and files of one block to hold open. A row with more names uses all names
+// of a row with fewer.
 const namesPerDir = 1000
 
 func namesDir(i int) string  { return "d" + strconv.Itoa(i/namesPerDir) }
 func namesFile(i int) string { return namesDir(i) + "/f" + strconv.Itoa(i%namesPerDir) }
 func heldFile(i int) string  { return "held/h" + strconv.Itoa(i) }
 
-// prepareNames makes sure that the first count names exist, and writes as many files to hold open
-// as held says. It returns an error if the missing names would take more than half of the file
-// system's free inodes.
+// prepareNames makes sure that the names 0 to count-1 exist (namesFile). It writes the files 0 to
+// held-1 that a row holds open (heldFile). It returns an error if the missing names would take more
+// than half of the file system's free inodes.
 func (l *lab) prepareNames(ctx context.Context, count, held int) error {
 	dir := l.path("names")
 	var st unix.Statfs_t

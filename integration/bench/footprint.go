@@ -41,10 +41,10 @@ const (
 const (
 	footprintRoots = 10_000
 	footprintRuns  = 16
-	// runSettle is longer than a run takes to return the memory of its start.
+	// runSettle is longer than a run takes to give back the memory that only its start needs.
 	runSettle  = 5 * time.Second
 	auditOps   = 10_000
-	auditFiles = 1000 // in the repository
+	auditFiles = 1000 // in the repository of the audit rows
 )
 
 // footprint is one row: bytes for each of Count roots, runs or operations.
@@ -88,7 +88,8 @@ func (l *lab) footprintRows(ctx context.Context, r *report, wanted *regexp.Regex
 	return nil
 }
 
-// rootMemory grants many roots in this process and looks a name up in each.
+// rootMemory measures the heap of this process for each of many roots: after the roots were
+// granted, and after a name was looked up in each root.
 func (l *lab) rootMemory(ctx context.Context) (rows []*footprint, err error) {
 	base, err := os.MkdirTemp(l.path("home"), "roots-")
 	if err != nil {
@@ -189,7 +190,7 @@ func memoryOfProgram(program string) (pss, anon int64, err error) {
 	}
 	for _, link := range links {
 		if exe, err := os.Readlink(link); err != nil || exe != program {
-			continue // the process belongs to another user, or has ended
+			continue // another program, a process of another user, or a process that has ended
 		}
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(link), "smaps_rollup"))
 		if err != nil {
@@ -204,7 +205,8 @@ func memoryOfProgram(program string) (pss, anon int64, err error) {
 	return pss, anon, err
 }
 
-// rollup finds a line of /proc/PID/smaps_rollup and returns its bytes, 0 without it.
+// rollup returns the bytes of the line of /proc/PID/smaps_rollup that begins with key; 0 if there
+// is no such line.
 func rollup(text, key string) int64 {
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, key); ok {
@@ -292,8 +294,8 @@ func doAuditOps(do func(i int) error) error {
 	return nil
 }
 
-// auditedBytes returns the size of the audit files of a session with the operations of
-// run, less that of a session without operations.
+// auditedBytes returns the size of the audit files of a session with the operations of run, less
+// the size of the audit files of a session without operations. The result is never negative.
 func (l *lab) auditedBytes(ctx context.Context, source string, run func(dir string) error) (int64, error) {
 	var sizes []int64
 	for _, do := range []func(string) error{func(string) error { return nil }, run} {
@@ -306,7 +308,8 @@ func (l *lab) auditedBytes(ctx context.Context, source string, run func(dir stri
 	return max(0, sizes[1]-sizes[0]), nil
 }
 
-// auditBytesOf returns the size of the audit files of a session in which run is called.
+// auditBytesOf returns the size of all files in the state directory of a session in which run is
+// called. The audit files are in that directory.
 func (l *lab) auditBytesOf(ctx context.Context, source string, run func(dir string) error) (size int64, err error) {
 	var p peer
 	for _, p = range l.peers() {

@@ -30,7 +30,7 @@ func TestBrokenPeer(t *testing.T) {
 		{"du -s", "missing", func(d string) error { return os.RemoveAll(filepath.Join(d, l.tree(), "d001")) }},
 		{"git status", "missing", func(d string) error { return os.Remove(filepath.Join(d, l.repo(), "d000", "f007")) }},
 		{"tar", "missing", func(d string) error { return os.Remove(filepath.Join(d, l.tree(), "d001", "f007")) }},
-		{"cp -r", "missing", func(d string) error { return os.Remove(filepath.Join(d, l.small(), "d000", "f007")) }},
+		{"cp -r", "missing", func(d string) error { return os.Remove(filepath.Join(d, l.treeToCopy(), "d000", "f007")) }},
 		// The peer is an intact copy: writes to it never reach the source.
 		{"seq write 1M", "lost", nil},
 		{"write 4k", "lost", nil},

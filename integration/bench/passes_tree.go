@@ -169,7 +169,7 @@ func creates(j *job) error {
 
 func cpR(j *job) error {
 	dst := "copy" + strconv.Itoa(j.pass)
-	if _, err := output(j.command("cp", "-r", j.via(j.lab.small()), j.via(scratch, dst))); err != nil {
+	if _, err := output(j.command("cp", "-r", j.via(j.lab.treeToCopy()), j.via(scratch, dst))); err != nil {
 		return err
 	}
 	j.stop()
