@@ -12,7 +12,7 @@ import (
 
 // waysOut are the files from which text leaves the program, each with the rule that makes
 // foreign text safe there. A call of such a kind in another file fails the test.
-// TestForeignTextIsShown checks the texts that fmt prints.
+// TestForeignTextIsEscaped checks the texts that fmt prints.
 var waysOut = map[string]string{
 	// Metrics and logs.
 	"cmd/rootsfs/internal/session/metrics.go label": "names.Escape of subjects; roots have checked names",
