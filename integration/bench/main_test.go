@@ -264,7 +264,7 @@ func TestLimit(t *testing.T) {
 	if a, b := len(r.Rows[0].Cells[native].Seconds), len(r.Rows[0].Cells[slow.name].Seconds); a != 3 || b != 1 {
 		t.Errorf("%d samples of native, %d of the slow peer", a, b)
 	}
-	if fewer := r.fewer(); len(fewer) != 1 || fewer[0] != "find+stat warm (slow, 1)" {
+	if fewer := r.cutShort(); len(fewer) != 1 || fewer[0] != "find+stat warm (slow, 1)" {
 		t.Errorf("named as cut short: %q", fewer)
 	}
 }

@@ -30,14 +30,16 @@ const secretName = "secret"
 // orders from its standard input.
 const childSecret = "child-secret"
 
-// Goals of a secret: against TLS without a sandbox, and for the start.
+// Goals of `rootsfs run --secret`. They bound its cost against the same https requests without a
+// sandbox, and against a start without --secret.
 const (
-	secretFirstGoal = time.Millisecond // added to a request
-	secretRatioGoal = 0.5
-	secretStartGoal = 0.003 // seconds, added by --secret
+	secretFirstGoal = time.Millisecond // added to a request, with or without a connect
+	secretRatioGoal = 0.5              // least speed, as a fraction of the speed without a sandbox
+	secretStartGoal = 0.003            // seconds, added to a start
 )
 
-// secretWay has the results of requests by one way: there is one sample a repetition.
+// secretWay has the results of requests by one way: without a sandbox, or through rootsfs run
+// --secret. Each list has one sample a repetition.
 type secretWay struct {
 	Download []float64 `json:"downloadPerSecond"`
 	Upload   []float64 `json:"uploadPerSecond"`
@@ -45,7 +47,7 @@ type secretWay struct {
 	Request  []float64 `json:"requestSeconds"`   // on an open connection
 }
 
-// secretReport is everything about a secret.
+// secretReport has all results of the rows of --secret.
 type secretReport struct {
 	Direct secretWay `json:"direct"`
 	Ours   secretWay `json:"secret"`
@@ -55,7 +57,8 @@ type secretReport struct {
 	Broken string    `json:"broken,omitempty"`
 }
 
-// secretRows measures requests with a secret by https, beside requests without a sandbox.
+// secretRows measures https requests through rootsfs run --secret and without a sandbox. It also
+// measures the start of rootsfs run with and without --secret.
 func (l *lab) secretRows(ctx context.Context, r *report, wanted *regexp.Regexp) error {
 	n, done, err := l.networkLabFor(secretName, r, wanted)
 	if n == nil || err != nil {
@@ -78,7 +81,8 @@ func (l *lab) secretRows(ctx context.Context, r *report, wanted *regexp.Regexp) 
 	return ctx.Err()
 }
 
-// serveSecret starts the host, and adds to the environment what rootsfs and the client need.
+// serveSecret starts the https server that the clients send requests to, and sets n.port to its
+// port. It adds the variables that rootsfs and the clients need to n.env.
 func (n *networkLab) serveSecret() (*http.Server, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -122,7 +126,8 @@ func answerSecret(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.CopyN(w, anyBytes{}, count) // a client that breaks off has its own error
 }
 
-// secretRun returns a command line of rootsfs run with the host.
+// secretRun returns a command line of rootsfs run that permits connections to the server of
+// serveSecret. If hasSecret is true, the command line has --secret for this server.
 func (n *networkLab) secretRun(name string, hasSecret bool, command ...string) []string {
 	argv := n.run(name, "--net=127.0.0.1:"+n.port)
 	argv = argv[:len(argv)-1] // without --
@@ -132,7 +137,7 @@ func (n *networkLab) secretRun(name string, hasSecret bool, command ...string) [
 	return append(append(argv, "--"), command...)
 }
 
-// measureSecret is one repetition.
+// measureSecret runs one repetition and appends the samples to r.
 func (n *networkLab) measureSecret(ctx context.Context, r *secretReport) error {
 	ctx, cancel := context.WithTimeout(ctx, runLimit)
 	defer cancel()

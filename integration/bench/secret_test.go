@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// testSecretRows is part of TestNetworkRows, which has built the programs: requests with a secret
-// and without a sandbox move bytes, and every goal is measured.
+// testSecretRows is part of TestNetworkRows, which has built the programs. It checks that the
+// requests through --secret and the requests without a sandbox have results, and that every goal
+// is measured.
 func testSecretRows(t *testing.T, l *lab) {
 	t.Helper()
 	r := &report{When: time.Now(), Size: tiny, Repetitions: 1}

@@ -30,9 +30,9 @@ type serveCase struct {
 	dir    string // below the work directory
 	file   string // in it; "": the directory itself
 	args   map[string]any
-	least  int // bytes of the text that comes back
-	atOnce int
-	limit  float64 // how many times as fast as server-filesystem
+	least  int     // least bytes of the text in the answer
+	atOnce int     // calls at a time
+	limit  float64 // goal: at least this many times as fast as server-filesystem
 }
 
 // serveCases returns the rows. In other sizes than full the trees are a tenth as large.
@@ -61,8 +61,8 @@ func chooseServe(wanted *regexp.Regexp, full bool) (cases []serveCase) {
 	return cases
 }
 
-// serveRows measures the chosen rows. Without server-filesystem there are none,
-// which the report says.
+// serveRows measures the chosen rows. If server-filesystem cannot be installed, it measures
+// nothing, and the report lists the rows as skipped.
 func (l *lab) serveRows(ctx context.Context, r *report, wanted *regexp.Regexp, span time.Duration) error {
 	cases := chooseServe(wanted, r.Size.Name == "full")
 	if len(cases) == 0 {
@@ -134,15 +134,15 @@ func (l *lab) serveRow(ctx context.Context, row *filesRow, r *report, c *serveCa
 	return nil
 }
 
-// arguments are those of the call, with the path.
+// arguments returns the arguments of the call, with the path of c.file in dir.
 func (c *serveCase) arguments(dir string) map[string]any {
 	args := map[string]any{"path": filepath.Join(dir, c.file)}
 	maps.Copy(args, c.args)
 	return args
 }
 
-// makeMany makes the files of a tree named serve-N, a hundred in a directory,
-// unless they are there.
+// makeMany makes a tree of N files in dir, a hundred in a directory, if name is serve-N and dir
+// does not exist. For any other name it does nothing.
 func makeMany(dir, name string) error {
 	var n int
 	if _, err := fmt.Sscanf(name, "serve-%d", &n); err != nil {

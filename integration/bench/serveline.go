@@ -19,17 +19,17 @@ import (
 // Bounds, in bytes. Looking for an error in an answer of more than maxError would cost more than
 // the server itself. For such an answer the caller checks a least length that no error has.
 const (
-	maxAnswer = 64 << 20 // what a server may answer
-	maxError  = 64 << 10 // an answer that may be an error
+	maxAnswer = 64 << 20 // the longest answer that is accepted
+	maxError  = 64 << 10 // the longest answer that is searched for an error
 )
 
-// lineHost is a host with hardly any cost of its own, so that the server is measured. It reads
-// only the id and the length of an answer, and whether it is an error. It may be used
-// concurrently.
+// lineHost is an MCP host that does hardly any work of its own, so that the bench measures the
+// server. Of an answer, lineHost reads only the id and the length, and whether the answer is an
+// error. A lineHost may be used concurrently.
 type lineHost struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	done chan struct{} // closed when the server has hung up
+	done chan struct{} // closed when read returns
 
 	writing atomic.Int32  // calls that have a line to write
 	out     sync.Mutex    // held while writing; guards lines
@@ -45,7 +45,7 @@ type answer struct {
 	err  error
 }
 
-// newLineHost starts a server and shakes hands.
+// newLineHost starts a server and initializes the MCP session.
 func newLineHost(ctx context.Context, cmd *exec.Cmd) (*lineHost, error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -68,7 +68,7 @@ func newLineHost(ctx context.Context, cmd *exec.Cmd) (*lineHost, error) {
 	return h, h.send([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
 }
 
-// read passes answers to their callers until the server hangs up.
+// read passes answers to their callers until the server hangs up or sends too long an answer.
 func (h *lineHost) read(out io.Reader) {
 	defer close(h.done)
 	r := bufio.NewReaderSize(out, 64<<10)
@@ -96,7 +96,7 @@ func (h *lineHost) read(out io.Reader) {
 	}
 }
 
-// readLine reads one line into buf, which it grows as needed.
+// readLine reads one line into buf, and returns buf, which it enlarges as needed.
 func readLine(r *bufio.Reader, buf []byte) ([]byte, error) {
 	buf = buf[:0]
 	for {
@@ -123,7 +123,8 @@ func (h *lineHost) send(frame []byte) error {
 	return err
 }
 
-// idOf finds the id of an answer: servers write it at its beginning or at its end.
+// idOf returns the id of an answer. It looks only near the beginning and the end of the answer,
+// because servers write the id there.
 func idOf(line []byte) (int, bool) {
 	const near = 64
 	for _, part := range [][]byte{line[:min(len(line), near)], line[max(0, len(line)-near):]} {
@@ -166,8 +167,8 @@ func (h *lineHost) call(ctx context.Context, rest []byte) (int, error) {
 	}
 }
 
-// callTool makes the calls of a row. An answer has its text twice: as text, and structured. So it
-// must have at least twice the bytes.
+// callTool makes the calls of a row. An answer has its text twice: as text, and structured. So an
+// answer must have at least twice c.least bytes.
 func (h *lineHost) callTool(ctx context.Context, dir string, c *serveCase, l load) (loadResult, error) {
 	params, err := json.Marshal(map[string]any{"name": c.tool, "arguments": c.arguments(dir)})
 	if err != nil {

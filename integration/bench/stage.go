@@ -21,7 +21,8 @@ const (
 	stageDiffed, stageApplied = 100, 1000
 )
 
-// stagedGoal bounds the cost of a staged root against one of mode rw, for the rows of stagedRows.
+// stagedGoal is how many times as long the rows of stagedRows may take on a staged root as on a
+// root of mode rw.
 const stagedGoal = 1.15
 
 var stagedRows = []string{
@@ -71,7 +72,8 @@ func (l *lab) stageRows(ctx context.Context, r *report) error {
 	return nil
 }
 
-// stageOnce lets a program change files, and then times the owner's commands.
+// stageOnce is one repetition. It lets a program change stageDiffed files and times the diff, then
+// lets a program change stageApplied files and times the apply.
 func (l *lab) stageOnce(ctx context.Context, s *stages, env []string, src string) error {
 	change := func(n int) error {
 		// The shell itself writes the files, without starting a program for each.
@@ -101,7 +103,8 @@ func (l *lab) stageOnce(ctx context.Context, s *stages, env []string, src string
 	return nil
 }
 
-// makeStageSource makes a directory with that many files, in directories of a thousand.
+// makeStageSource makes a directory with as many empty files as names says, namesPerDir in each
+// subdirectory. It keeps files that exist already.
 func makeStageSource(ctx context.Context, dir string, names int) error {
 	for i := range names {
 		path := filepath.Join(dir, namesFile(i))

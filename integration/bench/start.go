@@ -14,12 +14,13 @@ const startName = "start"
 // startGoal is the time that confining may add to a program's start and end, in seconds.
 const startGoal = 0.035
 
-// startTries is the number of runs in a repetition. The sample of the repetition is their median,
-// because the time of a single run is a matter of luck.
+// startTries is the number of runs of each command in a repetition. The sample of the repetition is
+// the median of these runs, because the time of a single run is a matter of luck.
 const startTries = 15
 
-// starts are the rows of the time that `rootsfs run` adds to /bin/true, from before its
-// start until everything has been taken down again.
+// starts has the seconds that /bin/true takes, plain and confined by `rootsfs run`. The time of a
+// confined run begins before rootsfs starts, and ends when rootsfs has taken everything down and
+// exited.
 type starts struct {
 	Plain    []float64 `json:"plain"`
 	Confined []float64 `json:"confined"`
@@ -45,7 +46,7 @@ func (l *lab) startRows(ctx context.Context, r *report) error {
 	if err != nil {
 		return err
 	}
-	// Sessions are in memory, as is usual.
+	// The directory of the sessions is in memory, as XDG_RUNTIME_DIR usually is.
 	sessions, err := os.MkdirTemp("/dev/shm", "rootsfs-bench-")
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ func (r *report) markdown() string {
 		fmt.Fprintf(&b, "\nRepetitions disagree by more than %.0f %% of the median (distance of the quartiles): %s.\n",
 			noise*100, strings.Join(noisy, "; "))
 	}
-	if fewer := r.fewer(); len(fewer) > 0 {
+	if fewer := r.cutShort(); len(fewer) > 0 {
 		fmt.Fprintf(&b, "\nSlow where no goal depends on it, so repeated less than %d times: %s.\n", r.Repetitions, strings.Join(fewer, "; "))
 	}
 	section(&b, "FUSE requests per pass", r.requestCounts())
@@ -140,8 +140,8 @@ func (r *report) noisy() []string {
 	return all
 }
 
-// fewer names the cells that -limit cut short.
-func (r *report) fewer() []string {
+// cutShort names the cells that -limit cut short.
+func (r *report) cutShort() []string {
 	var all []string
 	for _, row := range r.Rows {
 		for _, p := range r.Peers {
@@ -153,7 +153,7 @@ func (r *report) fewer() []string {
 	return all
 }
 
-// requestCounts is empty where requests could not be counted.
+// requestCounts returns the table of requests for each pass, or "" if no requests could be counted.
 func (r *report) requestCounts() string {
 	return r.eachPeer(func(c *cell) string {
 		if c.Requests == nil {
@@ -163,7 +163,8 @@ func (r *report) requestCounts() string {
 	})
 }
 
-// daemonTimes is empty if no peer is a process.
+// daemonTimes returns the table of the daemons' CPU time for each pass, or "" if no peer is a
+// process.
 func (r *report) daemonTimes() string {
 	return r.eachPeer(func(c *cell) string {
 		if len(c.Daemon) == 0 {
@@ -220,7 +221,7 @@ func (r *report) memoryTable() string {
 	table := [][]string{{"peer", "names looked up", "resident", "before", "bytes per name", "against " + bareNodes}}
 	var bare int64
 	for _, m := range r.Memory {
-		if m.RSS == 0 { // a program that broke after it was measured has a size
+		if m.RSS == 0 { // broken before it was measured: a peer that broke later has a size
 			table = append(table, []string{m.Peer, fmt.Sprint(m.Files), "BROKEN", "-", "-", "-"})
 			continue
 		}

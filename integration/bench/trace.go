@@ -21,8 +21,8 @@ type tracer struct {
 	instance string
 }
 
-// traceKB is the buffer per CPU: about 400,000 requests. Requests that overrun the buffer
-// are still counted, but not by kind.
+// traceKB is the size of each CPU's buffer in KiB, enough for about 400,000 requests. Requests that
+// overrun the buffer are still counted, but not by kind.
 const traceKB = 32 << 10
 
 // newTracer fails for users other than root, and where the tracefs or the tracepoint is
@@ -85,7 +85,7 @@ func (t *tracer) begin(connection uint32) error {
 // requests are counts per pass.
 type requests struct {
 	Total  float64            `json:"total"`
-	ByKind map[string]float64 `json:"byKind"` // FUSE opcode without its prefix
+	ByKind map[string]float64 `json:"byKind"` // by the name of the FUSE opcode, without FUSE_
 }
 
 // end stops counting and returns the counts divided by passes.

@@ -13,30 +13,32 @@ import (
 )
 
 const (
-	// turnsName is the workload that turns are taken at.
+	// turnsName is the workload that patternTurns measures in turns.
 	turnsName = "creates"
-	turnsEach = 50 // in a repetition
+	turnsEach = 50 // turns in a repetition
 )
 
-// turnFiles returns how many files are made and removed in a turn. All turns of a repetition make
-// twice as many files as a pass.
+// turnFiles returns how many files each peer makes and removes in a turn. In all turns of a
+// repetition together, a peer makes about twice as many files as in a pass of the workload.
 func (s sizes) turnFiles() int { return max(2*s.Creates/turnsEach, 1) }
 
-// turns has the results of making files in turns with and without patterns, both peers mounted
-// side by side. Repetitions of some seconds say little here: because of the disk the same
-// peer took 1.9 to 3.5 s (measured), while the patterns may cost a tenth.
+// turns has the results of making and removing files in turns, without patterns and with many. Both
+// peers are mounted at the same time, and in each turn both make a few files. Measurements of some
+// seconds would say little: because of the disk, the same work on the same peer took 1.9 to 3.5 s
+// (measured), while the goal allows the patterns to cost a tenth.
 type turns struct {
-	None   []float64 `json:"none"` // seconds a file, one per turn
+	None   []float64 `json:"none"` // seconds a file, one sample a turn
 	Many   []float64 `json:"many"`
 	Broken string    `json:"broken,omitempty"`
 }
 
 func (t *turns) measured() bool { return t != nil && t.Broken == "" && len(t.Many) > 0 }
 
-// ratio returns the cost of the patterns: the median of the turns.
+// ratio returns how many times as long a file takes with many patterns as without: the median of
+// the ratios of all turns.
 func (t *turns) ratio() float64 { return medianRatio(t.Many, t.None) }
 
-// patternTurns measures the turns, if both peers were chosen.
+// patternTurns measures the turns of the peers noPatterns and manyPatterns, if peers has both.
 func (l *lab) patternTurns(ctx context.Context, r *report, peers []peer) (err error) {
 	none := slices.IndexFunc(peers, func(p peer) bool { return p.name == noPatterns })
 	many := slices.IndexFunc(peers, func(p peer) bool { return p.name == manyPatterns })
@@ -74,8 +76,8 @@ func (l *lab) patternTurns(ctx context.Context, r *report, peers []peer) (err er
 	return err
 }
 
-// takeTurns notes the turns of all repetitions; none and many are where the peers
-// show the source.
+// takeTurns takes the turns of all repetitions and appends their times to r.Turns. none and many
+// are the directories in which the two peers show the source.
 func (l *lab) takeTurns(ctx context.Context, r *report, none, many string) error {
 	for n := range r.Repetitions * turnsEach {
 		if n%turnsEach == 0 {
@@ -84,7 +86,7 @@ func (l *lab) takeTurns(ctx context.Context, r *report, none, many string) error
 		dirs := [2]string{none, many}
 		var took [2]time.Duration
 		for i := range dirs {
-			at := (i + n) % len(dirs) // the second peer is the first of the next turn
+			at := (i + n) % len(dirs) // the peer that is second in a turn is first in the next
 			rel := filepath.Join(scratch, "turn"+strconv.Itoa(n*len(dirs)+at))
 			var err error
 			if took[at], err = createTurn(filepath.Join(dirs[at], rel), l.path("src", rel), l.size.turnFiles()); err != nil {
@@ -101,8 +103,8 @@ func (l *lab) takeTurns(ctx context.Context, r *report, none, many string) error
 	return nil
 }
 
-// createTurn makes some files in dir as the workload does, looks at them in the source,
-// and removes them.
+// createTurn makes files in dir as the workload does, checks them in direct, which is the same
+// directory in the source, and removes them. The returned time is without the check.
 func createTurn(dir, direct string, files int) (time.Duration, error) {
 	content := bytes.Repeat([]byte("2k"), repoFile/2)
 	start := time.Now()

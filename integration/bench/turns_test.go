@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Turns are taken by both peers, nothing of them is left, and they decide the goal
-// that the passes would miss.
+// patternTurns takes turns with both peers and leaves no files. The turns decide the goal of the
+// patterns, which the passes of the workload would miss.
 func TestPatternTurns(t *testing.T) {
 	needFUSE(t)
 	l := newLab(t)

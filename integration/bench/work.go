@@ -27,7 +27,8 @@ const (
 
 var workSteps = []phase{unpack, gitAdd, gitCommit, gitClean, gitClone, diskUsage, removeAll}
 
-// workTree is the directory of the tree, in scratch, and in the archive. workClone is beside it.
+// workTree is the directory of the tree, in scratch and in the archive. workClone is the directory
+// of the clone, in scratch.
 const workTree, workClone = "work", "work-clone"
 
 const (
@@ -161,7 +162,7 @@ func (j *job) step(step phase) error {
 		return err
 	}
 	j.stop()
-	// An overlay marks the removed name by a device.
+	// An overlay puts a device in the place of the removed directory.
 	info, err := os.Lstat(j.result(scratch, workTree))
 	switch {
 	case err == nil && info.Mode()&fs.ModeDevice == 0:

@@ -10,9 +10,9 @@ import (
 type phase string
 
 const (
-	cold  phase = "cold" // once, after the caches were dropped
-	warm  phase = "warm" // after the same work was done through the same mount
-	plain phase = ""     // as it comes: workloads that write
+	cold  phase = "cold" // timed once, after the caches were dropped
+	warm  phase = "warm" // after work through the same mount has filled the caches
+	plain phase = ""     // caches as they are: for workloads that write
 )
 
 // workload is a piece of work in one or more phases. Each phase is a row of the table.
@@ -20,7 +20,8 @@ type workload struct {
 	name   string
 	phases []phase // in the order they are run
 	names  bool    // the work is about names rather than bytes
-	// bytes per pass, if the native column is better read as a speed.
+	// bytes returns how many bytes a pass moves. The native column then shows a speed. If bytes is
+	// nil, the column shows a time.
 	bytes func(sizes, phase) int64
 	// programs that a pass runs. They are read back into memory before the clock of a cold
 	// phase starts.
@@ -34,8 +35,8 @@ type workload struct {
 	confinable bool
 	// once is true if a phase cannot be repeated in the same run.
 	once bool
-	// pass does the work once. It stops the clock around checks that are not part
-	// of it, and fails if the peer answered wrongly.
+	// pass does the work once. It stops the clock during checks that are not part of the work, and
+	// fails if the peer answered wrongly.
 	pass func(*job) error
 }
 

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// callOf is asked about a thread that has not gone to sleep in its system call yet. It waits for
-// that, and returns read(2), or the call by which the runtime waits when it stops the thread.
+// If a thread still runs, callOf waits until the thread sleeps in a system call, and returns the
+// number of the call. The call need not be read(2): the runtime may stop the thread first.
 func TestCallOfThreadThatStillRuns(t *testing.T) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -24,7 +24,7 @@ func TestCallOfThreadThatStillRuns(t *testing.T) {
 		tid <- unix.Gettid()
 		for !isAsked.Load() { //nolint:revive // the thread keeps running
 		}
-		for start := time.Now(); time.Since(start) < 20*time.Millisecond; { //nolint:revive // uses up CPU time for some more
+		for start := time.Now(); time.Since(start) < 20*time.Millisecond; { //nolint:revive // keeps running
 		}
 		_, _ = unix.Read(ends[0], make([]byte, 1)) // until the other end is closed
 	}()

@@ -6,10 +6,10 @@
 // starts in the mount. If the kernel waits for this process meanwhile, the process cannot
 // answer, and only the end of the connection ends the wait.
 //
-// The functions have the names, the arguments and the errors of os, those of
-// golang.org/x/sys/unix with Sys before the name. They run in one child process for each
-// test binary, which is the test binary started again. [In] runs a function of a test
-// there. [Main] fails a binary whose process used its own mount all the same.
+// The functions have the names, the arguments and the errors of package os. Functions of
+// golang.org/x/sys/unix have Sys before the name. Each test binary has one child process, in which
+// the functions run. The child process is the test binary, started again. [In] makes a function of
+// a test run in the child process. [Main] fails a test binary whose process has used its own mount.
 package childfs
 
 import (
@@ -48,7 +48,7 @@ type Reply struct {
 var errorType = reflect.TypeFor[error]()
 
 // In returns a function that runs f in the child process, under a name that no other function in
-// the test binary has. Call it for a variable of a package, so that both processes know f.
+// the test binary has. Call In to initialize a package variable, so that both processes know f.
 // The arguments and results of f must be of types that encoding/gob takes; its last
 // result must be an error. Values that f writes into slices and through pointers reach
 // the caller.
@@ -197,11 +197,11 @@ var connect = sync.OnceValue(func() *child {
 	if err := cmd.Start(); err != nil {
 		panic(fmt.Sprintf("childfs: start the child process: %v", err))
 	}
-	go cmd.Wait() //nolint:errcheck // a call says when the child has gone
+	go cmd.Wait() //nolint:errcheck // calls fail when the child has gone
 	return &child{rpc.NewClient(conn(ends[0])), cmd}
 })
 
-// Pid returns the child's process id. The mount's requests have it as the caller's id.
+// Pid returns the child's process id.
 func Pid() int { return connect().cmd.Process.Pid }
 
 func conn(fd int) net.Conn {

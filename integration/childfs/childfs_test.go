@@ -20,14 +20,15 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// TestMain does not fail for what TestOwnUseIsFound does.
+// TestMain does not call childfs.Main, which would fail because TestOwnUseIsFound uses its own
+// process's mount.
 func TestMain(m *testing.M) {
 	childfs.Serve()
 	os.Exit(m.Run())
 }
 
-// A test that uses its own process's mount is found, by its file; one that uses the mount
-// in the child is not.
+// OwnUses reports a test that uses its own process's mount, with the test's file. It does not
+// report a use of the mount in the child.
 func TestOwnUseIsFound(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil {
 		t.Skip(err)
@@ -59,9 +60,9 @@ func TestOwnUseIsFound(t *testing.T) {
 		t.Errorf("in the child: %v, %v", list, err)
 	}
 	if uses := childfs.OwnUses(); len(uses) > 0 {
-		t.Fatalf("the child's are found: %v", uses)
+		t.Fatalf("uses by the child are reported: %v", uses)
 	}
-	f, err := os.Open(dir + "/f") // the use that has to be found
+	f, err := os.Open(dir + "/f") // the use that OwnUses has to report
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// What a function writes where its arguments point reaches the caller.
+// Values that a function writes into slices and through pointers reach the caller.
 func TestResults(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "f")
 	if err := childfs.WriteFile(name, []byte("text"), 0o640); err != nil {

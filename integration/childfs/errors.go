@@ -8,14 +8,15 @@ import (
 	"syscall"
 )
 
-// wireError carries an error of the child with its type in package os and its number, so that
-// errors.Is and errors.As give the same results in both processes.
+// wireError is an error of the child in a form that can be sent. It keeps the error types of
+// package os, the errors in known, and error numbers, so that errors.Is and errors.As find them in
+// both processes. Of any other error it keeps the text, and the number if there is one.
 type wireError struct {
 	Kind          string // "path", "link", "syscall", "errno", or ""
 	Op, Path, New string
 	Inner         *wireError
 	Errno         syscall.Errno
-	Known         int // the number in known, from 1
+	Known         int // the index in known plus one; 0: not in known
 	Text          string
 }
 

@@ -96,7 +96,7 @@ var readDir = In("os.ReadDir", func(name string) (all []entry, err error) {
 	return all, err
 })
 
-// ReadDir is os.ReadDir. Info of an entry asks for the attributes when it is called.
+// ReadDir is os.ReadDir. The method Info of an entry reads the attributes when it is called.
 func ReadDir(name string) (list []fs.DirEntry, err error) {
 	all, err := readDir(name)
 	for _, e := range all {
@@ -117,7 +117,7 @@ var files sync.Map
 func file(fd int) *os.File {
 	f, ok := files.Load(fd)
 	if !ok {
-		return nil // whose methods say fs.ErrInvalid
+		return nil // the methods of a nil *os.File return fs.ErrInvalid
 	}
 	return f.(*os.File)
 }
@@ -185,7 +185,7 @@ func (f *File) Chmod(mode fs.FileMode) error              { return fileChmod(f.f
 func (f *File) Sync() error                               { return fileSync(f.fd) }
 func (f *File) Readdirnames(n int) ([]string, error)      { return fileNames(f.fd, n) }
 
-// Close closes the file. A second time is an error, as in os.
+// Close closes the file. A second call returns an error, as in package os.
 func (f *File) Close() error {
 	if f.fd < 0 {
 		return &fs.PathError{Op: "close", Path: f.name, Err: fs.ErrClosed}

@@ -19,8 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/incoming"
 )
 
-// allowed are the functions that may make this process use its own mount's top directory,
-// and why. They are the product's own code, so a child process cannot do it for them.
+// allowed lists the functions that may use the top directory of a mount of this process, with the
+// reason. They are code of the product, so a child process cannot run them instead.
 var allowed = map[string]string{
 	"transport.(*Conn).AnswerPoll": "it opens a file by a plain system call, during which the runtime has the processor back, and the mount answers POLL for the file",
 }
@@ -31,8 +31,8 @@ var ownUses struct {
 	list []string
 }
 
-// Main runs a binary's tests and returns its exit status, for TestMain. It fails if this
-// process used a mount that it serves. In the child process it does not return.
+// Main runs a test binary's tests and returns the exit status, for TestMain. The status is not 0
+// if this process used a mount that it serves. In the child process Main does not return.
 func Main(m interface{ Run() int }) int {
 	Serve()
 	status := m.Run()
@@ -43,16 +43,16 @@ func Main(m interface{ Run() int }) int {
 	return status
 }
 
-// Serve does not return in the child process. A TestMain with preparations calls it before
-// them.
+// Serve does nothing in the process of the tests. In the child process it runs the functions
+// that the tests call, and does not return. A TestMain that prepares something calls Serve first.
 func Serve() {
 	if os.Getenv(childEnv) != "" {
 		serveChild()
 	}
 }
 
-// OwnUses returns the requests that this process made of its own mounts, with the
-// functions that made them.
+// OwnUses returns the requests that this process made of its own mounts, each with the positions in
+// the code that may have made the request, if they are known.
 func OwnUses() []string {
 	ownUses.mu.Lock()
 	defer ownUses.mu.Unlock()
@@ -61,8 +61,9 @@ func OwnUses() []string {
 
 func init() { incoming.Observe = observe }
 
-// observe notes a request of this process. The kernel's own requests name no process, and neither
-// do tests that call the mount without the kernel.
+// observe adds a request to ownUses if a thread of this process made the request, unless allowed
+// permits it. It ignores requests without a process id or an opcode: the kernel's own, and those of
+// tests that call the mount without the kernel.
 func observe(h *fuse.InHeader) {
 	pid := int(h.Pid)
 	if pid == 0 || h.Opcode == 0 || !isOwn(pid) {
@@ -90,22 +91,23 @@ func observe(h *fuse.InHeader) {
 
 // isOwn reports whether a thread is one of this process. A child that has not executed its
 // program yet shares this memory, but is not this process: integration/deps finds code that
-// starts one in a mount (TestOwnMounts). Asking the kernel about such a child can wait for
-// the mount.
+// starts such a child in a mount (TestOwnMounts). Asking the kernel about such a child can wait
+// for the mount.
 func isOwn(tid int) bool { return unix.Tgkill(os.Getpid(), tid, 0) == nil }
 
-// keepsProcessor reports whether a thread waits in a system call while it keeps one of the
-// processors of Go's runtime: it polls, or it reads a page of a mapping. The runtime then
-// cannot stop the other threads to look at their stacks.
+// keepsProcessor reports whether a thread for which callOf returned nr keeps one of the processors
+// of Go's runtime while it waits: the thread polls a file in epoll_ctl, or it reads a page of a
+// mapping (nr is -1). The runtime then cannot stop all threads to look at their stacks.
 func keepsProcessor(nr int) bool { return nr < 0 || nr == unix.SYS_EPOLL_CTL }
 
-// sleepTries is how often callOf waits a millisecond for a thread to go to sleep.
+// sleepTries is how many times callOf checks whether a thread sleeps. It waits a millisecond after
+// each check.
 const sleepTries = 5000
 
 // callOf returns the number of the system call that a thread of this process waits in. It returns
-// -1 if the thread waits for something else, or for nothing. A thread's request can arrive before the
-// thread has gone to sleep, so callOf waits for that. Only root can ask about a process that
-// is not dumpable (proc(5)).
+// -1 if the thread waits for something else, still runs after sleepTries, or has ended. A thread's
+// request can arrive before the thread sleeps, so callOf waits until the thread sleeps. It returns
+// an error if the process is not dumpable and does not run as root (proc(5)).
 func callOf(tid int) (int, error) {
 	for range sleepTries {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/syscall", tid))
@@ -125,8 +127,9 @@ func callOf(tid int) (int, error) {
 	return -1, nil
 }
 
-// callersOf returns the functions that wait in a system call, without those that wait for
-// requests or for a process: one of them made the request h. It returns "" if h is allowed.
+// callersOf returns the positions in the code that may have made the request h: where goroutines
+// wait in a system call, without goroutines that wait for requests or for a process. It returns ""
+// if a function in allowed may have made h.
 func callersOf(h *fuse.InHeader) string {
 	stacks := make([]byte, 4<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -162,8 +165,8 @@ func isWaiting(frames string) bool {
 	return false
 }
 
-// ownPlaces returns the places in a stack that are this module's, at most three, the innermost
-// first.
+// ownPlaces returns the positions (file and line) in a stack that are in this module's code, at
+// most three, the innermost first.
 func ownPlaces(frames string) string {
 	var places []string
 	for line := range strings.Lines(frames) {

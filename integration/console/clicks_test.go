@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestClicks runs the checks of clicks.mjs: whatever questions do while their owner aims
-// at Deny, a click grants nothing. ROOTSFS_SOAK=1 clicks 1,000 times; ROOTSFS_SEED
-// repeats a run.
+// TestClicks runs the checks of clicks.mjs: a click that the owner aims at Deny grants nothing,
+// even if the questions on the page move or change meanwhile. ROOTSFS_SOAK=1 clicks 1,000 times.
+// ROOTSFS_SEED sets the random seed, so that a run can be repeated.
 func TestClicks(t *testing.T) {
 	t.Parallel()
 	need(t, "chromium", "node", "npm")

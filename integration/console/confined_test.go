@@ -28,9 +28,10 @@ for method, path, host in [("GET", "/api/stream", "127.0.0.1"), ("GET", "/api/hi
         print("closed")
 `
 
-// A confined server has no way to the console. A server with the network has one, and
-// gets nothing there: it lacks the secrets. If it runs as another user, as servers that
-// root starts do, its requests are not even read.
+// A confined server without the network cannot reach the console. A server with the network (--net)
+// reaches the console, but the console refuses its requests, because the server lacks the secrets.
+// If the server runs as another user, as servers that root starts do, the console closes the
+// connection without an answer.
 func TestConfinedServer(t *testing.T) {
 	t.Parallel()
 	need(t, "python3")

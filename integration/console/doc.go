@@ -6,6 +6,6 @@
 // packages that it needs from npm, and the one that the page itself uses (uPlot).
 // `make screenshots` writes screenshots/.
 //
-// Without Chromium, npm, tmux or FUSE the tests are skipped on a laptop; where CI is
-// set they fail.
+// If FUSE or a program that a test needs is missing (Chromium, node, npm, python3 or tmux), the
+// test is skipped. If the environment variable CI is set, the test fails instead.
 package console

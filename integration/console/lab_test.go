@@ -52,8 +52,8 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
-// lab is a home directory of its own, with directories to grant. startSessions begins its two
-// sessions: "work", a mount, and "agent", a confined server that speaks files/*.
+// lab is a temporary home directory, with directories to grant. startSessions begins two sessions
+// in the lab: "work", a mount, and "agent", a confined MCP server that sends requests files/*.
 type lab struct {
 	t      *testing.T
 	work   string
@@ -188,11 +188,11 @@ func (l *lab) ask(message, mode string, paths ...string) {
 	}
 }
 
-// awaitAnswer waits for the answer to the last request of the server agent.
+// awaitAnswer waits for the answer to the last request of the server agent, and returns the answer.
 func (l *lab) awaitAnswer() string {
 	l.t.Helper()
 	found := ""
-	testkit.Until(l.t, "the server hears", func() bool {
+	testkit.Until(l.t, "the server has got the answer", func() bool {
 		data, _ := os.ReadFile(l.work + "/box/heard") // not there before the first answer
 		for line := range strings.Lines(string(data)) {
 			if strings.Contains(line, fmt.Sprintf(`"id":%d,`, l.lastID)) {

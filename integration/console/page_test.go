@@ -91,8 +91,7 @@ func environ(list []string) map[string]string {
 	return out
 }
 
-// TestPage runs the flows of flows.mjs, each of which says which requirements it
-// shows.
+// TestPage runs the flows of flows.mjs. Each flow names the requirements that it covers.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	need(t, "chromium", "node", "npm", "python3")

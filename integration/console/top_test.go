@@ -73,11 +73,11 @@ func (s *screen) answer(key, text string) {
 			return
 		}
 	}
-	s.t.Fatalf("%s never said %q\n%s", key, text, s.last)
+	s.t.Fatalf("after the key %s the screen never showed %q\n%s", key, text, s.last)
 }
 
-// The terminal view has everything that the page has (R090, R087, R088, R089, R094, R136,
-// R146).
+// The terminal view shows sessions, refusals, questions, denials and records, and its keys answer
+// questions and revoke roots, as on the console's page (R090, R087, R088, R089, R094, R136, R146).
 func TestTop(t *testing.T) {
 	t.Parallel()
 	need(t, "tmux", "python3")
@@ -86,14 +86,15 @@ func TestTop(t *testing.T) {
 	s := l.top()
 	s.waitFor("rootsfs", "[1 now]", "work at "+l.work+"/mnt", "code", "ro", "live", "agent", "confined: namespaces", "written [..........] 0 of 20.0M", "nothing was refused")
 
-	// A refusal, with its reason and rule, as it happens; names cannot move the cursor.
+	// The view shows a refusal and its reason soon after the refusal. Control characters in a name
+	// are escaped, so the name cannot move the cursor.
 	if err := os.WriteFile(l.work+"/mnt/code/evil\x1b[2J\u202e", nil, 0o600); err == nil {
 		t.Error("written to a read-only root")
 	}
 	s.waitFor("create", `evil\u{1b}[2J\u{202e}`, "ReadOnly")
 
-	// A question: the server, its reason, the path and its contents; narrowed, for an
-	// hour.
+	// The view shows a question with the server's message, the path and the contents of the path.
+	// The owner allows less than the server asked for: one directory, read-only, for an hour.
 	l.ask("to index\x1b]0;owned\x07 it", "rw", l.work+"/ask/proj")
 	s.waitFor("2 ask (1)")
 	s.press("2")
@@ -109,7 +110,8 @@ func TestTop(t *testing.T) {
 	}
 	s.waitFor("nobody asks")
 
-	// Denied, and the same again without a question.
+	// The owner denies a question for good. The server's next request, for a file in the same
+	// directory, is denied without a question.
 	l.ask("please", "ro", l.work+"/ask/other")
 	s.waitFor("please")
 	s.answer("D", "and remembered")
@@ -120,7 +122,7 @@ func TestTop(t *testing.T) {
 	if got := l.awaitAnswer(); !strings.Contains(got, `"granted":false`) {
 		t.Errorf("the server was told %s", got)
 	}
-	// Until the owner wants to be asked again.
+	// The owner lets the server ask again about the directory.
 	s.waitFor("denied without a question, there and below (1)", "1. ", `in agent: "`+l.work+`/ask/other"`)
 	s.press("f")
 	s.waitFor("with the number: _")
@@ -133,7 +135,7 @@ func TestTop(t *testing.T) {
 		t.Errorf("the server was told %s", got)
 	}
 
-	// Records: searched, verified.
+	// The owner searches the records and verifies them.
 	s.press("3")
 	s.waitFor("[3 history]", "all records", "refused")
 	s.press("/")
@@ -148,7 +150,8 @@ func TestTop(t *testing.T) {
 	s.waitFor("left with 0")
 }
 
-// revokeEverything changes the mode of one root, and then revokes everything, while a file is open.
+// revokeEverything presses the key that changes the mode of one root, and then revokes every root
+// while a file is open.
 func (s *screen) revokeEverything() {
 	s.t.Helper()
 	open, err := os.Open(s.work + "/mnt/code/README.md")
@@ -158,8 +161,8 @@ func (s *screen) revokeEverything() {
 	defer open.Close()
 	s.press("1")
 	s.waitFor("[1 now]")
-	// The roots stand in the order of sessions: the agent's first.
-	s.press("m") // the first root of the agent changes its mode, or says why not
+	// The view lists the roots in the order of the sessions: the agent's first.
+	s.press("m") // changes the mode of the agent's first root, or shows why it cannot be changed
 	s.press("E")
 	s.waitFor("revoke every root of every session?")
 	s.press("n")
@@ -169,6 +172,6 @@ func (s *screen) revokeEverything() {
 	s.press("E", "y")
 	s.waitFor("code revoked in", "out revoked in", "box revoked in")
 	if _, err := open.ReadAt(make([]byte, 1), 0); err == nil {
-		s.t.Error("an open file lives after the revocation")
+		s.t.Error("an open file can still be read after the revocation")
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// confinedDirs are the directories whose packages reach files through vfs/internal/beneath only.
+// confinedDirs are the directories whose packages reach files only through vfs/internal/beneath,
+// apart from exceptions.
 var confinedDirs = []string{"guard", "vfs", "mount", "broker"}
 
 // exceptions are the files and directories whose code may call the file system itself, and why.
@@ -25,10 +26,10 @@ var exceptions = map[string]string{
 	"mount/mountpoint":          "looks at mountpoints, /dev/fuse, /proc and /sys/fs/fuse, which are in no root",
 	"mount/sandbox":             "sets a child's namespaces up",
 	"broker/proxy/stdin.go":     "opens its own standard input once more, which is in no root",
-	"broker/client/resolve.go":  "Within answers about names: it follows links, and opens nothing",
+	"broker/client/resolve.go":  "resolves the links of a path for Guard.Within, and opens nothing",
 	"vfs/watch/source.go":       "reads the limit of inotify watches from /proc/sys",
 	"mount/distro":              "reads /etc/os-release",
-	"mount/transport/poll.go":   "opens a file that the mount itself shows, to have POLL of it refused",
+	"mount/transport/poll.go":   "opens a file of the mount itself, so that the kernel stops sending POLL",
 	"mount/transport/awake.go":  "opens /dev/cpu_dma_latency",
 	"mount/caller.go":           "reads a caller's pending signals and supplementary groups from /proc",
 	"mount/transport/kernel.go": "reads /sys and /proc: the processors, the switch of FUSE over io_uring, what threads do",
@@ -118,8 +119,8 @@ func calls(s source) []string {
 	return found
 }
 
-// Code that can open nothing cannot forget a check: the file-system calls are in package
-// beneath, and in the files that have a reason.
+// In confinedDirs, only package beneath and the other code listed in exceptions makes file-system
+// calls. Code that cannot open a file cannot forget a check.
 func TestFileCalls(t *testing.T) {
 	used := map[string]bool{}
 	files := 0
@@ -163,7 +164,7 @@ func TestNoPassthrough(t *testing.T) {
 	}
 }
 
-// No file has more than 500 lines: a longer one holds more than one group of calls.
+// No Go file has more than 500 lines: a longer file holds more than one group of calls.
 func TestFileLength(t *testing.T) {
 	const most = 500
 	base := top(t)

@@ -10,13 +10,14 @@ import (
 	"testing"
 )
 
-// changingCalls are the calls that change a file through its descriptor.
+// changingCalls are the functions of package beneath that change a file through its descriptor,
+// write it back, lock it or link it. Each must take a Changeable.
 var changingCalls = []string{"Chmod", "Chown", "Utimes", "Truncate", "TruncatePath", "Setxattr", "Removexattr", "CopyXattr", "CopyXattrs", "CopyXattrsBeside",
 	"Pwritev", "Fsync", "Fallocate", "CopyFileRange", "OFDLock", "Flock", "Link"}
 
-// A descriptor that Change has not checked cannot be passed to a call that changes a file: such code
-// does not compile. No other package can make a Changeable of a descriptor.
-func TestLowerCannotBeChanged(t *testing.T) {
+// A descriptor that beneath.Change has not checked cannot be passed to a call that changes a file:
+// such code does not compile. No other package can make a Changeable from a descriptor.
+func TestUncheckedDescriptorChangesNothing(t *testing.T) {
 	const path = module + "/vfs/internal/beneath"
 	_, fset, imports, err := compilePackages(path)
 	if err != nil {
@@ -48,9 +49,9 @@ func TestLowerCannotBeChanged(t *testing.T) {
 			if err := compile(imports, fset, callWith(name, sig, i, "beneath.Changeable")); err != nil {
 				t.Errorf("%s with a Changeable does not compile: %v", name, err)
 			}
-			for _, lower := range []string{"int", "beneath.Handle", "*beneath.Handle", "beneath.Dir", "beneath.Names", "struct{ int }"} {
-				if compile(imports, fset, callWith(name, sig, i, lower)) == nil {
-					t.Errorf("%s compiles with a %s, which may refer to a source that must not be changed", name, lower)
+			for _, unchecked := range []string{"int", "beneath.Handle", "*beneath.Handle", "beneath.Dir", "beneath.Names", "struct{ int }"} {
+				if compile(imports, fset, callWith(name, sig, i, unchecked)) == nil {
+					t.Errorf("%s compiles with a %s, which may refer to a source that must not be changed", name, unchecked)
 				}
 			}
 		}

@@ -18,8 +18,9 @@ var (
 	namedFunc = regexp.MustCompile("(" + namedFile.String() + ")\\s+`(?:([A-Za-z]+)\\.)?([A-Za-z]+)`")
 )
 
-// declares reports whether a file declares a function, type or variable. receiver is the type of a
-// method, or "".
+// declares reports whether code declares a function, type, variable or constant. receiver is the
+// type of a method, or "". Without a receiver, a name that follows a single tab at the beginning of
+// a line counts, because it may be in a group of declarations.
 func declares(code, receiver, name string) bool {
 	before := `(?m)^(?:(?:func|type|var|const) |\t)`
 	if receiver != "" {
@@ -63,7 +64,7 @@ func anyDeclares(files []string, of, name string) bool {
 }
 
 // The pages for contributors name files and functions that exist.
-func TestDocumentsNameWhatIsThere(t *testing.T) {
+func TestDocumentsNameExistingCode(t *testing.T) {
 	d := newDocuments(t)
 	for _, page := range []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"} {
 		text, err := os.ReadFile(filepath.Join(d.root, ".github", page))
@@ -89,8 +90,8 @@ var walkName = regexp.MustCompile("`((?:[A-Za-z]+\\.)*)([A-Za-z]+)`")
 // noCode are words in the walks that are no names in the code: system calls and commands.
 var noCode = []string{"open", "run", "revoke", "rename", "mount"}
 
-// Each name in a walk of ARCHITECTURE.md is declared in a file that the walk names, or in the package
-// that is written before the name.
+// A walk is a section "The walk of ..." of ARCHITECTURE.md. Each name in a walk is declared in a
+// file that the walk names, or in the package that is written before the name.
 func TestWalksNameTheirFiles(t *testing.T) {
 	d := newDocuments(t)
 	text, err := os.ReadFile(filepath.Join(d.root, ".github", "ARCHITECTURE.md"))
@@ -148,8 +149,9 @@ var outsideReference = regexp.MustCompile(`(?i)\bdesign\.md\b|\blab/[a-z]+\.md\b
 // space matches the gap between two words of a text or comment, also at the end of a line.
 const space = `(?: |\n[\t ]*(?://|#|-)? ?)`
 
-// Nothing refers to documents that are not here, nor to numbers of a tracker that is not public.
-// A fact stands where it is needed, or has the id of a requirement (R064) or a public address.
+// No file refers to documents outside the repository, or to numbers of an issue tracker that is not
+// public (outsideReference). A file states the fact itself, or refers to a requirement (R064) or to
+// a public address.
 func TestNothingRefersElsewhere(t *testing.T) {
 	cmd := exec.Command("git", "ls-files", "-z")
 	cmd.Dir = top(t)

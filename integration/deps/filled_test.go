@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Each field of the answer to status is set somewhere in the session: a field that nobody fills is
-// printed as if it had nothing to say.
+// Package session sets each field of control.Status that is not in unfilled. If no code set a
+// field, the command status would print the field as if there were nothing to report.
 func TestStatusIsFilled(t *testing.T) {
 	var fields []string
 	for _, s := range sources(t, "cmd/rootsfs/internal/control") {
@@ -39,12 +39,13 @@ func TestStatusIsFilled(t *testing.T) {
 	}
 }
 
-// unfilled are fields that a session does not set itself, and why.
+// unfilled lists the fields that a session does not set itself, with the reason.
 var unfilled = map[string]string{
-	"Stale": "of a mount that no session has: the command that lists it sets it",
+	"Stale": "set by the command that lists mounts, for a mount without a session",
 }
 
-// setIn returns the names of the fields that files set, in literals and by assignment.
+// setIn returns the names of the fields that files set in literals or by assignment, or whose
+// address they take.
 func setIn(files []source) (names []string) {
 	for _, s := range files {
 		ast.Inspect(s.file, func(n ast.Node) bool {

@@ -13,18 +13,19 @@ import (
 	"testing"
 )
 
-// The rules by which a text reaches a person. A field of a type that prints itself, such as
-// names.Foreign (printsItself), needs no rule. Each other text field that a command can print
-// has one, and may not hold text that a server, a file or a host chose.
+// These constants tell where the text of a printed field comes from. A field whose type escapes
+// itself when it is printed, such as names.Foreign (printsItself), needs no constant. Every other
+// text field that a command can print has one in the list printed. Such a field may not hold text
+// that a server, a file or a host chose.
 const (
 	ours     = "ours"     // a word, a number or an address that rootsfs or the system makes
 	owners   = "owners"   // the owner's own: a flag, the configuration, the machine
 	sentence = "sentence" // a sentence of the program, in which names are quoted
 )
 
-// printed lists text fields of values that commands print, in JSON (where names.JSON escapes
-// every text) or for people, or from which they take texts. Fields whose types print themselves
-// are not listed.
+// printed lists the text fields of values that commands print or take texts from, with the origin
+// of the text. Commands print these values for people, or as JSON, in which names.JSON escapes
+// every text. Fields whose types escape themselves are not listed.
 var printed = map[string]string{
 	// The session, its roots, questions and policies.
 	"audit.Report.Session": owners, "broker.Item.Mode": ours, "broker.Question.ID": ours, "broker.Question.Kind": ours, "broker.Stats.Revision": ours,
@@ -55,7 +56,8 @@ var printed = map[string]string{
 	"cli.wrapServer.Fetcher": ours, "cli.wrapServer.Home": owners, "cli.wrapServer.State": ours,
 }
 
-// media lists the other ways out, each with the one function that escapes there.
+// media lists the other ways in which a text reaches a person, each with the file and the code in
+// it that escapes the text there.
 var media = map[string]string{
 	"JSON of every command":        "cmd/rootsfs/internal/cli/output.go: func (a *app) encode(",
 	"records with --json":          "cmd/rootsfs/internal/cli/cmd_audit.go: names.JSON(e.Line)",
@@ -83,8 +85,9 @@ var rawExceptions = map[string]string{
 	"cmd/rootsfs/internal/consent/consent.go": "a record's detail, which is escaped when it is shown",
 }
 
-// Every text field that a command prints has a type that prints itself, or is on the list.
-func TestForeignTextIsShown(t *testing.T) {
+// Every text field that a command prints has a type that escapes itself (printsItself), or is on
+// the list printed. Fields of package sandbox are exempt.
+func TestForeignTextIsEscaped(t *testing.T) {
 	seen := map[string]types.Type{}
 	for _, c := range load(t) {
 		for _, f := range c.files {
@@ -133,7 +136,8 @@ func TestForeignTextIsShown(t *testing.T) {
 	}
 }
 
-// The raw text of a names.Foreign or names.Text is compared, opened or sent on, and not printed.
+// No code prints the raw text of a names.Foreign or names.Text. Code may compare the raw text, open
+// it as a path, or send it on.
 func TestRawTextIsNotPrinted(t *testing.T) {
 	used := map[string]bool{}
 	for _, c := range load(t) {
@@ -154,7 +158,8 @@ func TestRawTextIsNotPrinted(t *testing.T) {
 	}
 }
 
-// plant type-checks a package that takes the place of package names.
+// plant type-checks code as if it were package names, so that printsItself takes its
+// type Foreign for names.Foreign.
 func plant(t *testing.T, code string) *typedPackage {
 	t.Helper()
 	_, fset, imports, err := compilePackages("fmt")
@@ -174,7 +179,7 @@ func plant(t *testing.T, code string) *typedPackage {
 }
 
 // The text fields of a value are found wherever the value holds them, also behind an alias.
-// Types that print themselves are recognised, also under another name.
+// printsItself recognizes types that escape themselves, also under an alias.
 func TestTextFieldsAreFound(t *testing.T) {
 	c := plant(t, `package names
 type Foreign string
@@ -203,7 +208,8 @@ type Word string
 	}
 }
 
-// Raw texts that are printed are found.
+// printedRaws finds raw texts that are printed or put into a list of strings. It does not find raw
+// texts that another function takes or that are compared.
 func TestRawForeignIsFound(t *testing.T) {
 	c := plant(t, `package names
 import "fmt"

@@ -12,7 +12,7 @@ import (
 
 // waysOut lists the ways by which text leaves the program, as "FILE KIND" with a kind of wayOut.
 // Each has the rule that makes foreign text safe there. A way out that is not listed fails
-// TestWaysOutAreKnown. TestForeignTextIsShown checks the texts that fmt prints.
+// TestWaysOutAreKnown. TestForeignTextIsEscaped checks the texts that fmt prints.
 var waysOut = map[string]string{
 	// Metrics and logs.
 	"cmd/rootsfs/internal/session/metrics.go label": "names.Escape of subjects; roots have checked names",
