@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// The topic embedding shows the programs of example/ for a host and a server, word for word,
-// and no other Go code.
+// The help topic named "embedding" shows the two programs in example/, host and server, word for
+// word, and no other Go code.
 func TestTopicPrograms(t *testing.T) {
 	data, err := os.ReadFile("../../cmd/rootsfs/help/embedding.md")
 	testkit.Must(t, err)
@@ -35,12 +35,12 @@ func TestTopicPrograms(t *testing.T) {
 		source, err := os.ReadFile(filepath.Join("example", name, "main.go"))
 		testkit.Must(t, err)
 		if blocks[i] != string(source) {
-			t.Errorf("block %d of cmd/rootsfs/help/embedding.md is not example/%s/main.go: copy it there", i, name)
+			t.Errorf("block %d of cmd/rootsfs/help/embedding.md is not example/%s/main.go: copy the program into the topic", i, name)
 		}
 	}
 }
 
-// buildExamples builds the topic's programs.
+// buildExamples builds the two programs in example/ and returns their paths.
 func buildExamples(t *testing.T) (host, server string) {
 	t.Helper()
 	bin := t.TempDir() + "/"
@@ -48,8 +48,9 @@ func buildExamples(t *testing.T) (host, server string) {
 	return bin + "host", bin + "server"
 }
 
-// onTerminal runs a command on a terminal of its own. It types each answer when
-// its prompt is shown, and returns all that was shown.
+// onTerminal runs a command on a terminal of its own. Each of answers is a prompt and the line to
+// type when the terminal shows that prompt. onTerminal returns all text that the terminal showed,
+// and the error of the command.
 func onTerminal(t *testing.T, cmd *exec.Cmd, answers ...[2]string) (shown string, err error) {
 	t.Helper()
 	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 1000}) // so that no line is broken
@@ -73,9 +74,10 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, answers ...[2]string) (shown string
 	}
 }
 
-// R027, R045, R098: the topic's host starts the topic's server. The person approves the path that
-// the server asks for, which is shown as the real path. The server reads, writes, and gets an
-// event of a change.
+// R027, R045, R098: the host in example/ starts the server in example/. The person at the terminal
+// first denies the directory that the server asks for, and the server writes nothing. Then the
+// person approves the directory, which the prompt shows by its path. The server reads, writes, and
+// gets an event when the file changes.
 func TestTopicProgramsRun(t *testing.T) {
 	host, server := buildExamples(t)
 	dir, reports := t.TempDir(), t.TempDir()
@@ -92,7 +94,7 @@ func TestTopicProgramsRun(t *testing.T) {
 		t.Errorf("denied: %v\n%s", err, shown)
 	}
 	if _, err := os.Stat(filepath.Join(reports, "words.txt")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("written all the same: %v", err)
+		t.Errorf("the server wrote a report without consent: %v", err)
 	}
 	stop := make(chan struct{})
 	go func() { // somebody edits the file when the first report is there

@@ -18,15 +18,16 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// can describes the limits of files/*: no links, no attributes, and paths are text.
+// can describes files/* as a front end for guardtest. The broker parses the paths, which are UTF-8,
+// and errors have a kind and no errno. There are no calls for links and attributes.
 var can = guardtest.Can{ParsesPaths: true, KindsOnly: true}
 
-// The suite's cases have the same verdicts and bytes over a real MCP session as with the tree and a
-// mount. A server with broker/client sends the requests to a host with broker, over each transport.
-// Another server writes JSON itself, so that no library checks its paths before the broker. R002,
-// R003, R063, R064, R065, R066, R067, R070.
+// The cases of guard/guardtest that files/* can express pass over a real MCP session, as they do
+// with the tree and with a mount. A server with broker/client sends the requests to a host with
+// broker, over each transport. Another server writes JSON itself, so that no library checks its
+// paths before the broker. R002, R003, R063, R064, R065, R066, R067, R070.
 func TestConformance(t *testing.T) {
-	const least = 280 // of the cases: as many as files/* can express
+	const least = 280 // how many cases have to run at least
 	for name := range transports {
 		t.Run(name, func(t *testing.T) { conform(t, name, nil, least) })
 	}
@@ -39,7 +40,7 @@ func TestConformance(t *testing.T) {
 			}})
 	})
 	if !lab.Soak() {
-		return // the rest takes a while: each case makes a stage and closes it
+		return // the subtest "staged" takes a while: each case makes a staged root and ends it
 	}
 	t.Run("staged", func(t *testing.T) {
 		var tree *vfs.Tree
@@ -60,7 +61,7 @@ func conform(t *testing.T, transport string, opts *client.Options, least int) {
 		Make: func(t testing.TB, reg *guard.Registry) guardtest.Front {
 			b := newBroker(t, reg, nil)
 			p := connect(t, b, transport, opts)
-			// The library has no call that shortens a file.
+			// broker/client has no call that truncates a file: Truncate goes through rawFront.
 			return &clientFront{f: p.files, ctx: p.ctx, rawFront: rawFront{p: connectRaw(t, b)}}
 		}})
 }
@@ -69,7 +70,7 @@ func conform(t *testing.T, transport string, opts *client.Options, least int) {
 // try them.
 var errNoMethod = errors.New("files/* has no such call")
 
-// clientFront is the front end that a Go server has.
+// clientFront is the front end of a server that uses package broker/client.
 type clientFront struct {
 	rawFront
 	f   *client.Files
@@ -125,8 +126,9 @@ func (c *clientFront) Stat(p string) (guardtest.Info, error) {
 	})
 }
 
-// statLink turns the error of files/stat, which follows links, into the answer of lstat(2): a link
-// that leads out of the root lies in the root itself.
+// statLink turns the error of files/stat, which follows links, into the answer of lstat(2). If the
+// error is names.Escaped and the name is a link, the link itself lies in the root, so statLink
+// describes the link. All other errors are returned as they are.
 func statLink(err error, isLink func() bool) (guardtest.Info, error) {
 	if errors.Is(err, names.Escaped) && isLink() {
 		return guardtest.Info{Mode: unix.S_IFLNK}, nil

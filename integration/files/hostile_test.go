@@ -19,8 +19,10 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Paths that stall, crash or mislead other servers get a precise error at once, and the
-// session lives. R051, R064, R091, R098, R130.
+// Reading a path that stalls, crashes or misleads other servers fails with the expected kind of
+// error. Writing there fails, too, and so does deleting, creating or watching a path below. The
+// session goes on, and the directory outside the root does not change. R051, R064, R091, R098,
+// R130.
 func TestHostilePaths(t *testing.T) {
 	h := newHost(t, nil)
 	out := t.TempDir()
@@ -67,12 +69,12 @@ func TestHostilePaths(t *testing.T) {
 		p.checkAlive("r/f", "text")
 	}
 	if got := snapshot(t, out); strings.Count(got, "\n") != 2 || !strings.Contains(got, canary) {
-		t.Errorf("the outside was changed: %s", got)
+		t.Errorf("the directory outside the root was changed: %s", got)
 	}
 }
 
-// inMemory returns a directory on a tmpfs of its own, where one may be mounted: a disk
-// takes seconds to make and remove thousands of directories.
+// inMemory returns a new directory. If the test may mount, the directory is a tmpfs of its own,
+// because a disk takes seconds to make and remove thousands of directories.
 func inMemory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,8 +97,8 @@ func TestHostileDepth(t *testing.T) {
 	var w wire.WriteResult
 	testkit.Must(t, p.ask(wire.Write, wire.WriteParams{Path: "r/" + leaf, Content: "written"}, &w))
 	p.checkAlive("r/"+leaf, "written")
-	// The paths of all levels together are 100 MB. Three pages of the top, and the bottom, show
-	// that depth and length do no harm.
+	// The paths of all levels together are 100 MB, so the test lists only three pages from the top,
+	// and the deepest directory.
 	seen, cursor := map[string]bool{}, ""
 	for range 3 {
 		var l wire.ListResult
@@ -121,8 +123,8 @@ func TestHostileDepth(t *testing.T) {
 	p.checkAlive("r/f", "text")
 }
 
-// A text that is not a request, or is ambiguous, is refused with a reason. Later requests are
-// served. R091.
+// A request with invalid parameters, an ambiguous request, and a text that is not a request are
+// answered with an error. Later requests are served. R091.
 func TestHostileText(t *testing.T) {
 	h := newHost(t, nil)
 	dir := h.root("r", guard.ReadWrite, "f=text")
@@ -148,7 +150,7 @@ func TestHostileText(t *testing.T) {
 		p.line(line + "\n")
 		p.checkAlive("r/f", "text")
 	}
-	// Answers to the broken lines may still be on their way. Each line gets one.
+	// Answers to the broken lines may still arrive. Each broken line gets one answer.
 	testkit.Eventually(func() bool { return len(p.strays()) >= len(broken) })
 	if got := p.strays(); len(got) != len(broken) || slices.ContainsFunc(got, func(s string) bool { return !strings.Contains(s, `"error":{"code":-32`) }) {
 		t.Errorf("%d answers to %d broken lines: %.300q", len(got), len(broken), got)
@@ -158,8 +160,8 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// Each of a thousand requests at once gets its own answer: the bytes, or a refusal that says
-// when to try again. With repetitions all are served. R076, R078.
+// Each of a thousand concurrent requests gets its own answer: the bytes, or a refusal that says
+// when to try again. The refused requests are sent again until all are served. R076, R078.
 func TestThousandRequests(t *testing.T) {
 	h := newHost(t, func(c *broker.Config) { c.Limits.InFlight = 32 })
 	dir := h.root("r", guard.ReadOnly)
@@ -197,10 +199,11 @@ func TestThousandRequests(t *testing.T) {
 		refused += len(again)
 		todo = again
 	}
-	t.Logf("%d were asked to come again", refused)
+	t.Logf("%d refusals", refused)
 }
 
-// Half a line and a hang-up end only that session, with its open requests.
+// A server that sends half a line and hangs up ends only its own session. The upload that the
+// server began is discarded.
 func TestHangUp(t *testing.T) {
 	h := newHost(t, func(c *broker.Config) { c.Limits.InFlight = 10_000 })
 	dir := h.root("r", guard.ReadWrite, "f=text")

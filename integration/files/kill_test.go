@@ -28,8 +28,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// uploadVar makes the test binary a host that is to be killed; it holds an
-// uploadJob.
+// uploadVar is the environment variable that makes the test binary a host for killAt to kill. Its
+// value is an uploadJob in JSON.
 const uploadVar = "ROOTSFS_FILES_UPLOAD"
 
 type uploadJob struct {
@@ -38,8 +38,9 @@ type uploadJob struct {
 	Fill         byte
 }
 
-// uploadSize returns 1 GiB in the soak, and less otherwise. It is smallest under the race detector,
-// which makes the encoding of contents tens of times slower.
+// uploadSize returns the size of the uploaded file and of a chunk. The file has 1 GiB with
+// ROOTSFS_SOAK=1, and less otherwise. Without ROOTSFS_SOAK=1, the file is smallest under the
+// race detector, which makes the encoding of contents tens of times slower.
 func uploadSize() (size, chunk int64) {
 	switch {
 	case lab.Soak():
@@ -50,9 +51,9 @@ func uploadSize() (size, chunk int64) {
 	return 64 << 20, 1 << 20
 }
 
-// A process is killed at a random point of a large upload, again and again. The name then
-// leads to the old file or the new one, complete, and after the next start no other file
-// is left. R037, R074.
+// A host is killed at a random point of a large upload, again and again. After each kill the name
+// leads to the complete old file or to the complete new file, and after the next start no other
+// file is left. R037, R074.
 func TestKilledUpload(t *testing.T) {
 	size, chunk := uploadSize()
 	base := t.TempDir()
@@ -73,10 +74,10 @@ func TestKilledUpload(t *testing.T) {
 		done := killAt(t, uploadJob{dir, journal, size, chunk, fill}, after)
 		now := checkUniform(t, target, size)
 		if now != old && now != fill {
-			t.Fatalf("round %d: the file is of %q, not of %q or %q", round, now, old, fill)
+			t.Fatalf("round %d: the file is filled with %q, not with %q or %q", round, now, old, fill)
 		}
 		if done && now != fill {
-			t.Errorf("round %d: the upload was answered, but the file is of %q", round, now)
+			t.Errorf("round %d: the upload was answered, but the file is filled with %q", round, now)
 		}
 		if !done {
 			killed++
@@ -88,13 +89,14 @@ func TestKilledUpload(t *testing.T) {
 		checkOnlyBig(t, dir)
 	}
 	if killed == 0 {
-		t.Error("nothing was killed before its end: that shows nothing")
+		t.Error("no upload was killed before its last answer: the test shows nothing")
 	}
 	t.Logf("%d of 20 killed before the answer, %d files replaced", killed, replaced)
 }
 
-// killAt runs a host, and kills it a random moment after it has accepted a number of chunks. done
-// reports whether the host answered the last chunk.
+// killAt runs a host that performs the job j. When the host has accepted as many chunks as after
+// says, killAt waits for a random time of up to 3 ms and kills the host. done reports whether the
+// host accepted the last chunk.
 func killAt(t *testing.T, j uploadJob, after int64) (done bool) {
 	t.Helper()
 	self, err := os.Executable()
@@ -121,8 +123,9 @@ func killAt(t *testing.T, j uploadJob, after int64) (done bool) {
 	}
 }
 
-// uploadAndDie uploads, and writes a dot for every chunk except the last, for which it writes an
-// exclamation mark. Then it waits to be killed.
+// uploadAndDie performs the upload that raw, an uploadJob in JSON, describes. It prints a dot for
+// every accepted chunk except the last, for which it prints an exclamation mark. Then it waits to
+// be killed.
 func uploadAndDie(raw string) error {
 	var j uploadJob
 	if err := json.Unmarshal([]byte(raw), &j); err != nil {
@@ -204,7 +207,7 @@ func startWithJournal(dir, journal string) (*guard.Registry, *vfs.Tree, error) {
 	return reg, tree, nil
 }
 
-// nextStart starts a daemon and ends it.
+// nextStart cleans up as the next daemon does at its start, and revokes the root again.
 func nextStart(t *testing.T, dir, journal string) {
 	t.Helper()
 	reg, _, err := startWithJournal(dir, journal)
@@ -213,7 +216,8 @@ func nextStart(t *testing.T, dir, journal string) {
 	testkit.Must(t, err)
 }
 
-// fileJournal keeps each name in a file of its own.
+// fileJournal is a vfs.Journal. It keeps the temporary path of each unfinished file in a file of
+// its own.
 type fileJournal struct {
 	dir string
 	mu  sync.Mutex
@@ -225,8 +229,8 @@ func (j *fileJournal) Begin(p guard.Path) (done func()) {
 	j.n++
 	name := filepath.Join(j.dir, strconv.Itoa(os.Getpid())+"-"+strconv.Itoa(j.n))
 	j.mu.Unlock()
-	// A kill loses no written bytes, so nothing is flushed here; only a power cut would need
-	// that.
+	// A kill loses no written bytes, so nothing is flushed here. Only a power cut would make a
+	// flush necessary.
 	if err := os.WriteFile(name, []byte(p.String()), 0o600); err != nil {
 		panic(err)
 	}
@@ -260,7 +264,7 @@ func firstByte(t *testing.T, path string) byte {
 	return b[0]
 }
 
-// checkUniform checks that a file has its size and repeats one byte, and returns the byte.
+// checkUniform checks that the file at path has the size and repeats one byte. It returns the byte.
 func checkUniform(t *testing.T, path string, size int64) byte {
 	t.Helper()
 	f, err := os.Open(path)
@@ -277,13 +281,13 @@ func checkUniform(t *testing.T, path string, size int64) byte {
 		_, err := f.ReadAt(buf, off)
 		testkit.Must(t, err)
 		if !bytes.Equal(buf, want) {
-			t.Fatalf("the file is a mixture: at %d it is not of %q", off, first)
+			t.Fatalf("the file is a mixture: the block at offset %d is not filled with %q", off, first)
 		}
 	}
 	return first
 }
 
-// checkOnlyBig checks that no other file was left.
+// checkOnlyBig checks that the only file below dir is called "big".
 func checkOnlyBig(t *testing.T, dir string) {
 	t.Helper()
 	testkit.Must(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

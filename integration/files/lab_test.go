@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// filesRevision is the last revision in which a server may send requests of its own.
+// filesRevision is the last revision of MCP in which a server may send requests of its own.
 const filesRevision = "2025-11-25"
 
 // host is the side that executes requests: a registry with its broker.
@@ -55,7 +55,8 @@ func newBroker(t testing.TB, reg *guard.Registry, change func(*broker.Config)) *
 	return b
 }
 
-// root grants a new directory made of a tree, as guardtest.Tree takes it.
+// root makes a directory with the files of tree, which guardtest.Tree describes, grants the
+// directory as a root, and returns its path.
 func (h *host) root(name string, rights guard.Rights, tree ...string) string {
 	h.t.Helper()
 	dir := h.t.TempDir()
@@ -72,7 +73,8 @@ func (h *host) grant(name, dir string, rights guard.Rights) {
 	testkit.Must(h.t, err)
 }
 
-// transports lists the transports of a session; each joins a server to a client.
+// transports are the transports of a session, by name. Each function makes p's server reachable
+// and returns the transport for the host's MCP client.
 var transports = map[string]func(t testing.TB, p *pair) mcp.Transport{
 	"memory": func(t testing.TB, p *pair) mcp.Transport {
 		ours, theirs := mcp.NewInMemoryTransports()

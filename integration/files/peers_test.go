@@ -82,8 +82,8 @@ func (p *program) tool(name string, args any) string {
 	return all.String()
 }
 
-// until calls a tool until its text is right.
-func (p *program) until(name string, right func(text string) bool) {
+// awaitTool calls a tool until right accepts the text of the tool.
+func (p *program) awaitTool(name string, right func(text string) bool) {
 	p.t.Helper()
 	text := ""
 	if !testkit.Eventually(func() bool { text = p.tool(name, struct{}{}); return right(text) }) {
@@ -115,7 +115,7 @@ type answer struct {
 	}
 }
 
-// ask has the server send a request; out takes the result.
+// ask makes the server send a request. If the request succeeds, ask decodes its result into out.
 func (p *program) ask(method string, params, out any) answer {
 	p.t.Helper()
 	var a answer
@@ -148,8 +148,8 @@ func allowAll(_ context.Context, q *broker.Question) (broker.Answer, error) {
 }
 
 // A server on the TypeScript SDK makes the requests of the examples in SEP-1708, in one
-// program, as the author of a server would write it: R001, R026, R027, R028, R029, R030, R031,
-// R032, R033, R034, R035, R036, R037, R038, R039, R040, R041, R042, R043, R044, R045, R046,
+// program, as the author of a server would write the program: R001, R026, R027, R028, R029, R030,
+// R031, R032, R033, R034, R035, R036, R037, R038, R039, R040, R041, R042, R043, R044, R045, R046,
 // R047, R048.
 func TestTypeScriptServer_SEP1708(t *testing.T) {
 	h := newHost(t, func(c *broker.Config) { c.Asker = broker.AskerFunc(allowAll) })
@@ -198,7 +198,8 @@ func TestTypeScriptServer_SEP1708(t *testing.T) {
 	}
 }
 
-// Every method, our extensions and the error codes, from the TypeScript SDK:
+// A server on the TypeScript SDK calls every method of files/* except files/consent, including our
+// extensions, and gets the error codes:
 // R022, R023, R024, R033, R037, R049, R050, R051, R052, R053, R054, R055, R056, R067,
 // R073.
 func TestTypeScriptServer_AllMethods(t *testing.T) {
@@ -281,7 +282,7 @@ func tsNames(t *testing.T, p *program) {
 	var w wire.WatchResult
 	p.must(wire.Watch, map[string]any{"path": "work", "recursive": true}, &w)
 	p.must(wire.Create, map[string]any{"path": "work/seen"}, nil)
-	p.until("notes", func(s string) bool { return strings.Contains(s, `"path":"work/seen"`) })
+	p.awaitTool("notes", func(s string) bool { return strings.Contains(s, `"path":"work/seen"`) })
 	p.must(wire.Unwatch, map[string]any{"watchId": w.WatchID}, nil)
 }
 
@@ -304,8 +305,8 @@ func tsErrors(t *testing.T, p *program) {
 }
 
 // server-filesystem uses the client's roots as its directories, and follows changes (R002,
-// R012, R118). One root stays to the end: the server opens files itself, takes roots as advice,
-// and keeps its directories if there are no roots.
+// R012, R118). The test keeps one root to the end, because the server opens files itself, takes
+// roots as advice, and keeps its directories if there are no roots.
 func TestServerFilesystem_Roots(t *testing.T) {
 	h := newHost(t, nil)
 	first := h.root("one", guard.ReadOnly, "a.txt=one")
@@ -317,15 +318,15 @@ func TestServerFilesystem_Roots(t *testing.T) {
 			return strings.Contains(text, dir) && !slices.ContainsFunc(not, func(d string) bool { return strings.Contains(text, d) })
 		}
 	}
-	p.until("list_allowed_directories", allows(first, own))
+	p.awaitTool("list_allowed_directories", allows(first, own))
 	if got := p.tool("read_text_file", map[string]any{"path": filepath.Join(first, "a.txt")}); got != "one\n" {
 		t.Errorf("it read %q", got)
 	}
 	second := h.root("two", guard.ReadOnly, "b.txt=two")
-	p.until("list_allowed_directories", allows(second, own))
+	p.awaitTool("list_allowed_directories", allows(second, own))
 	_, err := h.reg.Revoke(context.Background(), "one")
 	testkit.Must(t, err)
-	p.until("list_allowed_directories", allows(second, own, first))
+	p.awaitTool("list_allowed_directories", allows(second, own, first))
 }
 
 // server-everything shows the roots that it got.
@@ -334,10 +335,10 @@ func TestServerEverything_Roots(t *testing.T) {
 	first := h.root("one", guard.ReadOnly)
 	var log bytes.Buffer
 	p := h.run(needPeers(t).Server(context.Background(), "everything", &log, "stdio"), &log)
-	p.until("get-roots-list", func(s string) bool { return strings.Contains(s, first) && strings.Contains(s, "one") })
+	p.awaitTool("get-roots-list", func(s string) bool { return strings.Contains(s, first) && strings.Contains(s, "one") })
 	second := h.root("two", guard.ReadOnly)
-	p.until("get-roots-list", func(s string) bool { return strings.Contains(s, second) })
+	p.awaitTool("get-roots-list", func(s string) bool { return strings.Contains(s, second) })
 	_, err := h.reg.Revoke(context.Background(), "one")
 	testkit.Must(t, err)
-	p.until("get-roots-list", func(s string) bool { return !strings.Contains(s, first) })
+	p.awaitTool("get-roots-list", func(s string) bool { return !strings.Contains(s, first) })
 }

@@ -51,7 +51,7 @@ func connectRaw(t testing.TB, b *broker.Broker) *rawServer {
 	conn, err := p.session.Lines(inR, outW, 0).Connect(context.Background())
 	testkit.Must(t, err)
 	p.conn = conn
-	go func() { // the lines that the host's SDK would read
+	go func() { // discard the lines that the host's SDK would read
 		for {
 			if _, err := conn.Read(context.Background()); err != nil {
 				return
@@ -85,7 +85,7 @@ func (p *rawServer) read(r io.Reader) {
 			reply
 		}
 		if err := json.Unmarshal(line, &m); err != nil {
-			p.t.Errorf("the host wrote what is no JSON: %q", line)
+			p.t.Errorf("the host wrote a line that is not JSON: %q", line)
 			continue
 		}
 		p.mu.Lock()
@@ -111,7 +111,8 @@ func (p *rawServer) line(text string) {
 	}
 }
 
-// send sends a request and returns where its reply will come.
+// send sends a request and returns the channel for its reply. If params is a string, send takes it
+// as JSON.
 func (p *rawServer) send(method string, params any) chan reply {
 	p.t.Helper()
 	text, ok := params.(string)
@@ -130,7 +131,7 @@ func (p *rawServer) send(method string, params any) chan reply {
 	return ch
 }
 
-// ask sends a request, waits, and decodes the result into out.
+// ask sends a request, waits for the reply, and decodes the result into out.
 func (p *rawServer) ask(method string, params, out any) error {
 	p.t.Helper()
 	select {
@@ -147,7 +148,9 @@ func (p *rawServer) ask(method string, params, out any) error {
 	}
 }
 
-// err returns the gate's error, as far as the answer contains it.
+// err returns the reply's error as a guard.Error of the kind that the reply names. If the reply
+// names no kind, err returns a guard.Error of the kind Invalid for the code CodeInvalidParams, and
+// the wire.Error for any other code.
 func (r *reply) err() error {
 	var d wire.ErrorData
 	if len(r.Error.Data) == 0 || json.Unmarshal(r.Error.Data, &d) != nil || d.Reason == "" {
@@ -166,7 +169,7 @@ func (r *reply) err() error {
 	}
 }
 
-// checkAlive checks that the session still answers.
+// checkAlive checks that the session still serves the file at path, with the contents want.
 func (p *rawServer) checkAlive(path, want string) {
 	p.t.Helper()
 	var r wire.ReadResult

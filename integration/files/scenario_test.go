@@ -19,12 +19,13 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// scenarioVar makes the test binary the client of a scenario; its last argument
-// is the server's address.
+// scenarioVar is the environment variable that makes the test binary the client of a conformance
+// scenario. Its value is the scenario's name. The last argument of the test binary is the server's
+// address.
 const scenarioVar = "ROOTSFS_FILES_SCENARIO"
 
-// The client scenarios of the MCP conformance package, played by a host with the broker's
-// filter in its HTTP client: the filter's changes do not break the protocol. R001, R071.
+// A host with the broker's filter in its HTTP client passes client scenarios of the MCP conformance
+// package: the filter's changes do not break the protocol. R001, R071.
 func TestConformanceScenarios(t *testing.T) {
 	p := needPeers(t)
 	self, err := os.Executable()
@@ -45,7 +46,7 @@ func TestConformanceScenarios(t *testing.T) {
 	}
 }
 
-// playScenario is the client: a host with one root.
+// playScenario runs the client of the scenario: a host with one root.
 func playScenario(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

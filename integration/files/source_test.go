@@ -44,7 +44,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	p.checkAlive("r/f", "old")
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
-		t.Errorf("it left %v, %v", left, err)
+		t.Errorf("the failed write left %v, %v", left, err)
 	}
 	testkit.Must(t, p.ask(wire.Delete, wire.DeleteParams{Path: "r/ballast"}, nil))
 	testkit.Must(t, p.ask(wire.Write, large, nil))
@@ -64,8 +64,9 @@ func (f *stuckFile) Read(ctx context.Context, h fs.FileHandle, dest []byte, off 
 	return f.MemRegularFile.Read(ctx, h, dest, off)
 }
 
-// A request on a file that hangs, as files of a dead server do, fails with TIMEOUT after the limit.
-// Other files and requests are served meanwhile, and the file again when it is back. R053, R079.
+// A read of a file that hangs, as a file on a dead file server does, fails with TIMEOUT. While the
+// file hangs, another file is still served. When the file no longer hangs, it is served again.
+// R053, R079.
 func TestHangingSource(t *testing.T) {
 	stuck := &stuckFile{MemRegularFile: fs.MemRegularFile{Data: []byte("late"), Attr: fuse.Attr{Mode: 0o444}}, release: make(chan struct{})}
 	dir := t.TempDir()
@@ -87,7 +88,7 @@ func TestHangingSource(t *testing.T) {
 		t.Errorf("%v, want %v", err, names.Timeout)
 	}
 	if stuck.reads.Load() == 0 {
-		t.Error("the source was not asked: that shows nothing")
+		t.Error("the source got no read: the test shows nothing")
 	}
 	p.checkAlive("r/fine", "text")
 	release()

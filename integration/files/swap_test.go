@@ -19,12 +19,14 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// canary is in every file outside, and in no file inside.
+// canary is in every file outside the root, and in no file in the root.
 const canary = "CANARY-5d0e"
 
-// Names are exchanged with links that lead out, as fast as possible, while a server calls every
-// method on the same names: nothing outside is read or written. A bare open of the same names
-// in the same loop does get out, or the race would prove nothing. R063, R064, R188, R189.
+// Names are exchanged with links that lead out of the root, and with a FIFO, as fast as possible.
+// Meanwhile a server reads, writes, lists, stats, creates, copies, renames and deletes the same
+// names: nothing outside the root is read or written. The test also reads the same names without
+// rootsfs. At least one of these bare reads has to leak, or the race would prove nothing. R063,
+// R064, R188, R189.
 func TestSwapRace(t *testing.T) {
 	h := newHost(t, nil)
 	base := t.TempDir()
@@ -70,7 +72,7 @@ func TestSwapRace(t *testing.T) {
 	}
 	workers.Wait()
 	for i := 0; leaks.Load() == 0 && i < 1_000_000; i++ {
-		_, _ = os.Lstat(src) // wait until a bare open has got out; the bound only ends a failed test
+		_, _ = os.Lstat(src) // wait until a bare read has leaked; the bound only ends a failed test
 	}
 	stop.Store(true)
 	side.Wait()
@@ -79,7 +81,7 @@ func TestSwapRace(t *testing.T) {
 		t.Error("no bare read leaked, or nothing succeeded: the race shows nothing")
 	}
 	if after := snapshot(t, out); after != before {
-		t.Errorf("the outside was changed:\n%s\nwas\n%s", after, before)
+		t.Errorf("the directory outside the root was changed:\n%s\nwas\n%s", after, before)
 	}
 }
 
@@ -99,7 +101,7 @@ func raceTrees(t *testing.T, src, out string) [][2]string {
 	in := func(name string) string { return filepath.Join(src, name) }
 	testkit.Must(t, os.Symlink("../outside", in("dir.alt")))
 	testkit.Must(t, os.Symlink(out, in("abs.alt")))
-	testkit.Must(t, os.Symlink("dir/../../outside", in("p.alt"))) // climbs behind a name that is exchanged, too
+	testkit.Must(t, os.Symlink("dir/../../outside", in("p.alt"))) // by way of dir, which is exchanged, too
 	testkit.Must(t, os.Symlink(filepath.Join(out, "f"), in("file.alt")))
 	testkit.Must(t, unix.Mkfifo(in("pipe.alt"), 0o644))
 	return [][2]string{

@@ -1,5 +1,5 @@
-// Package hangfs mounts a directory once more, as a source whose requests hang on a
-// test's command. It is for tests.
+// Package hangfs mounts a directory a second time, as a FUSE file system whose requests hang when a
+// test wants it. It is for tests.
 package hangfs
 
 import (
@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FS is a mounted file system. Its requests have the names that the methods below pass to
-// arrive.
+// FS is a mounted file system. The name of a request is the string that its method below passes to
+// arrive or arriveFor.
 type FS struct {
 	fuse.RawFileSystem
 	mu      sync.Mutex // guards the fields below
@@ -55,7 +55,7 @@ func Mount(t testing.TB, dir, point string) *FS {
 		}
 		clear(f.held)
 		f.mu.Unlock()
-		// Programs may still have files of the mount open: it ends with the last of them.
+		// Programs may still have files of the mount open. The mount ends when the last file is closed.
 		err := unix.Unmount(point, unix.MNT_DETACH)
 		if err == unix.EPERM { //nolint:errorlint // bare errno
 			err = exec.Command("fusermount3", "-u", "-z", point).Run()
@@ -70,8 +70,8 @@ func Mount(t testing.TB, dir, point string) *FS {
 	return f
 }
 
-// Hold makes the next request of a name hang: "write" is any write, "getattr f" and
-// "release f" are about the file f.
+// Hold makes the next request with a name hang. The name "write" means any write. The names
+// "getattr f" and "release f" mean only the requests about the file f.
 func (f *FS) Hold(request string) *Held {
 	h := &Held{entered: make(chan struct{}), released: make(chan struct{})}
 	h.Entered = h.entered
@@ -89,8 +89,8 @@ func (f *FS) WithoutTmpfile() { f.noTmpfile.Store(true) }
 // WithoutRenameFlags makes the file system refuse all flags of renameat2(2).
 func (f *FS) WithoutRenameFlags() { f.noRenameFlags.Store(true) }
 
-// Changes returns the requests that change the file system and have arrived, and
-// forgets them.
+// Changes returns the names of the requests that have arrived since the last call, and forgets
+// them. It leaves out the requests in reads.
 func (f *FS) Changes() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,11 +99,11 @@ func (f *FS) Changes() []string {
 	return got
 }
 
-// reads are the requests that do not change the file system.
+// reads are the requests that Changes leaves out, because they do not change the file system.
 var reads = []string{"lookup", "getattr", "open", "release"}
 
-// arriveFor is arrive for a request about node. The request also hangs if it is held for the
-// node's name.
+// arriveFor is arrive for a request about node. The request also hangs if it is held with the
+// node's name, as in "getattr f".
 func (f *FS) arriveFor(request string, node uint64) {
 	f.arrive(request)
 	f.mu.Lock()
@@ -112,7 +112,8 @@ func (f *FS) arriveFor(request string, node uint64) {
 	h.wait()
 }
 
-// arrive records request if it changes the file system, and hangs while request is held.
+// arrive records request for Changes unless reads has request. If request is held, arrive waits for
+// its release.
 func (f *FS) arrive(request string) {
 	f.mu.Lock()
 	if !slices.Contains(reads, request) {
@@ -123,8 +124,8 @@ func (f *FS) arrive(request string) {
 	h.wait()
 }
 
-// enter marks a held request as hanging and returns its Held, nil if the request is not held.
-// The caller has locked mu.
+// enter marks a held request as hanging and returns its Held. It returns nil if the request is not
+// held. The caller has locked mu.
 func (f *FS) enter(request string) *Held {
 	h := f.held[request]
 	if h != nil {

@@ -128,7 +128,7 @@ func TestKernelTable(t *testing.T) {
 	}
 }
 
-// Every phase that can be named is a function of guest.sh, which the shell can read.
+// Every phase is a function of guest.sh, and bash can parse guest.sh.
 func TestPhasesAreInTheGuest(t *testing.T) {
 	guest, err := guestFiles.ReadFile("guest.sh")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// userland is the Debian release that the machines run: the same below every kernel, so that
-// the rows differ by the kernel only.
+// userland is the Debian release that every machine runs. It is the same for every kernel, so that
+// the rows of the table differ by the kernel only.
 const (
 	userland         = "bookworm"
 	userlandPackages = "acl,attr,bubblewrap,fuse3,git,iproute2,procps,python3,rsync,sqlite3"
@@ -21,7 +21,7 @@ const (
 // keysRelease is the Debian release that the package of Ubuntu's keys comes from.
 const keysRelease = "trixie"
 
-// modules are the parts of a kernel that the tests use, where they are not built in.
+// modules are the kernel modules that the tests use. A kernel may have some of them built in.
 var modules = []string{"virtio_pci", "virtio_blk", "ext4", "fuse", "overlay", "tun", "veth", "loop", "af_packet", "unix"}
 
 //go:embed guest.sh hold.py init.sh
@@ -148,7 +148,9 @@ func makeDisk(ctx context.Context, dir, img, size string) error {
 	return os.RemoveAll(dir)
 }
 
-// buildInitrd makes an initramfs with busybox and the modules that the kernel below dir needs.
+// buildInitrd makes the initramfs for the kernel that is unpacked in dir. The initramfs has
+// busybox, init.sh, and the modules of the kernel that the variable modules lists, with the
+// modules that they need.
 func buildInitrd(ctx context.Context, dir, version, initrd string) error {
 	// depmod looks only in /lib, also if /lib has been merged into /usr.
 	if !exists(dir + "/lib") {
@@ -170,7 +172,7 @@ func buildInitrd(ctx context.Context, dir, version, initrd string) error {
 	for _, m := range modules {
 		out, err := c.run(ctx, "modprobe", "-d", dir, "-S", version, "--show-depends", m)
 		if err != nil {
-			continue // built in under another name, or missing: a test that needs m fails in the machine
+			continue // built in under another name, or missing: if m is missing, a test that needs it fails
 		}
 		for line := range strings.Lines(out) {
 			path, ok := strings.CutPrefix(strings.TrimSpace(line), "insmod ")

@@ -45,7 +45,7 @@ func (l *lab) test(ctx context.Context, k kernel) (version string, results map[s
 		return version, nil, err
 	}
 	if l.accel == "" {
-		l.accel = probe(ctx, vmlinuz)
+		l.accel = chooseAccelerator(ctx, vmlinuz)
 	}
 	results, err = l.boot(ctx, k, vmlinuz, initrd)
 	return version, results, err
@@ -66,10 +66,10 @@ func findKernel(dir string) (string, error) {
 	return found, err
 }
 
-// probe returns the accelerator to use: kvm if the kernel vmlinuz prints its first line under
-// KVM within half a minute, else emulation. In some virtual machines /dev/kvm boots special
-// kernels only.
-func probe(ctx context.Context, vmlinuz string) string {
+// chooseAccelerator returns the accelerator of QEMU to use: KVM if the kernel vmlinuz prints its
+// first line under KVM within half a minute, else emulation. In some virtual machines /dev/kvm
+// boots special kernels only.
+func chooseAccelerator(ctx context.Context, vmlinuz string) string {
 	const emulation = "tcg,thread=multi"
 	if f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err != nil {
 		return emulation
@@ -109,10 +109,11 @@ func (l *lab) boot(ctx context.Context, k kernel, vmlinuz, initrd string) (map[s
 	if l.suites != "" {
 		phases += ",suites"
 	}
-	// The kernel makes environment variables of parameters that it does not know.
+	// The kernel passes parameters that it does not know to its first program, as environment
+	// variables.
 	parameters := fmt.Sprintf("console=ttyS0 panic=-1 quiet mitigations=off phases=%s phaselimit=%d suites=%s suitelimit=%d skip=%s %s",
 		phases, int(l.phaseLimit.Seconds()), l.suites, int(l.suiteLimit.Seconds()), l.skip, k.parameters)
-	cpu := "max,la57=off" // an emulation is slower with five levels of page tables
+	cpu := "max,la57=off" // emulation is slower with five levels of page tables
 	if l.accel == "kvm" {
 		cpu = "host"
 	}

@@ -171,15 +171,15 @@ func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "kernels: %s %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }
 
-// call is a program to run, with a time limit.
+// call has the time limit, the directory and the environment of a program to run.
 type call struct {
 	limit time.Duration
 	dir   string
 	env   []string // added to this process's environment
 }
 
-// run runs the program and returns its output. An error has the last lines that the program
-// printed.
+// run runs a program and returns its standard output. If the program fails, the error has the last
+// lines of its standard error.
 func (c call) run(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.limit, fmt.Errorf("stopped after %v", c.limit))
 	defer cancel()
@@ -199,7 +199,7 @@ func (c call) run(ctx context.Context, name string, args ...string) (string, err
 	return stdout.String(), nil
 }
 
-// lastLines returns the end of a program's output, as one line.
+// lastLines returns the last three lines of a program's output, as one line.
 func lastLines(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-3):], "; ")

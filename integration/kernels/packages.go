@@ -90,8 +90,9 @@ func (l *lab) open(ctx context.Context, d *distribution, suites []string) (*arch
 	return a, err
 }
 
-// keyring returns the file with the keys that verify a distribution's archive. Debian serves
-// Ubuntu's keys, too.
+// keyring returns the file with the keys that verify a distribution's archive. If neither this
+// machine nor the cache has Ubuntu's keys, keyring fetches them: Debian has a package of Ubuntu's
+// keys.
 func (l *lab) keyring(ctx context.Context, d *distribution) (string, error) {
 	const dir = "usr/share/keyrings"
 	for _, root := range []string{"/", l.cache} {
@@ -113,7 +114,7 @@ func (l *lab) keyring(ctx context.Context, d *distribution) (string, error) {
 	return filepath.Join(l.cache, dir, d.keyring), unpack(ctx, debs, l.cache)
 }
 
-// download fetches packages and returns their files.
+// download fetches packages and returns the paths of their .deb files.
 func (a *archive) download(ctx context.Context, packages []string) ([]string, error) {
 	dir := filepath.Join(a.dir, "debs", packages[0])
 	if err := os.MkdirAll(dir, 0o755); err != nil {

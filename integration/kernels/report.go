@@ -21,7 +21,8 @@ type row struct {
 // levels are the confinement levels, the strongest first.
 var levels = []string{"namespaces", "bubblewrap", "landlock"}
 
-// table returns the Markdown of all rows, and of the suites if some ran.
+// table returns a Markdown table of all rows. Below the table are the results of the suites that
+// ran, and the problems.
 func table(rows []row) string {
 	var b strings.Builder
 	b.WriteString("mount: mounted, files worked with, unmounted; root / user by fusermount3. revoke: nothing that was\n" +
@@ -72,7 +73,7 @@ func (r *row) title() string {
 	return title + ")"
 }
 
-// short returns the first word of a result, "-" if there is no result.
+// short returns the first word of a result without its colon, "-" if there is no result.
 func (r *row) short(name string) string {
 	verdict, ok := r.results[name]
 	if !ok {
@@ -82,7 +83,7 @@ func (r *row) short(name string) string {
 	return strings.TrimSuffix(word, ":")
 }
 
-// pair joins root's and the user's cell.
+// pair joins the cells of root and of the user. It returns only one cell if both are the same.
 func pair(root, user string) string {
 	if root == user {
 		return root
@@ -90,8 +91,9 @@ func pair(root, user string) string {
 	return root + " / " + user
 }
 
-// level returns the strongest confinement level that worked when it was demanded, "none" if none
-// did. It returns "-" if run was not tried.
+// level returns the strongest confinement level that worked when it was demanded, "none" if no
+// level worked. If no level was demanded and run worked, level returns the level that doctor names.
+// It returns "-" if run was not tried.
 func (r *row) level(who string) string {
 	if _, ok := r.results["run."+who+".strongest"]; !ok {
 		return "-"

@@ -34,7 +34,8 @@ var kernels = []kernel{
 	{name: "7.3", distribution: debian, suites: []string{"trixie-backports", "sid"}, image: cloud(`7\.3\.[\d.]+\+deb1[34]`)},
 }
 
-// cloud matches Debian's packages for virtual machines, which are the smallest.
+// cloud returns a pattern for the names of Debian's kernel packages for virtual machines, which are
+// the smallest. version is the pattern of the kernel's version.
 func cloud(version string) *regexp.Regexp {
 	return regexp.MustCompile(`^linux-image-` + version + `-cloud-amd64$`)
 }

@@ -55,8 +55,8 @@ type outcome struct {
 	err error
 }
 
-// searchAll searches the runs of all tables, jobs at a time, long ones first. It sets the
-// results in outcomes, which has a list for each table.
+// searchAll searches the runs of all tables. It searches up to jobs runs at a time, the small runs
+// last. It sets the results in outcomes, which has a list for each table.
 func searchAll(ctx context.Context, outcomes [][]outcome, jobs int) {
 	type job struct {
 		*table
@@ -87,7 +87,7 @@ func searchAll(ctx context.Context, outcomes [][]outcome, jobs int) {
 
 const ok = "ok"
 
-// verdict returns the flaw of an outcome, "ok" if it has none.
+// verdict returns the flaw of an outcome, "ok" if the outcome has no flaw.
 func (t *table) verdict(o *outcome) string {
 	switch {
 	case o.err != nil:
