@@ -27,14 +27,15 @@ type planting struct {
 
 const (
 	gitRepo = "git init -q -b main; echo 1 >a; git add a; git commit -qm one; "
-	// gitStopped is a rebase that has stopped at an edit.
+	// gitStopped starts a rebase, which stops at an edit.
 	gitStopped = "git checkout -qb side; echo 2 >a; git commit -qam two; GIT_SEQUENCE_EDITOR=\"sed -i s/^pick/edit/\" git rebase -qi HEAD~1; "
 	submodule  = "git init -q -b main up; (cd up; echo 1 >a; git add a; git commit -qm one); git init -q -b main; git -c protocol.file.allow=always submodule add -q ./up lib; git commit -qm two; "
-	apart      = "git init -q -b main --separate-git-dir apart work; cd work; echo 1 >a; git add a; git commit -qm one; "
-	hgRepo     = "hg init -q; echo 1 >a; hg add -q a; hg commit -qm one; "
-	fossilRepo = "fossil init r.fossil; fossil open --force r.fossil; echo 1 >a; fossil add a; fossil commit -m one; "
-	svnWork    = "svnadmin create r; svn checkout -q file://$PWD/r w; cd w; echo 1 >a; svn add -q a; svn commit -qm one; cd ..; "
-	svnQueue   = `cd w; cp $EVIL a; sqlite3 .svn/wc.db "create temp table t as select * from nodes where local_relpath = 'a';` +
+	// separateRepo creates the repository work, with the git directory ./apart instead of work/.git.
+	separateRepo = "git init -q -b main --separate-git-dir apart work; cd work; echo 1 >a; git add a; git commit -qm one; "
+	hgRepo       = "hg init -q; echo 1 >a; hg add -q a; hg commit -qm one; "
+	fossilRepo   = "fossil init r.fossil; fossil open --force r.fossil; echo 1 >a; fossil add a; fossil commit -m one; "
+	svnWork      = "svnadmin create r; svn checkout -q file://$PWD/r w; cd w; echo 1 >a; svn add -q a; svn commit -qm one; cd ..; "
+	svnQueue     = `cd w; cp $EVIL a; sqlite3 .svn/wc.db "create temp table t as select * from nodes where local_relpath = 'a';` +
 		`update t set local_relpath = '../../written'; insert into nodes select * from t; insert into work_queue (work) values ('(file-install 13 ../../written 1 0 1 1 1 a)')"`
 	execTodo = "{ echo exec $EVIL; cat %/git-rebase-todo; } >new; mv new %/git-rebase-todo || cat new >%/git-rebase-todo"
 )
@@ -47,15 +48,15 @@ var plantings = []planting{
 	{"a rebase", "git", gitRepo + gitStopped, todo(".git/rebase-merge"), "git rebase --continue", ".git/rebase-merge/**"},
 	{"a submodule's hook", "git", submodule, "mkdir -p .git/modules/lib/hooks; cp $EVIL .git/modules/lib/hooks/pre-commit", "cd lib; git commit --allow-empty -qm x", ".git/modules/**/hooks"},
 	{"a submodule's rebase", "git", submodule + "(cd lib; " + gitStopped + "true); ", todo(".git/modules/lib/rebase-merge"), "cd lib; git rebase --continue", ".git/modules/**/rebase-merge/**"},
-	{"a hook of a git directory apart", "git", apart, "mkdir -p apart/hooks; cp $EVIL apart/hooks/pre-commit", "cd work; git commit --allow-empty -qm x", "hooks"},
-	{"the configuration of a git directory apart", "git", apart, "printf '[core]\\nfsmonitor=%s\\n' $EVIL >>apart/config", "cd work; git status", "config"},
-	{"a rebase in a git directory apart", "git", apart + gitStopped, todo("apart/rebase-merge"), "cd work; git rebase --continue", "rebase-merge/**"},
-	{"a git directory without its HEAD for a moment", "git", apart, "mv apart/HEAD h && cp $EVIL apart/hooks/pre-commit && mv h apart/HEAD", "cd work; git commit --allow-empty -qm x", "HEAD"},
-	{"a git directory that is moved", "git", apart, "mv apart b && mkdir -p b/hooks && cp $EVIL b/hooks/pre-commit && mv b apart", "cd work; git commit --allow-empty -qm x", ""},
+	{"a hook of a separate git directory", "git", separateRepo, "mkdir -p apart/hooks; cp $EVIL apart/hooks/pre-commit", "cd work; git commit --allow-empty -qm x", "hooks"},
+	{"the configuration of a separate git directory", "git", separateRepo, "printf '[core]\\nfsmonitor=%s\\n' $EVIL >>apart/config", "cd work; git status", "config"},
+	{"a rebase in a separate git directory", "git", separateRepo + gitStopped, todo("apart/rebase-merge"), "cd work; git rebase --continue", "rebase-merge/**"},
+	{"a git directory without its HEAD for a moment", "git", separateRepo, "mv apart/HEAD h && cp $EVIL apart/hooks/pre-commit && mv h apart/HEAD", "cd work; git commit --allow-empty -qm x", "HEAD"},
+	{"a git directory that is moved away and back", "git", separateRepo, "mv apart b && mkdir -p b/hooks && cp $EVIL b/hooks/pre-commit && mv b apart", "cd work; git commit --allow-empty -qm x", ""},
 	{"a bare repository's hook", "git", "git init -q --bare b.git; git init -q -b main w; (cd w; git commit --allow-empty -qm one); ", "mkdir -p b.git/hooks; cp $EVIL b.git/hooks/update", "cd w; git push -q ../b.git main", "hooks"},
 	{"a hook of hg", "hg", hgRepo, "printf '[hooks]\\npre-status=%s\\n' $EVIL >>.hg/hgrc", "hg status", ".hg/hgrc"},
 	{"a journal of hg", "hg", hgRepo, "printf '[hooks]\\npre-status=%s\\n' $EVIL >.hg/payload; printf '2\\nplain\\0hgrc\\0payload\\0000\\n' >.hg/store/journal.backupfiles; : >.hg/store/journal", "hg recover; hg status", ".hg/store/journal.backupfiles"},
-	{"hg's configuration elsewhere", "hg", hgRepo, "hg init -q other; printf '[hooks]\\npre-status=%s\\n' $EVIL >other/.hg/hgrc; echo shared >>.hg/requires; printf %s \"$PWD/other/.hg\" >.hg/sharedpath", "hg status", ".hg/sharedpath"},
+	{"hg's configuration in another repository", "hg", hgRepo, "hg init -q other; printf '[hooks]\\npre-status=%s\\n' $EVIL >other/.hg/hgrc; echo shared >>.hg/requires; printf %s \"$PWD/other/.hg\" >.hg/sharedpath", "hg status", ".hg/sharedpath"},
 	{"an alias of jj", "jj", "jj git init -q .; ", "printf '[aliases]\\nx=[\"util\",\"exec\",\"--\",\"%s\"]\\n' $EVIL >>.jj/repo/config.toml", "jj x", ".jj/repo/config.toml"},
 	{"a hook of svn", "svn", "svnadmin create r; svn checkout -q file://$PWD/r w; ", "cp $EVIL r/hooks/start-commit", "cd w; svn mkdir -q d; svn commit -qm x", "hooks"},
 	{"work that svn has queued", "svn", svnWork, svnQueue, "cd w; svn cleanup; sh ../../written", ".svn/wc.db"},
@@ -66,17 +67,18 @@ var plantings = []planting{
 	{"a setting of fossil", "fossil", fossilRepo, "fossil settings diff-command $EVIL", "echo 22 >a; fossil diff", "*.fossil"},
 	{"a hook of mtn", "mtn", "mtn db init -d db.mtn; mtn -d db.mtn -b b setup .; ", "printf 'os.execute(\"%s\")\\n' $EVIL >_MTN/monotonerc", "mtn status", "_MTN/monotonerc"},
 	{"repo's own program", "repo", "", "mkdir -p .repo/repo; cp $EVIL .repo/repo/main.py", "repo status", ".repo/repo"},
-	{"the program that reaches CVS", "cvs", "cvs -d $PWD/c init; mkdir c/m; cvs -Qd $PWD/c checkout m; ", "echo \":ext;CVS_RSH=$EVIL:h:/c\" >m/CVS/Root", "cd m; cvs update", "CVS/Root"},
+	{"the program that connects to a CVS repository", "cvs", "cvs -d $PWD/c init; mkdir c/m; cvs -Qd $PWD/c checkout m; ", "echo \":ext;CVS_RSH=$EVIL:h:/c\" >m/CVS/Root", "cd m; cvs update", "CVS/Root"},
 	{"the editor of p4", "p4", "", "echo P4EDITOR=$EVIL >.p4config", "P4CONFIG=.p4config p4 change", ".p4config"},
 }
 
-// documentedOnly lists tools that a test machine need not have. For these the test always shows
-// the refusal, and shows that the tool runs the program only if the tool is installed.
+// documentedOnly lists tools that a test machine need not have. If such a tool is missing, the
+// test checks only that a server cannot write the tool's files (see checkRefusal).
 var documentedOnly = []string{"jj", "svn", "sl", "brz", "pijul", "darcs", "fossil", "mtn", "repo", "cvs", "p4"}
 
-// A server cannot write files in the owner's repositories that version control systems execute.
-// Without protection each tool runs the planted program; with the built-in rules the program
-// cannot be planted. R151.
+// A server cannot make a version control system run a program through files in the owner's
+// repositories. Without protection each tool runs the planted program; with the built-in rules
+// the tool does not run the program. If a tool of documentedOnly is missing, the test checks only
+// that a server cannot write the tool's files. R151.
 func TestVersionControlRunsNothingOfTheServers(t *testing.T) {
 	for _, p := range plantings {
 		t.Run(p.tool+": "+p.name, func(t *testing.T) {
@@ -124,7 +126,7 @@ func (p *planting) prepareIn(t *testing.T, dir string) {
 }
 
 // runs plants the program in plantDir, runs the owner's command in ownerDir, and reports whether
-// the program ran. Both are paths of the same directory.
+// the program ran. plantDir and ownerDir are paths of the same directory.
 func (p *planting) runs(t *testing.T, plantDir, ownerDir string) bool {
 	t.Helper()
 	evil := filepath.Join(t.TempDir(), "evil")
@@ -141,8 +143,8 @@ func (p *planting) runs(t *testing.T, plantDir, ownerDir string) bool {
 	return missing == nil
 }
 
-// checkRefusal shows, for a tool that is not installed, that the files that it executes
-// according to its documentation cannot be made or changed.
+// checkRefusal shows, for a tool that is not installed, that the files that the tool
+// executes according to its documentation cannot be created or changed.
 func (p *planting) checkRefusal(t *testing.T) {
 	name := strings.TrimPrefix(p.rule, "*") // *.fossil becomes .fossil
 	at := strings.NewReplacer("**", "x").Replace(name)
@@ -169,7 +171,8 @@ func (p *planting) checkRefusal(t *testing.T) {
 	}
 }
 
-// Every rule about version control, or its tool, has a row in plantings.
+// If the reason of a built-in rule about version control says that a tool runs something, plantings
+// has a row for this tool. Each rule that a row of plantings names is a built-in rule.
 func TestEveryToolHasAPlanting(t *testing.T) {
 	tools := map[string]bool{}
 	rules := map[string]bool{}
@@ -187,7 +190,7 @@ func TestEveryToolHasAPlanting(t *testing.T) {
 			tool = "brz" // the successor of bzr
 		}
 		if strings.Contains(r.Reason, " runs ") && !tools[tool] {
-			t.Errorf("%s: nothing shows that %s runs it", r.Text, tool)
+			t.Errorf("%s: plantings has no row for %s", r.Text, tool)
 		}
 	}
 	for name := range rules {
@@ -221,7 +224,7 @@ func TestTopsOfProjects(t *testing.T) {
 func TestWorkInRepositoriesOfAllKinds(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {
-		s.run("", "sh", "-ec", apart)
+		s.run("", "sh", "-ec", separateRepo)
 		s.run("", "git", "init", "-q", "--bare", "-b", "main", "mine.git")
 	})
 	s.run("work", "sh", "-ec", "echo 2 >b; git add b; git commit -qm two; git checkout -qb side HEAD~1; echo 3 >c; git add c; git commit -qm three; git rebase -q main; git worktree add -q ../wt main; git gc -q; git fsck; git symbolic-ref HEAD refs/heads/main; git reset -q --hard; git push -q ../mine.git main")
@@ -235,7 +238,7 @@ func TestWorkInRepositoriesOfAllKinds(t *testing.T) {
 		st, _ := s.reg.Lookup("r")
 		for _, want := range []string{"h", "h2", "own"} {
 			if !slices.Contains(st.Repos, want) {
-				t.Errorf("%s is not told as created by the server: %q", want, st.Repos)
+				t.Errorf("%s is not listed as a repository that the server created: %q", want, st.Repos)
 			}
 		}
 	}

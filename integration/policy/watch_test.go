@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// changeHidden changes hidden files of a root on the host in every way. Then it makes end/done, whose
-// event is the last.
+// changeHidden creates, changes, renames and removes hidden files of a root on the host. Then it
+// creates end/done, so that the event of end/done is the last one.
 func (w *twin) changeHidden(root string) {
 	w.Helper()
 	at := func(rel string) string { return filepath.Join(w.src[root], rel) }
@@ -43,7 +43,7 @@ func (w *twin) changeHidden(root string) {
 
 const eventsLimit = time.Minute // only a test that fails waits so long
 
-// Events for a server never name a hidden file, whatever happens to it. R110.
+// No event for a server names a hidden file, whatever happens to the hidden file. R110.
 func TestEventsNameNothingHidden(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")}, "d/secret-old=s", "end/")
 	for _, root := range []string{"on", "off"} {
@@ -54,21 +54,21 @@ func TestEventsNameNothingHidden(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.changeHidden(root)
-		named, done := 0, false
+		hiddenNames, done := 0, false
 		for !done {
 			e, ok := <-events
 			if !ok {
 				t.Fatalf("%s: the watch ended before the last event", root)
 			}
 			if strings.Contains(e.Path, "secret") {
-				if named++; root == "on" {
-					t.Errorf("an event names what is hidden: %+v", e)
+				if hiddenNames++; root == "on" {
+					t.Errorf("an event names a hidden file: %+v", e)
 				}
 			}
 			done = strings.HasSuffix(e.Path, "end/done")
 		}
-		if root == "off" && named == 0 {
-			t.Error("without the rule no event names it either: this shows nothing")
+		if root == "off" && hiddenNames == 0 {
+			t.Error("without the rule no event names a hidden file either: the test shows nothing")
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestSubscriptionsRevealNothingHidden(t *testing.T) {
 	uri := func(root, rel string) string { return "file://" + filepath.Join(w.src[root], rel) }
 	subscribe := func(root, rel string) error { return host.Subscribe(bg, &mcp.SubscribeParams{URI: uri(root, rel)}) }
 	if err := subscribe("on", "d/secret-old"); err == nil {
-		t.Error("what is hidden can be subscribed to")
+		t.Error("the client can subscribe to a hidden file")
 	}
 	if err := subscribe("off", "d/secret-old"); err != nil {
 		t.Errorf("without the rule: %v", err)
@@ -124,7 +124,7 @@ func TestSubscriptionsRevealNothingHidden(t *testing.T) {
 		case got := <-updated:
 			delete(want, got)
 			if got == uri("on", "d") {
-				t.Error("an update is told of a directory in which only what is hidden changed")
+				t.Error("the client was notified of a directory in which only a hidden file changed")
 			}
 		case <-limit:
 			t.Fatalf("no update of %v", want)

@@ -28,7 +28,7 @@ func testAccess(s *scene) {
 		s.errno(unix.EACCES, s.as(alice).Access("l", unix.R_OK, 0), "what a link points at")
 		s.ok(s.as(alice).Access("l", 7, unix.AT_SYMLINK_NOFOLLOW), "a link itself")
 	})
-	s.sub("changes", func(s *scene) { // an answer is never from before a change
+	s.sub("changes", func(s *scene) { // after a change, access checks the new permissions
 		s.needRoot()
 		s.createAs(regular, "f", 0o600, alice)
 		b := s.as(bob)
@@ -51,7 +51,7 @@ func testCwd(s *scene) {
 		s.mkdir("a/b", 0o755)
 		s.must(s.root.Symlink("a/b", "l"), "symlink")
 		real, err := filepath.EvalSymlinks(s.dir)
-		s.must(err, "where the test is")
+		s.must(err, "resolve the path of the scene")
 		a := s.start()
 		for _, c := range []struct{ to, want string }{{"a", "/a"}, {"b", "/a/b"}, {".", "/a/b"}, {"..", "/a"}, {"./b/..//", "/a"}, {"..", ""}, {"l", "/a/b"}, {"../..", ""}} {
 			s.ok(a.Chdir(c.to), "chdir %q", c.to)
@@ -87,16 +87,16 @@ func testCwd(s *scene) {
 		s.must(a.Chdir("d"), "chdir")
 		s.must(s.root.Chmod("d", 0), "chmod")
 		_, err := a.Stat(".")
-		s.errno(unix.EACCES, err, "stat of . takes search permission here")
+		s.errno(unix.EACCES, err, "stat of . without search permission on the working directory")
 		_, err = a.Stat("./x")
 		s.errno(unix.EACCES, err, "stat below a working directory that lost its permission")
-		s.errno(unix.EACCES, a.Chdir(".."), "chdir to .. takes search permission here")
+		s.errno(unix.EACCES, a.Chdir(".."), "chdir to .. without search permission on the working directory")
 		s.must(s.root.Chmod("d", 0o700), "chmod")
 		s.ok(a.Chdir(".."), "chdir to ..")
 	})
 }
 
-// testStatfs: the figures of a file system are plausible.
+// testStatfs: the numbers that statfs and fstatfs return are plausible.
 func testStatfs(s *scene) {
 	s.file("f", 0o644)
 	s.mkdir("d", 0o755)

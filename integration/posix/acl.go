@@ -91,7 +91,7 @@ func testACL(s *scene) {
 			s.acl(k.name, aclAccess, "")
 			s.ok(s.root.Setxattr(k.name, aclAccess, acl(ace{tagUserObj, 6, 0}, ace{tagGroupObj, 4, 0}, ace{tagOther, 0, 0}), 0), "set a minimal list of a %s", k.name)
 			s.mode(k.name, 0o640)
-			s.acl(k.name, aclAccess, "") // a minimal list is the mode and nothing else
+			s.acl(k.name, aclAccess, "") // the mode says all that a minimal list says, so no list is stored
 		}
 	})
 	s.sub("chmod", func(s *scene) { // chmod changes the mask, not the group's entry
@@ -119,7 +119,7 @@ func testACL(s *scene) {
 		eq(s, got, list, "list")
 		s.acl("f", aclAccess, list)
 	})
-	s.sub("setgid", func(s *scene) { // like chmod, for an owner outside the group
+	s.sub("setgid", func(s *scene) { // like chmod, setxattr drops the bit if the owner is outside the group
 		s.needRoot()
 		s.needFull()
 		for _, k := range []kind{regular, directory} {
@@ -137,9 +137,9 @@ func aclInvalid(s *scene) {
 	s.mkdir("d", 0o755)
 	u, g, o := ace{tagUserObj, 6, 0}, ace{tagGroupObj, 4, 0}, ace{tagOther, 0, 0}
 	for name, v := range map[string]string{
-		"without other": acl(u, g), "without user": acl(g, o), "named user without mask": acl(u, ace{tagUser, 7, 5}, g, o),
-		"twice the user": acl(u, u, g, o), "out of order": acl(g, u, o), "permission beyond rwx": acl(ace{tagUserObj, 9, 0}, g, o),
-		"a tag that does not exist": acl(u, g, ace{0x40, 1, 0}, o), "cut short": acl(u, g, o)[:10], "another version": "\x01" + acl(u, g, o)[1:],
+		"without other": acl(u, g), "without user": acl(g, o), "with a named user but no mask": acl(u, ace{tagUser, 7, 5}, g, o),
+		"with the user twice": acl(u, u, g, o), "out of order": acl(g, u, o), "with a permission beyond rwx": acl(ace{tagUserObj, 9, 0}, g, o),
+		"with a tag that does not exist": acl(u, g, ace{0x40, 1, 0}, o), "cut short": acl(u, g, o)[:10], "of another version": "\x01" + acl(u, g, o)[1:],
 	} {
 		s.oneOf([]unix.Errno{unix.EINVAL, unix.EOPNOTSUPP}, s.root.Setxattr("f", aclAccess, v, 0), "a list %s", name)
 	}
@@ -149,8 +149,8 @@ func aclInvalid(s *scene) {
 	s.errno(unix.EOPNOTSUPP, s.root.Lsetxattr("l", aclAccess, acl(u, g, o)), "a list of a symlink")
 }
 
-// aclInherit: a default list decides instead of the umask, and directories
-// hand it down.
+// aclInherit: if a directory has a default list, this list and not the umask limits the modes of
+// new objects. New directories inherit the default list.
 func aclInherit(s *scene) {
 	s.mkdir("d", 0o755)
 	def := withBob(7, 7, 5, 4, 7, 1)
@@ -178,7 +178,7 @@ func aclInherit(s *scene) {
 	s.ok(s.root.Removexattr("d", aclDefault), "remove the default list")
 	s.acl("d", aclDefault, "")
 	s.fileByUmask("d/plain", 0o666)
-	s.mode("d/plain", 0o600) // the umask counts again
+	s.mode("d/plain", 0o600) // the umask applies again
 }
 
 // fileByUmask makes a file with the given mode less the umask.
@@ -187,16 +187,16 @@ func (s *scene) fileByUmask(p string, mode uint32) {
 	s.must(regular.make(s.root, p, mode), "create %q", p)
 }
 
-// aclAccessCheck: the permissions of each user, with and without a mask that limits them. (With
-// an empty mask Linux checks the mode alone, so no case with an empty mask gives others
-// anything.)
+// aclAccessCheck: which permissions a list gives to each user, with and without a mask that limits
+// these permissions. (With an empty mask Linux checks the mode alone. Therefore the case with an
+// empty mask gives the class of others no permission.)
 func aclAccessCheck(s *scene) {
 	s.needRoot()
 	s.createAs(regular, "f", 0o600, alice)
 	for _, c := range []struct {
-		list string
-		who  cred
-		want uint32 // what is granted
+		list    string
+		who     cred
+		granted uint32 // permission bits
 	}{
 		{withBob(6, 4, 0, 2, 7, 0), alice, 6}, {withBob(6, 4, 0, 2, 7, 0), bob, 4}, {withBob(6, 4, 0, 2, 7, 0), carol, 2}, {withBob(6, 4, 0, 2, 7, 1), cred{65430, 65430, nil}, 1},
 		{withBob(0, 7, 7, 7, 7, 7), alice, 0}, {withBob(7, 0, 7, 7, 7, 7), bob, 0}, {withBob(7, 7, 7, 0, 7, 7), carol, 0},
@@ -207,9 +207,9 @@ func aclAccessCheck(s *scene) {
 		s.must(s.root.Setxattr("f", aclAccess, c.list, 0), "set")
 		a := s.as(c.who)
 		for want := uint32(1); want < 8; want <<= 1 {
-			s.errno(allowed(c.want, want), a.Access("f", want, 0), "access %d by %s under %v", want, c.who.key(), parseACL(c.list))
+			s.errno(accessErrno(c.granted, want), a.Access("f", want, 0), "access %d by %s under %v", want, c.who.key(), parseACL(c.list))
 		}
-		s.errno(allowed(c.want, 4), a.TryOpen("f", unix.O_RDONLY, 0), "open for reading by %s under %v", c.who.key(), parseACL(c.list))
-		s.errno(allowed(c.want, 2), a.TryOpen("f", unix.O_WRONLY, 0), "open for writing by %s under %v", c.who.key(), parseACL(c.list))
+		s.errno(accessErrno(c.granted, 4), a.TryOpen("f", unix.O_RDONLY, 0), "open for reading by %s under %v", c.who.key(), parseACL(c.list))
+		s.errno(accessErrno(c.granted, 2), a.TryOpen("f", unix.O_WRONLY, 0), "open for writing by %s under %v", c.who.key(), parseACL(c.list))
 	}
 }

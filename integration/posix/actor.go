@@ -13,14 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cred is the identity of a child. Its supplementary groups are exactly groups.
+// cred is the identity of a child process. With Options.Root, groups holds all supplementary groups
+// of the child. Without Options.Root the child keeps the groups of the test process.
 type cred struct {
 	uid, gid int
 	groups   []int
 }
 
-// The people of the suite. None of them exists in the password file, and none
-// shares a group with another unless a case says so.
+// The users of the suite. They need no entry in the password file. No two of them
+// share a group, except where a case builds a cred that has another user's group.
 var (
 	alice = cred{uid: 65434, gid: 65434}
 	bob   = cred{uid: 65433, gid: 65433}
@@ -29,7 +30,7 @@ var (
 
 func self() cred { return cred{uid: os.Getuid(), gid: os.Getgid()} }
 
-// in returns c with supplementary groups.
+// in returns c with groups as the supplementary groups.
 func (c cred) in(groups ...int) cred { c.groups = groups; return c }
 
 func (c cred) key() string { return fmt.Sprint(c.uid, ":", c.gid, ":", c.groups) }
@@ -39,7 +40,7 @@ func (c cred) key() string { return fmt.Sprint(c.uid, ":", c.gid, ":", c.groups)
 type command struct {
 	Op    string
 	P     []byte          `json:",omitempty"` // the path
-	Q     []byte          `json:",omitempty"` // the second path, the target of a link, or the name of an attribute
+	Q     []byte          `json:",omitempty"` // the second path, the target of a symlink, or the name of an attribute
 	Fd    int             `json:",omitempty"`
 	Fd2   int             `json:",omitempty"`
 	Flags int             `json:",omitempty"`
@@ -54,7 +55,8 @@ type command struct {
 	Lock  *unix.Flock_t   `json:",omitempty"`
 }
 
-// reply has the results of the call. Err is for a failure of the protocol itself.
+// reply has the results of the call. Err is set for an error without an errno, such as an
+// unknown Op.
 type reply struct {
 	Errno int            `json:",omitempty"`
 	Err   string         `json:",omitempty"`
@@ -66,8 +68,9 @@ type reply struct {
 }
 
 // Actor makes system calls as one user, in a child process of its own, with
-// its own umask, working directory, descriptors and locks. Its methods are
-// named after the calls; the error of each is nil or a unix.Errno.
+// its own umask, working directory, descriptors and locks. Most exported methods
+// are named after the call that they make. If the call fails, the method returns a
+// unix.Errno. Any other error means that the child or the protocol failed.
 type Actor struct {
 	cred
 	cmd *exec.Cmd
@@ -91,8 +94,8 @@ func (r *run) actor(c cred) (*Actor, error) {
 	return a, err
 }
 
-// start starts a child that no other case shares (for locks, which belong to
-// processes). The caller closes it.
+// start starts a new child for c and does not record the child in r.actors. The caller must
+// close the child.
 func (r *run) start(c cred) (*Actor, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -104,8 +107,8 @@ func (r *run) start(c cred) (*Actor, error) {
 	}
 	a := &Actor{cred: c, cmd: exec.Command(exe)}
 	a.cmd.Env = append(os.Environ(), helperEnv+"="+string(who),
-		// With -race every process sleeps a second before it ends, and there
-		// are some fifty of them.
+		// With -race every process sleeps a second before it ends, and the suite
+		// starts some fifty processes.
 		"GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	a.cmd.Dir = r.base
 	a.cmd.Stderr = os.Stderr
@@ -123,14 +126,15 @@ func (r *run) start(c cred) (*Actor, error) {
 	return a, nil
 }
 
-// close ends the child and waits for it; its locks and descriptors go with it.
+// close ends the child and waits for its exit. The exit releases the child's locks and descriptors.
 func (a *Actor) close() {
 	a.in.Close()
-	a.cmd.Wait() //nolint:errcheck // the child exits 0 at end of input; an earlier end made a call fail
+	a.cmd.Wait() //nolint:errcheck // the child exits 0 at end of input; if it exits earlier, its calls fail
 }
 
-// enter puts the child into a scene with nothing open and umask 0, unless the
-// child is there already.
+// enter moves the child to rel, the directory of a scene. It closes the descriptors that the
+// child opened for the suite and sets umask 0. If the child has entered rel already, enter does
+// nothing.
 func (a *Actor) enter(rel string) error {
 	a.mu.Lock()
 	inside := a.rel == rel
@@ -143,7 +147,8 @@ func (a *Actor) enter(rel string) error {
 	return err
 }
 
-// leave takes the child out of its scene. If that fails, the next enter fails, too.
+// leave moves the child from the scene to the directory of the suite and closes the descriptors as
+// enter does. It returns no error, because after an error the next enter fails, too.
 func (a *Actor) leave() {
 	a.mu.Lock()
 	inside := a.rel != ""
@@ -173,8 +178,8 @@ func (a *Actor) do(c command) (reply, error) {
 	return r, nil
 }
 
-// errProtocol hides the errno inside a broken pipe, so that a dead child is
-// never taken for the outcome of a call.
+// errProtocol wraps an error of the pipe to the child and hides the errno (EPIPE, for example)
+// from errors.As. Otherwise the death of a child could be mistaken for the result of a call.
 type errProtocol struct{ err error }
 
 func (e errProtocol) Error() string { return e.err.Error() }

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// run makes a call of which only the outcome matters.
+// run makes a call and returns only the error.
 func (a *Actor) run(c command) error {
 	_, err := a.do(c)
 	return err
 }
 
-// Openat opens and keeps a descriptor in the child; dir 0 is the working directory.
+// Openat opens path and returns a descriptor of the child; dir 0 is the child's working directory.
 func (a *Actor) Openat(dir int, path string, flags int, mode uint32) (int, error) {
 	r, err := a.do(command{Op: "open", Fd: dir, P: []byte(path), Flags: flags, Mode: mode})
 	return int(r.N), err
@@ -25,7 +25,7 @@ func (a *Actor) Open(path string, flags int, mode uint32) (int, error) {
 	return a.Openat(0, path, flags, mode)
 }
 
-// TryOpen opens path and closes it at once.
+// TryOpen opens path and closes the descriptor at once.
 func (a *Actor) TryOpen(path string, flags int, mode uint32) error {
 	fd, err := a.Open(path, flags, mode)
 	if err != nil {
@@ -117,7 +117,7 @@ func (a *Actor) Ftruncate(fd int, size int64) error {
 	return a.run(command{Op: "ftruncate", Fd: fd, Len: size})
 }
 
-// Utimens sets atime and mtime; no times mean now.
+// Utimens sets atime and mtime to the two times in ts, or to the present time without ts.
 func (a *Actor) Utimens(p string, flags int, ts ...unix.Timespec) error {
 	return a.run(command{Op: "utimensat", P: []byte(p), Times: ts, Flags: flags})
 }
@@ -210,7 +210,7 @@ func (a *Actor) Removexattr(p, name string) error {
 
 func (a *Actor) Flock(fd, how int) error { return a.run(command{Op: "flock", Fd: fd, Flags: how}) }
 
-// Fcntl makes a lock call (F_SETLK and its kin) and returns the lock as the
+// Fcntl makes a lock call (F_SETLK, F_GETLK and the like) and returns the lock as the
 // kernel left it.
 func (a *Actor) Fcntl(fd, op int, l unix.Flock_t) (unix.Flock_t, error) {
 	r, err := a.do(command{Op: "fcntl", Fd: fd, Flags: op, Lock: &l})

@@ -20,7 +20,7 @@ var chmodCalls = []struct {
 	{"fchmodat2", func(a *Actor, p string, mode uint32) error { return a.Fchmodat(p, mode, unix.AT_SYMLINK_NOFOLLOW) }},
 }
 
-// withFd calls f with a descriptor of p, and closes it.
+// withFd opens p, calls f with the descriptor, and closes the descriptor.
 func withFd(a *Actor, p string, flags int, f func(fd int) error) error {
 	fd, err := a.Open(p, flags, 0)
 	if err != nil {
@@ -96,7 +96,7 @@ func chmodOwner(s *scene, chmod func(*Actor, string, uint32) error) {
 	for _, k := range kinds {
 		s.createAs(k, k.name, 0o666|0o111, alice)
 		s.errno(unix.EPERM, chmod(s.as(bob), k.name, 0o700), "by another user: %s", k.name)
-		s.errno(unix.EPERM, chmod(s.as(cred{bob.uid, alice.gid, nil}), k.name, 0o700), "by the group: %s", k.name)
+		s.errno(unix.EPERM, chmod(s.as(cred{bob.uid, alice.gid, nil}), k.name, 0o700), "by a member of the group: %s", k.name)
 		s.errno(unix.EPERM, chmod(s.as(bob), k.name, 0o777), "to the same mode: %s", k.name)
 		s.mode(k.name, 0o777)
 		s.ok(chmod(s.as(alice), k.name, 0o750), "by the owner: %s", k.name)
@@ -104,7 +104,7 @@ func chmodOwner(s *scene, chmod func(*Actor, string, uint32) error) {
 		s.ok(chmod(s.root, k.name, 0o640), "by root: %s", k.name)
 		s.mode(k.name, 0o640)
 		s.must(s.root.Lchown(k.name, bob.uid, bob.gid), "lchown")
-		s.oneOf([]unix.Errno{unix.EPERM, unix.EACCES}, chmod(s.as(alice), k.name, 0o700), "by the owner of before: %s", k.name)
+		s.oneOf([]unix.Errno{unix.EPERM, unix.EACCES}, chmod(s.as(alice), k.name, 0o700), "by the previous owner: %s", k.name)
 	}
 	if !s.run.opt.Full {
 		return
@@ -128,7 +128,7 @@ func chmodOwner(s *scene, chmod func(*Actor, string, uint32) error) {
 	}
 }
 
-// chmodSymlink: chmod follows, and a link's own mode cannot be changed.
+// chmodSymlink: chmod follows a symlink, and a symlink's own mode cannot be changed.
 func chmodSymlink(s *scene) {
 	for _, k := range s.kindsWithMode() {
 		s.create(k, k.name, 0o600)

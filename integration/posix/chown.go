@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chownCalls are the ways to change an owner. The cases over these calls give chown no link,
-// because chown would follow it.
+// chownCalls are the ways to change an owner. The cases that use chownCalls give chown no
+// symlink, because chown would follow the symlink.
 var chownCalls = []struct {
 	name string
 	run  func(a *Actor, p string, uid, gid int) error
@@ -42,7 +42,7 @@ func testChown(s *scene) {
 	})
 }
 
-// chownIDs: -1 leaves an id alone, and ids are 32 bits wide.
+// chownIDs: -1 leaves an id unchanged, and ids are 32 bits wide.
 func chownIDs(s *scene, k kind, chown func(*Actor, string, int, int) error) {
 	s.create(k, k.name, 0o644)
 	for _, c := range []struct{ uid, gid, wantUID, wantGID int }{
@@ -56,7 +56,8 @@ func chownIDs(s *scene, k kind, chown func(*Actor, string, int, int) error) {
 	}
 }
 
-// chownEPERM: only root may give an object away; an owner may choose among its own groups.
+// chownEPERM: only root may change the owner. The owner may set the group to any of the owner's
+// own groups.
 func chownEPERM(s *scene, chown func(*Actor, string, int, int) error) {
 	member := alice.in(carol.gid)
 	for i, k := range []kind{regular, directory} {
@@ -106,8 +107,8 @@ func chownSymlink(s *scene) {
 }
 
 // chownSetid: a change of owner or group clears the set-id bits of everything but
-// directories. It leaves set-group-id where the group may not execute, which once
-// meant mandatory locking. On Linux this holds for root, too.
+// directories. But the set-group-id bit stays if the group may not execute the object:
+// this mode once meant mandatory locking. On Linux all this holds for root, too.
 func chownSetid(s *scene) {
 	s.needFull()
 	for i, k := range s.kindsWithMode() {

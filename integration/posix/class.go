@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// class is one of the three sets of permission bits, and a user it applies to.
+// class is one of the three sets of permission bits, and a user to whom the set applies.
 type class struct {
 	name  string
 	who   cred
-	shift uint // of its bits in the mode
+	shift uint // of the class's bits in the mode
 }
 
 // classes are for objects of alice's uid and bob's gid. The class depends on the user who
-// asks, not on the bits: an owner without a bit is denied even if all others have it.
+// asks, not on the bits: an owner without a bit is denied even if all other classes have the bit.
 var classes = []class{
 	{"owner", alice, 6},
 	{"owner_and_group", cred{alice.uid, bob.gid, nil}, 6},
@@ -26,20 +26,20 @@ var classes = []class{
 	{"other_with_groups", carol.in(alice.gid, 65431), 0},
 }
 
-// mode grants bits to the class and the opposite to the two others.
+// mode returns a mode that grants bits to the class and all other bits to the two other classes.
 func (c class) mode(bits uint32) uint32 {
 	return 0o777&^(7<<c.shift)&^(bits*0o111) | bits<<c.shift
 }
 
-// allowed returns the errno of a request for the permissions want where bits are granted.
-func allowed(bits, want uint32) unix.Errno {
+// accessErrno returns 0 if the permissions in bits include all of want, otherwise EACCES.
+func accessErrno(bits, want uint32) unix.Errno {
 	if bits&want == want {
 		return 0
 	}
 	return unix.EACCES
 }
 
-// testClass checks the rights of each user, over all bits of all classes.
+// testClass checks the rights of a user of each class, for each value of the class's bits.
 func testClass(s *scene) {
 	s.needRoot()
 	for _, c := range classes {
@@ -56,20 +56,20 @@ func classFile(s *scene, c class) {
 	for bits := uint32(0); bits < 8; bits++ {
 		s.must(s.root.Chmod("o", c.mode(bits)), "chmod")
 		what := fmt.Sprintf("%s of mode %#o", c.name, c.mode(bits))
-		s.errno(allowed(bits, 4), a.TryOpen("o", unix.O_RDONLY, 0), "open for reading: %s", what)
-		s.errno(allowed(bits, 2), a.TryOpen("o", unix.O_WRONLY, 0), "open for writing: %s", what)
-		s.errno(allowed(bits, 2), a.TryOpen("o", unix.O_WRONLY|unix.O_APPEND, 0), "open for appending: %s", what)
-		s.errno(allowed(bits, 6), a.TryOpen("o", unix.O_RDWR, 0), "open for both: %s", what)
-		s.errno(allowed(bits, 6), a.TryOpen("o", unix.O_TRUNC, 0), "open O_RDONLY|O_TRUNC: %s", what)
-		s.errno(allowed(bits, 2), a.TryOpen("o", unix.O_WRONLY|unix.O_CREAT, 0o600), "open O_CREAT: %s", what)
-		s.errno(allowed(bits, 2), a.Truncate("o", 0), "truncate: %s", what)
+		s.errno(accessErrno(bits, 4), a.TryOpen("o", unix.O_RDONLY, 0), "open for reading: %s", what)
+		s.errno(accessErrno(bits, 2), a.TryOpen("o", unix.O_WRONLY, 0), "open for writing: %s", what)
+		s.errno(accessErrno(bits, 2), a.TryOpen("o", unix.O_WRONLY|unix.O_APPEND, 0), "open for appending: %s", what)
+		s.errno(accessErrno(bits, 6), a.TryOpen("o", unix.O_RDWR, 0), "open for reading and writing: %s", what)
+		s.errno(accessErrno(bits, 6), a.TryOpen("o", unix.O_TRUNC, 0), "open O_RDONLY|O_TRUNC: %s", what)
+		s.errno(accessErrno(bits, 2), a.TryOpen("o", unix.O_WRONLY|unix.O_CREAT, 0o600), "open O_CREAT: %s", what)
+		s.errno(accessErrno(bits, 2), a.Truncate("o", 0), "truncate: %s", what)
 		_, _, err := a.Getxattr("o", "user.x", 64, 0)
-		want := allowed(bits, 4)
+		want := accessErrno(bits, 4)
 		if want == 0 {
 			want = unix.ENODATA
 		}
 		s.errno(want, err, "getxattr: %s", what)
-		s.errno(allowed(bits, 2), a.Setxattr("o", "user.y", "v", 0), "setxattr: %s", what)
+		s.errno(accessErrno(bits, 2), a.Setxattr("o", "user.y", "v", 0), "setxattr: %s", what)
 		if bits&2 != 0 {
 			s.must(a.Removexattr("o", "user.y"), "removexattr: %s", what)
 		}
@@ -83,7 +83,7 @@ func classAccess(s *scene, c class, k kind) {
 	for bits := uint32(0); bits < 8; bits++ {
 		s.must(s.root.Chmod("o", c.mode(bits)), "chmod")
 		for want := uint32(0); want < 8; want++ {
-			s.errno(allowed(bits, want), a.Access("o", want, 0), "access %d of a %s: %s of mode %#o", want, k.name, c.name, c.mode(bits))
+			s.errno(accessErrno(bits, want), a.Access("o", want, 0), "access %d of a %s: %s of mode %#o", want, k.name, c.name, c.mode(bits))
 		}
 	}
 }
@@ -95,13 +95,13 @@ func classDir(s *scene, c class) {
 	for bits := uint32(0); bits < 8; bits++ {
 		s.must(s.root.Chmod("d", c.mode(bits)), "chmod")
 		what := fmt.Sprintf("%s of mode %#o", c.name, c.mode(bits))
-		s.errno(allowed(bits, 4), a.TryOpen("d", unix.O_RDONLY|unix.O_DIRECTORY, 0), "list: %s", what)
+		s.errno(accessErrno(bits, 4), a.TryOpen("d", unix.O_RDONLY|unix.O_DIRECTORY, 0), "list: %s", what)
 		_, err := a.Stat("d/f")
-		s.errno(allowed(bits, 1), err, "stat below: %s", what)
-		s.errno(allowed(bits, 1), a.TryOpen("d/f", unix.O_RDWR, 0), "open below: %s", what)
-		s.errno(allowed(bits, 1), inAndOut(a, "d"), "chdir: %s", what)
-		s.errno(allowed(bits, 3), a.Mkdir("d/n", 0o755), "mkdir below: %s", what)
-		s.errno(allowed(bits, 3), a.TryOpen("d/m", unix.O_CREAT|unix.O_WRONLY, 0o644), "create below: %s", what)
+		s.errno(accessErrno(bits, 1), err, "stat below: %s", what)
+		s.errno(accessErrno(bits, 1), a.TryOpen("d/f", unix.O_RDWR, 0), "open below: %s", what)
+		s.errno(accessErrno(bits, 1), inAndOut(a, "d"), "chdir: %s", what)
+		s.errno(accessErrno(bits, 3), a.Mkdir("d/n", 0o755), "mkdir below: %s", what)
+		s.errno(accessErrno(bits, 3), a.TryOpen("d/m", unix.O_CREAT|unix.O_WRONLY, 0o644), "create below: %s", what)
 		if bits&3 == 3 {
 			s.ok(a.Rename("d/m", "d/o"), "rename below: %s", what)
 			s.ok(a.Link("d/o", "d/p"), "link below: %s", what)

@@ -43,7 +43,7 @@ func testCreate(s *scene) {
 	s.sub("setid", createSetid)
 	s.sub("EEXIST", createEEXIST)
 	s.sub("nlink", createNlink)
-	s.sub("nothing_left", createNothing)
+	s.sub("nothing_left", createDenied)
 }
 
 func createUmask(s *scene, m maker) {
@@ -115,12 +115,13 @@ func createSetgid(s *scene) {
 		}
 	}
 	s.must(s.root.Chmod("d", 0o777), "chmod")
-	s.ok(s.as(alice).Mkdir("d/plain", 0o755), "mkdir without the bit")
+	s.ok(s.as(alice).Mkdir("d/plain", 0o755), "mkdir in a directory without the set-group-id bit")
 	s.owner("d/plain", alice.uid, alice.gid)
 	s.mode("d/plain", 0o755)
 }
 
-// createSetid: set-id bits asked for at creation.
+// createSetid: calls that ask for mode 06755. The user, the directory and the type of the new object
+// decide which set-id bits the new object gets.
 func createSetid(s *scene) {
 	s.needRoot()
 	s.needFull()
@@ -134,7 +135,7 @@ func createSetid(s *scene) {
 	}{
 		{self(), "d", regular, 0o6755}, {alice, "d", regular, 0o6755}, {alice, "d", directory, 0o755},
 		{self(), "d", directory, 0o755}, {alice, "d", fifo, 0o6755},
-		// In a set-group-id directory a user outside its group may not make a program
+		// In a set-group-id directory a user outside the directory's group may not make a program
 		// that runs with that group.
 		{alice, "g", regular, 0o4755}, {alice.in(carol.gid), "g", regular, 0o6755}, {self(), "g", regular, 0o6755},
 		{alice, "g", directory, 0o2755},
@@ -145,7 +146,8 @@ func createSetid(s *scene) {
 	}
 }
 
-// createEEXIST: no call replaces an existing object of any type.
+// createEEXIST: a call that makes a name fails if the name exists, and leaves the existing object,
+// of any type, unchanged. This rule does not hold for rename_to and open_creat.
 func createEEXIST(s *scene) {
 	s.file(spare, 0o644)
 	for _, k := range s.kinds() {
@@ -193,8 +195,8 @@ func createNlink(s *scene) {
 	}
 }
 
-// createNothing: a call that fails leaves nothing behind.
-func createNothing(s *scene) {
+// createDenied: a call that fails for want of permission on the directory makes nothing.
+func createDenied(s *scene) {
 	s.needRoot()
 	s.mkdir("d", 0o755)
 	s.create(regular, spare, 0o644)

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// touch says which times of an object a call changes: letters out of "amc".
-// Times that are neither in changes nor in free must stay as they were.
+// touch says which times of an object a call changes. changes and free consist of the letters
+// a (atime), m (mtime) and c (ctime). Times in neither of them must stay as they were.
 type touch struct {
 	path    string
 	after   string // the path after the call, if the call renames the object
 	changes string
-	free    string // may change or not
+	free    string // times that may change or not
 }
 
 // effects makes a call and compares times of objects before and after.
@@ -74,7 +74,7 @@ func testEffects(s *scene) {
 			s.create(k, n, 0o644)
 			if k.name != symlink.name {
 				s.effects(func() error { return s.root.Chmod(n, 0o600) }, "chmod of a "+n, touch{path: n, changes: "c"}, touch{path: "."})
-				s.effects(func() error { return s.root.Chmod(n, 0o600) }, "chmod of a "+n+" to the same", touch{path: n, changes: "c"})
+				s.effects(func() error { return s.root.Chmod(n, 0o600) }, "chmod of a "+n+" to the same mode", touch{path: n, changes: "c"})
 			}
 			s.effects(func() error { return s.root.Lchown(n, self().uid, self().gid) }, "lchown of a "+n, touch{path: n, changes: "c"}, touch{path: "."})
 			s.effects(func() error { return s.root.Utimens(n, unix.AT_SYMLINK_NOFOLLOW, past, past) }, "utimensat of a "+n, touch{path: n, changes: "c"}, touch{path: "."})
@@ -107,7 +107,7 @@ func effectsRename(s *scene) {
 		s.create(k, "d/x", 0o644)
 		s.effects(func() error { return s.root.Rename("d/x", "e/y") }, "rename of a "+k.name,
 			touch{path: "d", changes: "mc"}, touch{path: "e", changes: "mc"}, touch{path: "d/x", after: "e/y", changes: "c", free: "m"}, touch{path: "."})
-		s.effects(func() error { return s.root.Rename("e/y", "e/x") }, "rename within of a "+k.name, touch{path: "e", changes: "mc"}, touch{path: "d"}, touch{path: "."})
+		s.effects(func() error { return s.root.Rename("e/y", "e/x") }, "rename of a "+k.name+" within a directory", touch{path: "e", changes: "mc"}, touch{path: "d"}, touch{path: "."})
 		s.remove(k, "e/x")
 		if k.name == directory.name {
 			continue
@@ -115,7 +115,7 @@ func effectsRename(s *scene) {
 		s.create(k, "d/x", 0o644)
 		s.file("e/victim", 0o644)
 		s.must(s.root.Link("e/victim", "other"), "link")
-		s.effects(func() error { return s.root.Rename("d/x", "e/victim") }, "rename over with a "+k.name,
+		s.effects(func() error { return s.root.Rename("d/x", "e/victim") }, "rename of a "+k.name+" over a file",
 			touch{path: "other", changes: "c"}, touch{path: "d", changes: "mc"}, touch{path: "e", changes: "mc"})
 		s.remove(regular, "other")
 		s.remove(k, "e/victim")
@@ -184,7 +184,7 @@ func testNoEffects(s *scene) {
 				st[i] = s.lstat(p)
 			}
 			s.tick()
-			for _, c := range failing(a, s.root, k) {
+			for _, c := range failingCalls(a, s.root, k) {
 				s.yes(c.err() != nil, "%s of a %s succeeded", c.name, k.name)
 				for i, p := range []string{"d", "d/x", "e"} {
 					s.yes(s.lstat(p) == st[i], "%s of a %s failed and changed %q: %+v, before %+v", c.name, k.name, p, s.lstat(p), st[i])
@@ -194,9 +194,9 @@ func testNoEffects(s *scene) {
 	}
 }
 
-// failing lists calls that must fail: alice's for want of permission, root's because of the
-// objects that are there.
-func failing(a, root *Actor, k kind) []struct {
+// failingCalls lists calls that must fail: alice's for want of permission, root's because of the
+// objects that exist.
+func failingCalls(a, root *Actor, k kind) []struct {
 	name string
 	err  func() error
 } {
@@ -217,7 +217,7 @@ func failing(a, root *Actor, k kind) []struct {
 		{"symlink over", func() error { return root.Symlink("t", "d/x") }},
 		{"link over", func() error { return root.Link("d/x", "d/x") }},
 		{"open O_EXCL", func() error { return root.TryOpen("d/x", unix.O_CREAT|unix.O_EXCL, 0o644) }},
-		{"wrong removal", func() error {
+		{"the wrong call for the removal", func() error {
 			if k.name == directory.name {
 				return root.Unlink("d/x")
 			}
@@ -225,6 +225,6 @@ func failing(a, root *Actor, k kind) []struct {
 		}},
 		{"rename over a directory", func() error { return root.Rename("e", "d") }},
 		{"NOREPLACE", func() error { return root.Rename2("e", "d/x", unix.RENAME_NOREPLACE) }},
-		{"rmdir of what is full", func() error { return root.Rmdir("d") }},
+		{"rmdir of the parent", func() error { return root.Rmdir("d") }},
 	}
 }

@@ -15,21 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helperEnv makes the test binary a child that acts for the suite; its value
-// is an identity.
+// helperEnv is the environment variable that makes the test binary act as a child of the suite. Its
+// value is an identity, as JSON.
 const helperEnv = "ROOTSFS_POSIX_HELPER"
 
-// identity is the wanted identity of the child. Change is false when the process cannot
-// change its identity.
+// identity is the wanted identity of the child. Change is false when the child cannot change its
+// identity and keeps the identity of the test process.
 type identity struct {
 	UID, GID int
 	Groups   []int
 	Change   bool
 }
 
-// Main is for TestMain: in a child it acts as the user that the suite asked
-// for until its input ends, otherwise it runs the tests. It returns the exit
-// code.
+// Main is for TestMain. In a child of the suite, Main makes calls as the wanted user until the
+// standard input ends. In any other process Main runs the tests. Main returns the exit code.
 func Main(m *testing.M) int {
 	who := os.Getenv(helperEnv)
 	if who == "" {
@@ -89,8 +88,8 @@ func become(id identity) error {
 	if err := syscall.Setresuid(id.UID, id.UID, id.UID); err != nil {
 		return err
 	}
-	// Changing the uid makes /proc/self root's, and cases reopen
-	// descriptors through it.
+	// A change of the uid makes root the owner of /proc/self, but cases
+	// reopen descriptors through /proc/self/fd.
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
 }
 
@@ -129,7 +128,8 @@ func (h *helper) enter(c *command, _ *reply) error {
 	return unix.Chdir(string(c.P))
 }
 
-// addOpen returns a new descriptor to the suite, and has enter close it.
+// addOpen puts the new descriptor fd into r and records fd, so that enter closes it. If err is set,
+// addOpen only returns err.
 func (h *helper) addOpen(fd int, err error, r *reply) error {
 	if err == nil {
 		h.open[fd] = true

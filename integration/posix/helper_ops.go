@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ops are the operations of a child, by the name of the call.
+// ops are the operations of a child, by command.Op.
 var ops = map[string]func(*helper, *command, *reply) error{
 	"enter": (*helper).enter,
 	"close": (*helper).close,
@@ -123,7 +123,7 @@ var ops = map[string]func(*helper, *command, *reply) error{
 	},
 }
 
-// setData returns the first n bytes of buf to the suite, unless err is set.
+// setData puts the first n bytes of buf into r, unless err is set. It returns err.
 func setData(r *reply, buf []byte, n int, err error) error {
 	if err == nil && n > 0 {
 		r.Data = buf[:n]
@@ -131,7 +131,8 @@ func setData(r *reply, buf []byte, n int, err error) error {
 	return err
 }
 
-// utimens is utimensat and, without a path, futimens; no times mean now.
+// utimens is utimensat or, for a descriptor without a path, futimens. Without times it sets the
+// present time.
 func utimens(fd int, path string, times []unix.Timespec, flags int) error {
 	if path != "" || fd == unix.AT_FDCWD {
 		if len(times) == 0 {

@@ -70,13 +70,14 @@ func (s *scene) mkdir(p string, mode uint32) {
 	s.create(directory, p, mode)
 }
 
-// create makes an object of type k with exactly this mode.
+// create makes an object of type k as the process's own user. A new scene has
+// umask 0. A umask that the case has set may reduce mode.
 func (s *scene) create(k kind, p string, mode uint32) {
 	s.Helper()
 	s.must(k.make(s.root, p, mode), "make %s %q", k.name, p)
 }
 
-// createAs makes an object that belongs to the user who.
+// createAs makes an object as the process's own user and gives it to the uid and gid of who.
 func (s *scene) createAs(k kind, p string, mode uint32, who cred) {
 	s.Helper()
 	s.create(k, p, mode)
@@ -86,13 +87,13 @@ func (s *scene) createAs(k kind, p string, mode uint32, who cred) {
 	}
 }
 
-// give makes p belong to the user who.
+// give sets the owner and the group of p itself to the uid and gid of who.
 func (s *scene) give(p string, who cred) {
 	s.Helper()
 	s.must(s.root.Lchown(p, who.uid, who.gid), "lchown %q", p)
 }
 
-// content makes a regular file holding data.
+// content makes data the content of the regular file p. It creates p if p does not exist.
 func (s *scene) content(p, data string) {
 	s.Helper()
 	fd, err := s.root.Open(p, unix.O_CREAT|unix.O_TRUNC|unix.O_WRONLY, 0o644)
@@ -116,7 +117,7 @@ func (s *scene) lstat(p string) unix.Stat_t {
 // mode asserts the permission bits of p itself.
 func (s *scene) mode(p string, want uint32) {
 	s.Helper()
-	only, err := s.root.Mode(p) // before lstat, after which the kernel has all attributes
+	only, err := s.root.Mode(p) // before lstat, because lstat lets the kernel cache all attributes
 	s.must(err, "statx(STATX_MODE) of %q", p)
 	s.yes(only&0o7777 == want, "mode alone of %q: got %#o, want %#o", p, only&0o7777, want)
 	st := s.lstat(p)
@@ -130,7 +131,8 @@ func (s *scene) owner(p string, uid, gid int) {
 	s.yes(int(st.Uid) == uid && int(st.Gid) == gid, "owner of %q: got %d:%d, want %d:%d", p, st.Uid, st.Gid, uid, gid)
 }
 
-// nlink asserts the number of links of p itself.
+// nlink asserts the number of links of p itself. With Options.UncountedDirs it asserts one link for
+// a directory, whatever want is.
 func (s *scene) nlink(p string, want int) {
 	s.Helper()
 	st := s.lstat(p)

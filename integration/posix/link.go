@@ -151,7 +151,7 @@ func linkMax(s *scene) {
 	if err == nil {
 		s.Skipf("no limit below %d links", limit)
 	}
-	n-- // the last one failed
+	n-- // the last call failed
 	s.yes(errors.Is(err, unix.EMLINK), "link number %d: %v, want EMLINK", n+1, err)
 	s.nlink("f", n)
 	s.must(s.root.Unlink("d/1"), "unlink")

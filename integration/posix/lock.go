@@ -42,13 +42,13 @@ func (l *lockers) set(a *Actor, fd, op int, k unix.Flock_t) error {
 // busy are the errors that POSIX allows for a lock that another process has.
 var busy = []unix.Errno{unix.EAGAIN, unix.EACCES}
 
-// testLock: locks between processes, of each of the three sorts.
+// testLock: locks between processes, of each of the three sorts: flock, POSIX and OFD.
 func testLock(s *scene) {
 	s.sub("flock", lockFlock)
 	for _, f := range []struct {
 		name      string
 		set, get  int
-		perHandle bool // belongs to the open file, not to the process
+		perHandle bool // a lock belongs to the open file, not to the process
 	}{{"posix", unix.F_SETLK, unix.F_GETLK, false}, {"ofd", unix.F_OFD_SETLK, unix.F_OFD_GETLK, true}} {
 		s.sub(f.name+"_ranges", func(s *scene) { lockRanges(s, f.set) })
 		s.sub(f.name+"_getlk", func(s *scene) { lockGet(s, f.set, f.get, f.perHandle) })
@@ -118,7 +118,7 @@ func lockFlock(s *scene) {
 	s.errno(unix.EBADF, l.b.Flock(987, unix.LOCK_SH), "flock of a descriptor that is not open")
 }
 
-// lockRanges: two locks conflict if one writes and they overlap.
+// lockRanges: two locks conflict if they overlap and at least one of them is a write lock.
 func lockRanges(s *scene, set int) {
 	l := newLockers(s)
 	for _, mine := range []unix.Flock_t{span(unix.F_WRLCK, 10, 10), span(unix.F_RDLCK, 10, 10), span(unix.F_WRLCK, 10, 0)} {
@@ -146,7 +146,7 @@ func lockRanges(s *scene, set int) {
 	s.oneOf(busy, l.set(l.b, l.fb, set, span(unix.F_WRLCK, 20, 1)), "lock after the middle")
 	// Downgrading lets readers in.
 	s.ok(l.set(l.a, l.fa, set, span(unix.F_RDLCK, 0, 5)), "downgrade")
-	s.ok(l.set(l.b, l.fb, set, span(unix.F_RDLCK, 0, 5)), "read lock of what was downgraded")
+	s.ok(l.set(l.b, l.fb, set, span(unix.F_RDLCK, 0, 5)), "read lock of the downgraded range")
 	s.oneOf(busy, l.set(l.a, l.fa, set, span(unix.F_WRLCK, 0, 5)), "upgrade beside a reader")
 }
 
@@ -164,15 +164,15 @@ func lockGet(s *scene, set, get int, perHandle bool) {
 	}
 	eq(s, got.Pid, pid, "pid")
 	got, err = l.b.Fcntl(l.fb, get, span(unix.F_WRLCK, 7, 0))
-	s.ok(err, "get of what is free")
-	eq(s, got.Type, unix.F_UNLCK, "type of what is free")
+	s.ok(err, "get of a free range")
+	eq(s, got.Type, unix.F_UNLCK, "type for a free range")
 	got, err = l.a.Fcntl(l.fa, get, span(unix.F_WRLCK, 0, 0))
-	s.ok(err, "get of one's own")
-	eq(s, got.Type, unix.F_UNLCK, "type of one's own")
+	s.ok(err, "get over the process's own lock")
+	eq(s, got.Type, unix.F_UNLCK, "type for the process's own lock")
 }
 
-// lockClose: closing any descriptor of the file loses a process's POSIX locks;
-// OFD locks end with their own open file only.
+// lockClose: a process that closes any of its descriptors of the file loses its POSIX locks on
+// the file. An OFD lock ends only with the open file that the lock belongs to.
 func lockClose(s *scene, set int, perHandle bool) {
 	l := newLockers(s)
 	again, err := l.a.Open("f", unix.O_RDWR, 0)
@@ -223,6 +223,6 @@ func lockDeadlock(s *scene) {
 		loser, fd, winner = l.b, l.fb, ra
 	}
 	s.yes(errors.Is(err, unix.EDEADLK), "the first answer: %v, want EDEADLK", err)
-	s.ok(l.set(loser, fd, unix.F_SETLK, span(unix.F_UNLCK, 0, 0)), "the loser lets go")
+	s.ok(l.set(loser, fd, unix.F_SETLK, span(unix.F_UNLCK, 0, 0)), "the loser unlocks")
 	s.ok(<-winner, "the winner's lock")
 }

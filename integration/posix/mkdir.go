@@ -39,7 +39,7 @@ func testMkdir(s *scene) {
 		s.errno(unix.EEXIST, s.root.Mkdir("l", 0o755), "mkdir over a dangling link")
 		s.gone("nosuch")
 	})
-	s.sub("removed", func(s *scene) { // nothing can be made in a directory that is gone
+	s.sub("removed", func(s *scene) { // nothing can be made in a removed directory
 		s.mkdir("d", 0o755)
 		fd, err := s.root.Open("d", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		s.must(err, "open")

@@ -11,15 +11,15 @@ import (
 // testMmap: mappings and descriptors show the same bytes.
 func testMmap(s *scene) {
 	const size = 3 * 4096
-	page := func(b byte) []byte { return bytes.Repeat([]byte{b}, size) }
+	filled := func(b byte) []byte { return bytes.Repeat([]byte{b}, size) }
 	s.sub("shared", func(s *scene) {
 		fd := s.openLocal("f")
-		_, err := unix.Pwrite(fd, page('a'), 0)
+		_, err := unix.Pwrite(fd, filled('a'), 0)
 		s.must(err, "pwrite")
 		m, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		s.must(err, "mmap")
 		defer unix.Munmap(m)
-		s.yes(bytes.Equal(m, page('a')), "what was written is not in the mapping")
+		s.yes(bytes.Equal(m, filled('a')), "what was written is not in the mapping")
 		_, err = unix.Pwrite(fd, []byte("written"), 4090)
 		s.ok(err, "pwrite")
 		eq(s, string(m[4090:4097]), "written", "a write seen in the mapping")
@@ -38,14 +38,14 @@ func testMmap(s *scene) {
 		s.ok(unix.Ftruncate(fd, 50), "ftruncate below a mapping")
 		s.ok(unix.Ftruncate(fd, size), "ftruncate back")
 		s.yes(bytes.Equal(m[50:], make([]byte, size-50)), "what was cut off is still in the mapping")
-		eq(s, string(m[:50]), string(page('a')[:50]), "what was not cut off")
+		eq(s, string(m[:50]), string(filled('a')[:50]), "what was not cut off")
 	})
 	// A mapping outlives the descriptor and the name. (This file has one name only. For a file
 	// with several names see otherName in package vfs.)
 	s.sub("stays", func(s *scene) {
 		fd, err := unix.Open(s.path("f"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
 		s.must(err, "open")
-		_, err = unix.Pwrite(fd, page('b'), 0)
+		_, err = unix.Pwrite(fd, filled('b'), 0)
 		s.must(err, "pwrite")
 		m, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		s.must(err, "mmap")
@@ -61,13 +61,13 @@ func testMmap(s *scene) {
 	})
 	s.sub("private", func(s *scene) {
 		fd := s.openLocal("f")
-		_, err := unix.Pwrite(fd, page('c'), 0)
+		_, err := unix.Pwrite(fd, filled('c'), 0)
 		s.must(err, "pwrite")
 		m, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
 		s.must(err, "mmap")
 		defer unix.Munmap(m)
 		copy(m, "private")
-		s.yes(s.read("f") == string(page('c')), "a private store is in the file")
+		s.yes(s.read("f") == string(filled('c')), "a private store is in the file")
 		eq(s, string(m[:8]), "privatec", "a private store")
 	})
 	s.sub("EACCES", func(s *scene) {

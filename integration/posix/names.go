@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oddNames are names that a file may have, though few expect them. A name is
-// any bytes but NUL and the slash.
+// oddNames are valid file names that programs may not expect. A name may have any
+// bytes but NUL and the slash.
 var oddNames = []string{
 	" ", "  leading and trailing  ", "new\nline", "tab\t", "\r", "\x01\x1b[31m", "\x7f", "back\\slash", "quo'te\"s", "*?[x]", "$(x)`y`", "-rf", "--", "~", "#", "%2F%00", "a:b|c<d>e",
 	"...", "....", ".hidden", "a.", "a ", "CON", "nul.txt", "\xff", "\xfe\xfe", "\xc3\x28", "\xe2\x82", "valid then \x80", "\xed\xa0\x80",
@@ -60,7 +60,7 @@ func testNames(s *scene) {
 		s.gone("fi")
 		eq(s, s.read("FI"), "fi", "content")
 	})
-	s.sub("negative", func(s *scene) { // a name that was missing is found when it appears
+	s.sub("negative", func(s *scene) { // the cache of missing names does not hide a new file
 		other := s.start()
 		for i := range 20 {
 			p := fmt.Sprint("n", i)
@@ -77,7 +77,7 @@ func testNames(s *scene) {
 }
 
 // testDeep: directories so deep that a path to them is longer than PATH_MAX, reached by
-// descriptors.
+// descriptors and by chdir in steps.
 func testDeep(s *scene) {
 	depth := 2000
 	if s.run.opt.Light {
@@ -110,10 +110,10 @@ func testDeep(s *scene) {
 		}
 	}
 	_, err = other.Getcwd()
-	s.oneOf([]unix.Errno{unix.ENAMETOOLONG, unix.ERANGE}, err, "getcwd where no path leads")
-	s.ok(other.TryOpen("by-name", unix.O_CREAT|unix.O_WRONLY, 0o644), "create where no path leads")
-	s.ok(other.Unlink("by-name"), "unlink where no path leads")
-	// A directory with all that depth in it moves like any other.
+	s.oneOf([]unix.Errno{unix.ENAMETOOLONG, unix.ERANGE}, err, "getcwd in a directory with too long a path")
+	s.ok(other.TryOpen("by-name", unix.O_CREAT|unix.O_WRONLY, 0o644), "create in a directory with too long a path")
+	s.ok(other.Unlink("by-name"), "unlink in a directory with too long a path")
+	// A directory with so deep a tree in it can be renamed like any other.
 	s.ok(s.root.Rename("top", "moved"), "rename of the top")
 	s.ok(other.Mkdir("after", 0o755), "mkdir after the top was renamed")
 	s.ok(other.Rmdir("after"), "rmdir after the top was renamed")
@@ -125,12 +125,12 @@ func testDeep(s *scene) {
 	}
 	var st unix.Stat_t
 	s.ok(unix.Fstat(fd, &st), "fstat")
-	eq(s, st.Ino, s.lstat("moved").Ino, "inode of where .. led")
+	eq(s, st.Ino, s.lstat("moved").Ino, "inode of the directory that .. led to")
 	unix.Close(fd)
 	s.ok(s.root.Rmdir("moved"), "rmdir of the top")
 }
 
-// deepWorks makes a few calls in a directory that no path reaches.
+// deepWorks makes a few calls in a directory whose path is too long for any call.
 func (s *scene) deepWorks(dir int) {
 	s.Helper()
 	f, err := unix.Openat(dir, "f", unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o644)

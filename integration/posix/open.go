@@ -49,7 +49,7 @@ func testOpen(s *scene) {
 			s.ok(s.root.TryOpen(l, unix.O_PATH|unix.O_NOFOLLOW, 0), "O_PATH|O_NOFOLLOW of %s", l)
 		}
 		s.errno(unix.ENOTDIR, s.root.TryOpen("tod", unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0), "O_NOFOLLOW|O_DIRECTORY of a link")
-		s.ok(s.root.TryOpen("tod/f", unix.O_RDONLY|unix.O_NOFOLLOW, 0), "O_NOFOLLOW through a link on the way")
+		s.ok(s.root.TryOpen("tod/f", unix.O_RDONLY|unix.O_NOFOLLOW, 0), "O_NOFOLLOW with a link in the prefix of the path")
 		s.ok(s.root.TryOpen("f", unix.O_RDONLY|unix.O_NOFOLLOW, 0), "O_NOFOLLOW of a file")
 		s.ok(s.root.TryOpen("tof", unix.O_RDONLY, 0), "open through a link")
 	})
@@ -96,7 +96,7 @@ func openCreat(s *scene) {
 	for i, mode := range []uint32{0, 0o444, 0o200} {
 		p := fmt.Sprint("m", i)
 		fd, err := s.root.Open(p, unix.O_CREAT|unix.O_RDWR, mode)
-		s.must(err, "create mode %#o for both", mode)
+		s.must(err, "create mode %#o for reading and writing", mode)
 		_, err = s.root.Write(fd, "x")
 		s.ok(err, "write to a file created with mode %#o", mode)
 		s.must(s.root.Close(fd), "close")

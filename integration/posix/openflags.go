@@ -45,7 +45,7 @@ func testOpenFlags(s *scene) {
 		s.ok(err, "seek")
 		_, err = unix.Write(fd, []byte("+end"))
 		s.ok(err, "write")
-		eq(s, s.read("f"), "start+end", "after an append from the start")
+		eq(s, s.read("f"), "start+end", "after an append at position 0")
 		pos, err := unix.Seek(fd, 0, io.SeekCurrent)
 		s.ok(err, "seek")
 		eq(s, pos, 9, "position after an append")
@@ -84,9 +84,9 @@ func testOpenFlags(s *scene) {
 	})
 }
 
-// readMost bounds the bytes that a case reads: a file that a failed case left huge and
-// sparse must not fill the memory.
-const readMost = 64 << 20
+// maxRead bounds the bytes that scene.read reads: a file that a failed call left huge and sparse
+// must not fill the memory.
+const maxRead = 64 << 20
 
 // read returns the content of p.
 func (s *scene) read(p string) string {
@@ -101,7 +101,7 @@ func (s *scene) read(p string) string {
 			break
 		}
 		b.WriteString(part)
-		if b.Len() > readMost {
+		if b.Len() > maxRead {
 			s.Fatalf("%q goes on after %d bytes", p, b.Len())
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testPath checks that every call on a path fails with the errors of path resolution.
+// testPath checks that every call of pathCalls fails with the errors of path resolution.
 func testPath(s *scene) {
 	for _, c := range pathCalls {
 		if c.on.special && !s.run.opt.Full {
@@ -27,8 +27,8 @@ func testPath(s *scene) {
 	}
 }
 
-// prepare makes the object that the call needs at p, and the call's other path, spare. Both
-// belong to owner.
+// prepare makes the file spare and, unless the call creates p, the object that the call needs at p.
+// prepare leaves an existing object alone. With Options.Root a new object belongs to owner.
 func (c pathCall) prepare(s *scene, p string, owner cred) {
 	s.Helper()
 	for _, q := range []string{spare, p} {
@@ -104,7 +104,7 @@ func (c pathCall) tooLong(s *scene) {
 	s.errno(unix.ENAMETOOLONG, c.run(s.root, long+long), "%s of a path of 8190 bytes", c.name)
 }
 
-// missing: ENOENT for an element that is not there, and for no path at all.
+// missing: ENOENT for an element that does not exist, and for an empty path.
 func (c pathCall) missing(s *scene) {
 	c.prepare(s, spare, self())
 	s.must(s.root.Symlink("nowhere", "dangling"), "symlink")
@@ -119,7 +119,7 @@ func (c pathCall) missing(s *scene) {
 	}
 }
 
-// loop: ELOOP where links point at each other.
+// loop: ELOOP where links point at each other or at themselves.
 func (c pathCall) loop(s *scene) {
 	c.prepare(s, spare, self())
 	s.must(s.root.Symlink("b", "a"), "symlink")

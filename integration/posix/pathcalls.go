@@ -9,13 +9,14 @@ import (
 // pathCall is a call on one path. If the call takes two paths, the other one is fixed.
 type pathCall struct {
 	name    string
-	on      kind // the object that the call needs at the path
+	on      kind // the object that the call needs at the path or, if creates is set, makes there
 	creates bool // the last element is made, so it must not be there before
 	removes bool // the last element is taken away
 	run     func(a *Actor, p string) error
 }
 
-// spare is the other path of calls on two paths. pathCall.prepare makes it.
+// spare is the other path of link_to, rename_to, renameat2_to and renameat2_exchange.
+// pathCall.prepare makes the file spare. All other calls on two paths use "made" as the other path.
 const spare = "spare"
 
 var pathCalls = []pathCall{
