@@ -15,22 +15,22 @@ import (
 )
 
 // The smallest configurations hold, and Spin finds the faults of the fastest mutations.
-// `make model` runs all.
+// `make model` runs all configurations and mutations.
 func TestSmallest(t *testing.T) {
 	if _, err := exec.LookPath("spin"); err != nil {
 		t.Skip("spin is missing: sh integration/setup.sh model installs it")
 	}
-	left := []string{
+	remaining := []string{
 		"names, attributes", "a source that hangs for longer than the deadline",
 		"no drain of requests", "no second round", "answers that wait for a peer that does not read", "no second look at an answer", "the gate leaves the end of a lease to a timer", "calls are not counted (F2)", "a request belongs to its last view only (F3)",
 	}
 	for i := range tables {
 		for _, r := range tables[i].runs {
-			at := slices.Index(left, r.name)
+			at := slices.Index(remaining, r.name)
 			if at < 0 {
 				continue
 			}
-			left = slices.Delete(left, at, at+1)
+			remaining = slices.Delete(remaining, at, at+1)
 			t.Run(r.name, func(t *testing.T) {
 				o := outcome{run: r}
 				o.result, o.err = search(t.Context(), r, tables[i].faulty)
@@ -40,8 +40,8 @@ func TestSmallest(t *testing.T) {
 			})
 		}
 	}
-	if len(left) > 0 {
-		t.Errorf("no table has %q", left)
+	if len(remaining) > 0 {
+		t.Errorf("no table has %q", remaining)
 	}
 }
 
@@ -53,12 +53,12 @@ func TestVerdict(t *testing.T) {
 		faulty       bool
 		want         string
 	}{
-		{"holds", full(0) + "   10 states, stored\n", false, ok},
-		{"too deep", "error: max search depth too small\n" + full(0) + "   10 states, stored\n", false, "not exhaustive"},
-		{"out of memory", "pan: reached -DMEMLIM bound\nWarning: Search not completed\n" + full(0) + "   10 states, stored\n", false, "not exhaustive"},
-		{"fails", "pan:1: assertion violated x (at depth 7)\n" + full(1) + "   10 states, stored\n", false, "assertion violated x, after 7 steps"},
-		{"mutation found", "pan:1: invalid end state (at depth 7)\n" + full(1) + "   10 states, stored\n", true, ok},
-		{"mutation not found", full(0) + "   10 states, stored\n", true, "no counterexample"},
+		{"holds", pansReport(0) + "   10 states, stored\n", false, ok},
+		{"too deep", "error: max search depth too small\n" + pansReport(0) + "   10 states, stored\n", false, "not exhaustive"},
+		{"out of memory", "pan: reached -DMEMLIM bound\nWarning: Search not completed\n" + pansReport(0) + "   10 states, stored\n", false, "not exhaustive"},
+		{"fails", "pan:1: assertion violated x (at depth 7)\n" + pansReport(1) + "   10 states, stored\n", false, "assertion violated x, after 7 steps"},
+		{"mutation found", "pan:1: invalid end state (at depth 7)\n" + pansReport(1) + "   10 states, stored\n", true, ok},
+		{"mutation not found", pansReport(0) + "   10 states, stored\n", true, "no counterexample"},
 		{"no report", "Segmentation fault\n", true, "no report"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -71,7 +71,9 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func full(errors int) string {
+// pansReport returns a part of a report of pan, the verifier that Spin generates: the lines about a
+// full search that found this number of errors.
+func pansReport(errors int) string {
 	return fmt.Sprintf("Full statespace search for:\nState-vector 64 byte, depth reached 12, errors: %d\n", errors)
 }
 
@@ -82,13 +84,13 @@ var (
 	mutation    = regexp.MustCompile(`\bM_[A-Z0-9]+`)
 )
 
-// Each step of the models names the function of the code that it stands for, or the kernel. The
-// function exists.
+// Each step of the models has a comment with "code:" and the functions of the code that the step
+// stands for, or a comment with "kernel:". The named functions exist.
 func TestNamedFunctions(t *testing.T) {
-	read := 0
+	count := 0
 	for file, text := range texts(t) {
 		names := namedFunctions(text)
-		read += len(names)
+		count += len(names)
 		for _, name := range missing(t, names) {
 			t.Errorf("%s: there is no function %s any more: look at what has become of it, and at the step that stands for it", file, name)
 		}
@@ -106,8 +108,8 @@ func TestNamedFunctions(t *testing.T) {
 			last = d[1]
 		}
 	}
-	if read < 30 {
-		t.Errorf("only %d functions are named", read)
+	if count < 30 {
+		t.Errorf("only %d functions are named", count)
 	}
 	wrong := "/* code: guard.(*root).acquires, guard.(*root).acquire, mount.lookup */"
 	if got := missing(t, namedFunctions(wrong)); !slices.Equal(got, []string{"guard.(*root).acquires", "mount.lookup"}) {
@@ -115,7 +117,8 @@ func TestNamedFunctions(t *testing.T) {
 	}
 }
 
-// Every mutation in the models is in a table, and the other way round.
+// A table has every mutation that is in the models, and the models have every mutation that is in
+// a table.
 func TestMutationsAreRun(t *testing.T) {
 	inModels, inTables := map[string]bool{}, map[string]bool{}
 	for _, text := range texts(t) {
@@ -135,12 +138,12 @@ func TestMutationsAreRun(t *testing.T) {
 	}
 	for m := range inModels {
 		if !inTables[m] {
-			t.Errorf("%s is run by nobody", m)
+			t.Errorf("no table has %s", m)
 		}
 	}
 }
 
-// texts returns the models by their file names.
+// texts returns the text of each model by its file name.
 func texts(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("*.pml")
@@ -169,7 +172,8 @@ func namedFunctions(text string) (names []string) {
 }
 
 // missing returns the names for which the source has no function. A name consists of the
-// package's directory, the receiver's type in parentheses, and the function.
+// package's directory, the receiver's type in parentheses if there is a receiver, and the
+// function's name.
 func missing(t *testing.T, names []string) (gone []string) {
 	t.Helper()
 	known := map[string]map[string]bool{}
@@ -189,7 +193,7 @@ func missing(t *testing.T, names []string) (gone []string) {
 	return gone
 }
 
-// functions returns the functions of the package in a directory, as the models write them.
+// functions returns the names of the functions of the package in dir, as the models write them.
 func functions(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", dir, "*.go"))
@@ -214,7 +218,8 @@ func functions(t *testing.T, dir string) map[string]bool {
 	return found
 }
 
-// receiver returns the receiver's type of a method in parentheses with a dot, "" for a function.
+// receiver returns the type of a method's receiver in parentheses and a dot, such as "(*root).". It
+// returns "" for a function without a receiver.
 func receiver(fn *ast.FuncDecl) string {
 	if fn.Recv == nil {
 		return ""

@@ -48,7 +48,7 @@ func stage(properties, name, flags string) run {
 	return run{name, "stage.pml", strings.Fields(flags), properties, true}
 }
 
-// small marks a run as small. It is for a run of less than a million states.
+// small returns r marked as small. It is for a run of fewer than a million states.
 func small(r run) run {
 	r.small = true
 	return r
@@ -62,7 +62,7 @@ const (
 	widened   = "PAGES DISPLACE NARROW WIDEN"
 )
 
-// tables are all runs.
+// tables lists all runs.
 var tables = []table{{
 	title: "The order of the code: each configuration holds",
 	runs: []run{

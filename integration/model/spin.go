@@ -31,7 +31,7 @@ type result struct {
 	// exhaustive: every state was visited.
 	exhaustive bool
 	// fault is the property that does not hold, in Spin's words, "" for none; trail
-	// is the length of the execution that shows it.
+	// is the number of steps of the execution that shows the fault.
 	fault string
 	trail int
 }
@@ -76,8 +76,8 @@ func search(ctx context.Context, r run, shortest bool) (result, error) {
 	return res, err
 }
 
-// command runs a program, at a low priority and no longer than ctx, and returns its
-// output.
+// command runs a program at a low priority, and returns its output. The program is killed when
+// ctx ends.
 func command(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "nice", append([]string{"-n", "10", name}, args...)...)
 	cmd.Dir = dir
@@ -98,7 +98,7 @@ var (
 	memoryLine = regexp.MustCompile(`(?m)^ *([\d.]+)\ttotal actual memory usage`)
 )
 
-// parse reads a report of pan.
+// parse reads the report of pan, the verifier that Spin generates.
 func parse(out string) (result, error) {
 	var r result
 	states, reached := statesLine.FindStringSubmatch(out), depthLine.FindStringSubmatch(out)

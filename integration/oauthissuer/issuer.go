@@ -51,10 +51,10 @@ func New(t testing.TB) *Issuer {
 	return i
 }
 
-// Answer answers with JSON.
+// Answer answers a request with v as JSON.
 func Answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // it fails only if the client has gone away
+	_ = json.NewEncoder(w).Encode(v) // Encode fails if the client has gone away
 }
 
 // Metadata returns the issuer's description of itself.
@@ -94,8 +94,8 @@ func (i *Issuer) KeyID() string { return i.currentKey().KeyID }
 // KeyRequests returns how often clients have requested the issuer's keys.
 func (i *Issuer) KeyRequests() int64 { return i.keyRequests.Load() }
 
-// Token returns an access token of alice for an audience, for an hour. change replaces
-// claims; a nil claim is left out.
+// Token returns an access token of the user alice for an audience. The token is valid for an hour.
+// The claims in change replace claims of the token or are added; a nil claim is left out.
 func (i *Issuer) Token(audience string, change map[string]any) string {
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: i.currentKey()}, nil, audience, change)
 }
@@ -105,14 +105,16 @@ func (i *Issuer) Typed(typ jose.ContentType, audience string, change map[string]
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: i.currentKey()}, (&jose.SignerOptions{}).WithType(typ), audience, change)
 }
 
-// Forged returns a token that is signed with another key, under the given key id.
+// Forged returns a token that is signed with a key other than the issuer's. The token's header
+// names the key id.
 func (i *Issuer) Forged(audience, id string) string {
 	key := i.newKey()
 	key.KeyID = id
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: &key}, nil, audience, nil)
 }
 
-// Embedded returns a token that is signed with another key and has this key in its header.
+// Embedded returns a token that is signed with a key other than the issuer's. The token's header
+// contains the public key.
 func (i *Issuer) Embedded(audience string) string {
 	key := i.newKey()
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: &key}, &jose.SignerOptions{EmbedJWK: true}, audience, nil)

@@ -1,13 +1,13 @@
-// Package oldkernel runs a test as on an older or more restricted kernel: system calls that this
-// machine's kernel permits fail with the errors of a kernel that does not permit them.
+// Package oldkernel runs a test as on an older or more restricted kernel: chosen system calls fail
+// with the errors that this other kernel would return.
 //
 // # Promises
 //
-// A seccomp filter gives the answers, so the code under test and its children get them.
+// A seccomp filter returns the errors, so the code under test and its child processes get them.
 //
 // # Not promised
 //
-// Only the named calls behave as on the other kernel.
+// Only the chosen calls behave as on the other kernel.
 package oldkernel
 
 import (
@@ -44,18 +44,20 @@ var (
 
 // Calls that a kernel has and forbids to this process.
 var (
-	// LandlockOff is Landlock built into the kernel and not in its list lsm=.
+	// LandlockOff is landlock_create_ruleset(2) of a kernel that has Landlock built in, but not
+	// enabled by the boot parameter lsm=.
 	LandlockOff = Call{Nr: unix.SYS_LANDLOCK_CREATE_RULESET, Errno: unix.EOPNOTSUPP}
-	// NamespacesRestricted is a new user namespace that a security module forbids, as AppArmor
-	// does on Ubuntu.
+	// NamespacesRestricted is clone(2) with CLONE_NEWUSER if a security module forbids new user
+	// namespaces, as AppArmor does on Ubuntu.
 	NamespacesRestricted = Call{Nr: unix.SYS_CLONE, Errno: unix.EACCES, Bits: unix.CLONE_NEWUSER}
 )
 
-// childEnv names the test that the child process runs.
+// childEnv is the environment variable with the name of the test that the child process runs.
 const childEnv = "ROOTSFS_TEST_OLD_KERNEL"
 
-// Enter reports whether this process is a child that runs the test t, a top-level test, as on
-// the other kernel. If it is not, Enter starts that child, and t passes if it passes in the child.
+// Enter reports whether this process is a child process that runs the test t as on the other
+// kernel. In any other process, Enter runs t in such a child, waits for the child, and fails t if
+// the child fails. t must be a top-level test.
 func Enter(t *testing.T, calls ...Call) bool {
 	t.Helper()
 	if os.Getenv(childEnv) == t.Name() {
@@ -74,8 +76,8 @@ func Enter(t *testing.T, calls ...Call) bool {
 	return false
 }
 
-// Refuse makes the kernel answer calls with their errors from now on, in this process and its
-// children.
+// Refuse makes calls fail with their errors from now on, in all threads of this process and in the
+// child processes that it starts later.
 func Refuse(calls ...Call) error {
 	const (
 		load    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -98,7 +100,8 @@ func Refuse(calls ...Call) error {
 			unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(c.Errno)})
 	}
 	filter = append(filter, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW})
-	if os.Geteuid() != 0 { // root may install a filter without it, and set-uid programs go on working
+	// Root can install a filter without PR_SET_NO_NEW_PRIVS, so that set-uid programs go on working.
+	if os.Geteuid() != 0 {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return os.NewSyscallError("prctl", err)
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// fullAudit is a writable root, mounted, whose audit files lie on a small disk.
+// fullAudit is a mounted, writable root. The files of its audit log lie on disk, a small tmpfs.
 type fullAudit struct {
 	*testing.T
 	src, point, disk string
@@ -72,9 +72,9 @@ func newFullAudit(t *testing.T) *fullAudit {
 	return f
 }
 
-// fill makes files until their records do not fit on the audit disk, and returns their number.
-// Names of more than 240 bytes make that quick. Then fill makes directories with short names, whose
-// records are smaller, until these do not fit either.
+// fill creates files until the record of another file does not fit on the audit disk. It returns
+// the number of files. Names of more than 240 bytes fill the disk quickly. Then fill creates
+// directories with short names until their records, which are smaller, do not fit either.
 func (f *fullAudit) fill() (created int) {
 	f.Helper()
 	out, err := f.sh(`mkdir fill && cd fill && n=$(printf %0240d 0) && i=0 && while [ $i -lt 40000 ] && (: >$n$i) 2>/dev/null; do i=$((i+1)); done; echo $i
@@ -152,9 +152,10 @@ func (f *fullAudit) picture() string {
 	return b.String()
 }
 
-// While the audit disk is full, every change is refused and does not happen. Once there is
-// room, changes work again, and the log has a record of each change that was made.
-func TestFullAuditDiskChangesNothing(t *testing.T) {
+// While the audit disk is full, changes of every kind are refused and do not happen. Once there is
+// room, changes work again. The log has a record of each file that was created while the disk
+// filled.
+func TestFullAuditDiskRefusesChanges(t *testing.T) {
 	f := newFullAudit(t)
 	setup := `mkdir d e e/full && touch e/full/x && echo old >file && echo old >other && ln -s file link && touch -d 2020-01-01 file`
 	if out, err := f.sh(setup); err != nil {
@@ -169,7 +170,7 @@ func TestFullAuditDiskChangesNothing(t *testing.T) {
 	}
 	for _, c := range changes {
 		if out, err := f.sh(c); err == nil {
-			t.Errorf("%s: done (%s)", c, out)
+			t.Errorf("%s: succeeded (%s)", c, out)
 		}
 		if after := f.picture(); after != before {
 			t.Fatalf("%s: changed something:\n%s\nbefore:\n%s", c, after, before)
@@ -192,6 +193,6 @@ func TestFullAuditDiskChangesNothing(t *testing.T) {
 		}
 	})
 	if counts["create"] != filled {
-		t.Errorf("%v are on record of %d", counts, filled)
+		t.Errorf("the log has the records %v, want %d of create", counts, filled)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// While the audit disk is full, changes through files/* and through the tools of serve are
+// While the audit disk is full, changes through files/* and through the tools of rootsfs serve are
 // refused, too, and do not happen.
-func TestFullAuditDiskChangesNothingOverTheBroker(t *testing.T) {
+func TestFullAuditDiskRefusesChangesOverTheBroker(t *testing.T) {
 	f := newFullAudit(t)
 	if out, err := f.sh(`mkdir d e && echo x >e/x && echo old >file && echo old >other`); err != nil {
 		t.Fatal(err, out)
@@ -56,7 +56,7 @@ func TestFullAuditDiskChangesNothingOverTheBroker(t *testing.T) {
 	before := f.picture()
 	for name, change := range changes {
 		if err := change(); err == nil {
-			t.Errorf("%s: done", name)
+			t.Errorf("%s: succeeded", name)
 		}
 		if after := f.picture(); after != before {
 			t.Fatalf("%s: changed something", name)
@@ -80,19 +80,19 @@ func TestFullAuditDiskChangesNothingOverTheBroker(t *testing.T) {
 		}
 	})
 	if creates != filled {
-		t.Errorf("%d of %d on record", creates, filled)
+		t.Errorf("the log has %d of %d records of create", creates, filled)
 	}
 }
 
 // second returns the second of two results, an error.
 func second[T any](_ T, err error) error { return err }
 
-// Writes to a file that was opened before the audit disk was full are recorded, because the
-// room for the record of its close was reserved at the open. More files are open than would fit
-// into the room for records without a reservation.
+// Writes to a file that was opened before the audit disk was full are recorded, because the open
+// reserved the room for the record of the close. So many files are open that their records would
+// not fit into the room that the log leaves for records without a reservation.
 func TestOpenFilesAreRecordedOnAFullAuditDisk(t *testing.T) {
 	f := newFullAudit(t)
-	const shells, each = 30, 7
+	const shells, filesPerShell = 30, 7
 	signal := t.TempDir()
 	holders := `for i in $(seq ` + fmt.Sprint(shells) + `); do (
 		exec 3>h$i.3 4>h$i.4 5>h$i.5 6>h$i.6 7>h$i.7 8>h$i.8 9>h$i.9
@@ -142,9 +142,9 @@ func TestOpenFilesAreRecordedOnAFullAuditDisk(t *testing.T) {
 		}
 	})
 	for i := 1; i <= shells; i++ {
-		for fd := 3; fd < 3+each; fd++ {
+		for fd := 3; fd < 3+filesPerShell; fd++ {
 			if name := fmt.Sprintf("h%d.%d", i, fd); written[name] != int64(len("three\n")) {
-				t.Errorf("%s: %d bytes on record", name, written[name])
+				t.Errorf("%s: %d bytes are on record", name, written[name])
 			}
 		}
 	}
@@ -170,5 +170,5 @@ func (f *fullAudit) waitForReleases() {
 	}) {
 		f.Fatalf("still open: %q", open)
 	}
-	time.Sleep(100 * time.Millisecond) // File.Close records after it has closed
+	time.Sleep(100 * time.Millisecond) // File.Close writes the audit record last
 }

@@ -19,30 +19,31 @@ import (
 )
 
 // The bypasses of a pattern in this file need more than one call, or calls that not every front end
-// has. All others are rows of guardtest, each tried with and without the rule on every front.
+// has. Other bypasses are cases of package guardtest, the conformance suite of the front ends.
 // R110, R151.
 
-// A protected file gets no second name, whether a call takes it by path, descriptor or handle.
+// A protected file gets no second name, whether a call takes it by a path or by a descriptor. A
+// file without a name gets no protected name.
 func TestNoLinkToProtectedFile(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept")}, "kept=k", "free/")
-	linkDescriptor := func(flags, link int) func(dir string) error {
+	linkDescriptor := func(openFlags, linkFlags int) func(dir string) error {
 		return func(dir string) error {
-			fd, err := childfs.SysOpen(dir+"/kept", flags, 0)
+			fd, err := childfs.SysOpen(dir+"/kept", openFlags, 0)
 			if err != nil {
 				return err
 			}
 			defer childfs.SysClose(fd)
 			from := "/proc/self/fd/" + strconv.Itoa(fd)
-			if link == unix.AT_EMPTY_PATH {
-				return childfs.SysLinkat(fd, "", unix.AT_FDCWD, dir+"/empty-path", link)
+			if linkFlags == unix.AT_EMPTY_PATH {
+				return childfs.SysLinkat(fd, "", unix.AT_FDCWD, dir+"/empty-path", linkFlags)
 			}
-			return childfs.SysLinkat(unix.AT_FDCWD, from, unix.AT_FDCWD, dir+"/by-descriptor"+strconv.Itoa(flags), link)
+			return childfs.SysLinkat(unix.AT_FDCWD, from, unix.AT_FDCWD, dir+"/by-descriptor"+strconv.Itoa(openFlags), linkFlags)
 		}
 	}
 	w.checkMountBypass("by its path", unix.EACCES, func(dir string) error { return childfs.SysLink(dir+"/kept", dir+"/alias") })
 	w.checkMountBypass("by a descriptor", unix.EACCES, linkDescriptor(unix.O_RDONLY, unix.AT_SYMLINK_FOLLOW))
-	w.checkMountBypass("by a descriptor of the path", unix.EACCES, linkDescriptor(unix.O_PATH, unix.AT_SYMLINK_FOLLOW))
-	w.checkMountBypass("by a descriptor and no path", unix.EACCES, linkDescriptor(unix.O_RDONLY, unix.AT_EMPTY_PATH))
+	w.checkMountBypass("by an O_PATH descriptor", unix.EACCES, linkDescriptor(unix.O_PATH, unix.AT_SYMLINK_FOLLOW))
+	w.checkMountBypass("by a descriptor with AT_EMPTY_PATH", unix.EACCES, linkDescriptor(unix.O_RDONLY, unix.AT_EMPTY_PATH))
 	w.checkMountBypass("a file without a name", unix.EACCES, func(dir string) error {
 		fd, err := childfs.SysOpen(dir, unix.O_TMPFILE|unix.O_WRONLY, 0o755)
 		if err != nil {
@@ -54,14 +55,14 @@ func TestNoLinkToProtectedFile(t *testing.T) {
 	w.checkFile("on", "kept", "k")
 	for _, name := range []string{"alias", "free/kept", "empty-path"} {
 		if _, err := os.Lstat(filepath.Join(w.src["on"], name)); err == nil {
-			t.Errorf("%s is there", name)
+			t.Errorf("%s exists", name)
 		}
 	}
 }
 
 // A directory cannot be moved, exchanged or removed if that would move or remove a file in it
 // that a pattern is about.
-func TestNothingMovesOrDropsMatchedFiles(t *testing.T) {
+func TestNothingMovesOrRemovesMatchedFiles(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept"), Hide: guard.Texts("secret")},
 		"a/in/kept=k", "b/in/kept=k", "c/in/kept=k", "d/in/secret=s", "e/in/secret=s", "f/kept=k", "g/secret=s", "x/", "y/", "z=z")
 	w.checkMountBypass("rename", unix.EACCES, func(dir string) error { return childfs.SysRename(dir+"/a", dir+"/a2") })
@@ -71,9 +72,9 @@ func TestNothingMovesOrDropsMatchedFiles(t *testing.T) {
 	w.checkMountBypass("exchange with a file", unix.EACCES, func(dir string) error {
 		return childfs.SysRenameat2(unix.AT_FDCWD, dir+"/z", unix.AT_FDCWD, dir+"/c", unix.RENAME_EXCHANGE)
 	})
-	w.checkMountBypass("rename of what seems empty", unix.EACCES, func(dir string) error { return childfs.SysRename(dir+"/d", dir+"/y/d") })
-	w.checkMountBypass("rm -r of what is protected", unix.EACCES, func(dir string) error { return childfs.RemoveAll(dir + "/f") })
-	w.checkMountBypass("rm -r of what seems empty", unix.ENOTEMPTY, func(dir string) error { return childfs.RemoveAll(dir + "/g") })
+	w.checkMountBypass("rename of a directory that seems empty", unix.EACCES, func(dir string) error { return childfs.SysRename(dir+"/d", dir+"/y/d") })
+	w.checkMountBypass("rm -r of a protected file's directory", unix.EACCES, func(dir string) error { return childfs.RemoveAll(dir + "/f") })
+	w.checkMountBypass("rm -r of a directory that seems empty", unix.ENOTEMPTY, func(dir string) error { return childfs.RemoveAll(dir + "/g") })
 	w.checkBypass("files/rename", names.Permission, func(root string) error {
 		_, err := w.files.Rename(bg, root+"/e", root+"/e2", client.MoveOptions{})
 		return err
@@ -93,8 +94,9 @@ func TestNothingMovesOrDropsMatchedFiles(t *testing.T) {
 	w.checkFile("on", "g/secret", "s")
 }
 
-// No call that makes a name can put a control file into its place.
-func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
+// A control file tells a tool, such as git, an editor or a shell, what to execute. No call that
+// creates a name can create a control file at a path where the tool reads it.
+func TestNoControlFileCanBeCreated(t *testing.T) {
 	for _, to := range []string{".git/config", ".git/commondir", ".git/config.worktree", ".git/hooks/pre-commit",
 		".git/modules/m/config", ".git/modules/m/hooks/post-checkout", ".git/worktrees/w/commondir", ".mcp.json", ".vscode/tasks.json",
 		".github/workflows/ci.yml", ".envrc", ".bashrc", ".gitconfig", ".hgrc"} {
@@ -107,19 +109,19 @@ func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			each := func(name string, f func(root string) error) {
+			try := func(name string, f func(root string) error) {
 				t.Helper()
 				w.checkBypass(name, unix.EACCES, func(root string) error { return f(w.at(root, "")) })
 				remove("on")
 				remove("off")
 				w.checkFile("on", to, "")
 			}
-			each("creat", func(d string) error { return childfs.WriteFile(d+"/"+to, []byte("e"), 0o755) })
-			each("rename", func(d string) error { return childfs.SysRename(d+"/x", d+"/"+to) })
-			each("link", func(d string) error { return childfs.SysLink(d+"/y", d+"/"+to) })
-			each("symlink", func(d string) error { return childfs.SysSymlink("x", d+"/"+to) })
-			each("mknod", func(d string) error { return childfs.SysMknod(d+"/"+to, unix.S_IFREG|0o644, 0) })
-			each("mkdir", func(d string) error { return childfs.SysMkdir(d+"/"+to, 0o755) })
+			try("creat", func(d string) error { return childfs.WriteFile(d+"/"+to, []byte("e"), 0o755) })
+			try("rename", func(d string) error { return childfs.SysRename(d+"/x", d+"/"+to) })
+			try("link", func(d string) error { return childfs.SysLink(d+"/y", d+"/"+to) })
+			try("symlink", func(d string) error { return childfs.SysSymlink("x", d+"/"+to) })
+			try("mknod", func(d string) error { return childfs.SysMknod(d+"/"+to, unix.S_IFREG|0o644, 0) })
+			try("mkdir", func(d string) error { return childfs.SysMkdir(d+"/"+to, 0o755) })
 			requests := map[string]func(root string) error{
 				"files/write": func(r string) error {
 					_, err := w.files.WriteFile(bg, r+"/"+to, []byte("e"), client.WriteOptions{Create: true})
@@ -144,20 +146,21 @@ func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
 			if dir == "" || dir == ".git/" {
 				return
 			}
-			// A directory that holds the control file cannot take the place of .git either.
+			// A directory that contains the control file cannot take the place of dir either.
 			for _, root := range []string{"on", "off"} {
 				if err := os.RemoveAll(filepath.Join(w.src[root], dir)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			w.checkMountBypass("a directory with it", syscall.EACCES, func(d string) error { return childfs.SysRename(d+"/evil", d+"/"+filepath.Clean(dir)) })
+			w.checkMountBypass("a directory with the control file", syscall.EACCES, func(d string) error { return childfs.SysRename(d+"/evil", d+"/"+filepath.Clean(dir)) })
 			w.checkFile("on", to, "")
 		})
 	}
 }
 
-// --respect-gitignore hides the names that the .gitignore files list at the grant. A
-// program that may write these files does not bring the names back, but the owner does.
+// --respect-gitignore hides the names that the .gitignore files list when the root is granted. A
+// program that changes these files later cannot make the names visible. The owner can: when the
+// patterns are set again, the files are read again.
 func TestGitignoreIsReadAtTheGrant(t *testing.T) {
 	p := guard.Patterns{NoDefaults: true, Gitignore: true}
 	w := newTwin(t, p, ".gitignore=*.log\nbuild/\n", "a.log=a", "build/x=b", "sub/.gitignore=local\n", "sub/local=l", "local=seen")
@@ -168,12 +171,12 @@ func TestGitignoreIsReadAtTheGrant(t *testing.T) {
 		w.checkMountBypass(rel, unix.ENOENT, read(rel))
 	}
 	if err := read("local")(w.at("on", "")); err != nil {
-		t.Errorf("what only a directory below ignores: %v", err)
+		t.Errorf("a name that only the .gitignore of a subdirectory lists: %v", err)
 	}
 	if err := childfs.WriteFile(w.at("on", ".gitignore"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	w.checkMountBypass("a.log, when the server has emptied .gitignore", unix.ENOENT, read("a.log"))
+	w.checkMountBypass("a.log, after a program has emptied .gitignore", unix.ENOENT, read("a.log"))
 	if _, err := w.files.ReadFile(bg, "on/build/x"); names.Reason(err) != names.NotExist {
 		t.Errorf("files/read: %v", err)
 	}
@@ -181,12 +184,12 @@ func TestGitignoreIsReadAtTheGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := read("a.log")(w.at("on", "")); err != nil {
-		t.Errorf("after the owner has had it read again: %v", err)
+		t.Errorf("a.log, after the owner has set the patterns again: %v", err)
 	}
 }
 
-// The patterns of a nested root hold through both roots' names. The patterns of the outer root
-// hold through its own name.
+// The patterns of a nested root hold for paths in the nested root and for the same files by their
+// paths in the outer root. The patterns of the outer root hold for paths in the outer root only.
 func TestPatternsOfNestedRoots(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Hide: guard.Texts("outer.hid")}, "in/outer.hid=o", "in/inner.hid=i", "in/kept=k", "in/d/kept=k", "d/")
 	for _, root := range []string{"on", "off"} {
@@ -197,23 +200,23 @@ func TestPatternsOfNestedRoots(t *testing.T) {
 		w.grant(root+"-in", filepath.Join(w.src[root], "in"), inner)
 	}
 	read := func(root, rel string) error { _, err := childfs.ReadFile(w.at(root, rel)); return err }
-	w.checkBypass("the inner root's, by the outer name", unix.ENOENT, func(root string) error { return read(root, "in/inner.hid") })
-	w.checkBypass("by its own", unix.ENOENT, func(root string) error { return read(root+"-in", "inner.hid") })
-	w.checkBypass("the outer root's, by the outer name", unix.ENOENT, func(root string) error { return read(root, "in/outer.hid") })
+	w.checkBypass("a pattern of the inner root, by the outer path", unix.ENOENT, func(root string) error { return read(root, "in/inner.hid") })
+	w.checkBypass("a pattern of the inner root, by the inner path", unix.ENOENT, func(root string) error { return read(root+"-in", "inner.hid") })
+	w.checkBypass("a pattern of the outer root, by the outer path", unix.ENOENT, func(root string) error { return read(root, "in/outer.hid") })
 	for _, root := range []string{"on", "off"} {
 		if err := read(root+"-in", "outer.hid"); err != nil {
-			t.Errorf("the inner root is a grant of its own: %v", err)
+			t.Errorf("a pattern of the outer root, by the inner path: %v", err)
 		}
 	}
-	w.checkBypass("written by the outer name", unix.EACCES, func(root string) error { return childfs.WriteFile(w.at(root, "in/kept"), nil, 0o644) })
-	w.checkBypass("moved by the outer name", unix.EACCES, func(root string) error { return childfs.SysRename(w.at(root, "in/d"), w.at(root, "in/e")) })
-	w.checkBypass("files/write by the outer name", names.Permission, func(root string) error {
+	w.checkBypass("a write by the outer path", unix.EACCES, func(root string) error { return childfs.WriteFile(w.at(root, "in/kept"), nil, 0o644) })
+	w.checkBypass("a rename by the outer path", unix.EACCES, func(root string) error { return childfs.SysRename(w.at(root, "in/d"), w.at(root, "in/e")) })
+	w.checkBypass("files/write by the outer path", names.Permission, func(root string) error {
 		_, err := w.files.WriteFile(bg, root+"/in/kept", []byte("x"), client.WriteOptions{})
 		return err
 	})
 }
 
-// fileHandle is a unix.FileHandle that can be sent.
+// fileHandle is a unix.FileHandle as encoding/gob can send it to and from the child process.
 type fileHandle struct {
 	Type  int32
 	Bytes []byte
@@ -228,7 +231,7 @@ var takeHandle = childfs.In("takeHandle", func(path string) (fileHandle, error) 
 	return fileHandle{h.Type(), h.Bytes()}, nil
 })
 
-// openHandle opens the file of a handle in the mount at point, and reads from it.
+// openHandle opens the file of a handle in the mount at point, and reads from the file.
 var openHandle = childfs.In("openHandle", func(point string, h fileHandle) error {
 	dir, err := unix.Open(point, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -261,10 +264,10 @@ func TestDescriptorsAndHandles(t *testing.T) {
 			return err
 		}
 	}
-	w.checkMountBypass("O_PATH of what is denied, opened again", unix.EACCES, path("closed"))
-	w.checkMountBypass("O_PATH of what is hidden", unix.ENOENT, path("secret"))
+	w.checkMountBypass("an O_PATH descriptor of a denied file, opened again", unix.EACCES, path("closed"))
+	w.checkMountBypass("an O_PATH descriptor of a hidden file", unix.ENOENT, path("secret"))
 	handle := func(dir, name string) error { _, err := takeHandle(dir + "/" + name); return err }
-	w.checkMountBypass("a handle of what is hidden", unix.ENOENT, func(dir string) error { return handle(dir, "secret") })
+	w.checkMountBypass("a handle of a hidden file", unix.ENOENT, func(dir string) error { return handle(dir, "secret") })
 
 	// A handle that was taken before the rule does not work once the rule is in force.
 	got := map[string]fileHandle{}
@@ -280,16 +283,16 @@ func TestDescriptorsAndHandles(t *testing.T) {
 	}
 	open := func(root string) error { return openHandle(w.point, got[root]) }
 	if err := open("on"); err == nil {
-		t.Error("what is hidden is read by a handle taken before")
+		t.Error("a hidden file can be read by a handle that was taken before the rule")
 	}
-	// Without CAP_DAC_READ_SEARCH a process may use no handles at all.
+	// Without CAP_DAC_READ_SEARCH a process may not open any handle.
 	if err := open("off"); err != nil && (os.Geteuid() == 0 || !errors.Is(err, unix.EPERM)) {
-		t.Errorf("the handle of what is not hidden: %v", err)
+		t.Errorf("the handle of a file that is not hidden: %v", err)
 	}
 }
 
-// A denied file looks like a file that its mode closes: "ls -l", which asks for the file's ACL,
-// reports no error. Other extended attributes count as contents, and are refused.
+// A denied file looks like a file whose mode permits no access: "ls -l", which asks for the file's
+// ACL, reports no error. Other extended attributes count as contents, and are refused.
 func TestDeniedIsListedWithoutComplaint(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Deny: guard.Texts("closed", "shut/")}, "closed=c", "shut/in=s", "x=x")
 	for _, name := range []string{"closed", "shut"} {

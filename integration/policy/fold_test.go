@@ -14,9 +14,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
-// R110: if the source takes several spellings for one name, a pattern holds for each of
-// them, in the mount and at the broker. This is so for every case and Unicode form that
-// is asked for, or that the file was made with.
+// R110: if the root's file system folds names, so that several spellings are one name, a pattern
+// holds for each spelling, in the mount and at the broker. The case and the Unicode form that a
+// program asks for make no difference, nor do those with which the file was created.
 func TestPatternsHoldForEverySpelling(t *testing.T) {
 	const nfc, nfd = "caf\u00e9", "cafe\u0301"
 	src := map[string]string{"on": mountFolding(t), "off": mountFolding(t)}
@@ -63,14 +63,14 @@ func TestPatternsHoldForEverySpelling(t *testing.T) {
 			return err
 		})
 	}
-	w.checkBypass("making a hidden name", unix.EACCES, func(root string) error { return childfs.SysMkdir(mounted(root)+"/empty/SeCrEt", 0o755) })
-	w.checkBypass("a rename to it", unix.EACCES, func(root string) error {
+	w.checkBypass("creating a hidden name", unix.EACCES, func(root string) error { return childfs.SysMkdir(mounted(root)+"/empty/SeCrEt", 0o755) })
+	w.checkBypass("a rename to a protected name", unix.EACCES, func(root string) error {
 		return childfs.SysRename(mounted(root)+"/plain", mounted(root)+"/empty/kePT")
 	})
-	w.checkBypass("a rename of it", unix.EACCES, func(root string) error {
+	w.checkBypass("a rename of a protected file", unix.EACCES, func(root string) error {
 		return childfs.SysRename(mounted(root)+"/KEPT", mounted(root)+"/free")
 	})
-	w.checkBypass("removing it", unix.ENOENT, func(root string) error { return childfs.SysUnlink(mounted(root) + "/SECRET") })
+	w.checkBypass("removing a hidden file", unix.ENOENT, func(root string) error { return childfs.SysUnlink(mounted(root) + "/SECRET") })
 	list, err := childfs.ReadDir(mounted("on"))
 	var got []string
 	for _, e := range list {
@@ -81,8 +81,9 @@ func TestPatternsHoldForEverySpelling(t *testing.T) {
 	}
 }
 
-// R110: a root whose own file system takes names exactly may cross into a mounted file system
-// that takes several spellings for one name. There too a pattern holds for every spelling.
+// R110: a root can include file systems that are mounted below its directory. If such a file system
+// folds names, a pattern holds for every spelling of a name in it, even if the file system of the
+// root's directory does not fold names.
 func TestPatternsHoldForEverySpellingInMountsInside(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true})
 	for _, root := range []string{"on", "off"} {

@@ -16,16 +16,17 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// foldNode is a directory or file of a file system that takes several spellings for one
-// name, as APFS and ext4 with casefold do. Case and Unicode form make no difference, and
-// a name is kept as it was first written. The file system shows a directory of the host. It
-// is needed because a test machine's kernel may have no such file system to mount.
+// foldNode is a directory or file of a file system that folds names, as APFS and ext4 with casefold
+// do: spellings that differ only in case or Unicode form are one name. A directory entry keeps the
+// spelling with which it was created. The file system shows a directory of the host. The tests need
+// it because the kernel of a test machine may have no such file system to mount.
 type foldNode struct {
 	fs.Inode
 	path string
 }
 
-// foldGen gives every node another generation, so that none keeps an old path.
+// foldGen counts the nodes. Every node gets another generation, so that go-fuse never reuses an
+// older node, whose path may be old.
 var foldGen atomic.Uint64
 
 var (
@@ -44,7 +45,8 @@ var (
 
 func folded(name string) string { return norm.NFC.String(cases.Fold().String(norm.NFD.String(name))) }
 
-// at returns the path of a name, in the spelling of its directory entry.
+// at returns the path of name in the directory n. If the directory has an entry for name, the path
+// has the spelling of this entry.
 func (n *foldNode) at(name string) string {
 	list, _ := os.ReadDir(n.path)
 	for _, e := range list {
@@ -135,10 +137,10 @@ func (n *foldNode) Rename(_ context.Context, name string, to fs.InodeEmbedder, n
 	return fs.ToErrno(unix.Renameat2(unix.AT_FDCWD, n.at(name), unix.AT_FDCWD, to.(*foldNode).at(newName), uint(flags)))
 }
 
-// Fsync does nothing, because the files need not survive the machine.
+// Fsync does nothing, because the files need not survive a crash of the machine.
 func (n *foldNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno { return 0 }
 
-// mountFolding shows a new directory as a file system that folds names.
+// mountFolding mounts a new, empty file system that folds names, and returns its mount point.
 func mountFolding(t *testing.T) (point string) {
 	t.Helper()
 	point = t.TempDir()

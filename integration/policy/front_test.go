@@ -23,7 +23,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// front is one way to the root. Paths are below it.
+// front is one way to do operations in the root. The operations' paths are relative to the root.
 type front struct {
 	name  string
 	kinds []string // the operations of the front, the frequent ones several times
@@ -38,7 +38,8 @@ var (
 	fileKinds = []string{"read", "stat", "list", "write", "write", "mkdir", "mkdir", "delete", "delete", "rename", "rename", "copy", "purge"}
 )
 
-// op is one operation. The answer to a list is the names; other operations have no answer.
+// op is one operation. For a list, front.do returns the names; for other operations it returns no
+// names.
 type op struct {
 	what string
 	p, q string // the path; the second path of a rename, exchange, link or copy
@@ -49,7 +50,8 @@ var (
 	who = guard.Caller{Via: guard.ViaFiles}
 )
 
-// hostCalls does an operation by system calls below a directory.
+// hostCalls returns a function that does an operation by system calls below dir. A child process
+// makes the calls.
 func hostCalls(dir string) func(o *op) ([]string, error) {
 	return func(o *op) ([]string, error) { return inHost(dir, o.what, o.p, o.q) }
 }
@@ -135,7 +137,7 @@ func at(rel string) (vfs.At, string) {
 	return vfs.At{Path: dir}, base
 }
 
-// treeCalls does an operation with the tree's methods for system calls.
+// treeCalls returns a function that does an operation with the tree's methods for system calls.
 func treeCalls(t *vfs.Tree) func(o *op) ([]string, error) {
 	return func(o *op) ([]string, error) {
 		dir, base := at(o.p)
@@ -206,7 +208,8 @@ func list(t *vfs.Tree, rel string) (out []string, err error) {
 	}
 }
 
-// pathCalls does an operation with the functions behind the broker's methods.
+// pathCalls returns a function that does an operation with the tree's methods that the broker
+// calls. Operations for which the broker has no method go through treeCalls.
 func pathCalls(t *vfs.Tree) func(o *op) ([]string, error) {
 	tree := treeCalls(t)
 	return func(o *op) ([]string, error) {
@@ -243,7 +246,8 @@ func pathCalls(t *vfs.Tree) func(o *op) ([]string, error) {
 	}
 }
 
-// brokerCalls does an operation by files/*, as a server does over an MCP session.
+// brokerCalls returns a function that does an operation by files/*, as a server does over an MCP
+// session.
 func brokerCalls(f *client.Files) func(o *op) ([]string, error) {
 	return func(o *op) (list []string, err error) {
 		p, q := "r/"+o.p, "r/"+o.q
@@ -277,8 +281,8 @@ func brokerCalls(f *client.Files) func(o *op) ([]string, error) {
 	}
 }
 
-// connect joins a server on package broker/client to a host on package broker by
-// a real MCP session over pipes.
+// connect starts a server, which uses package broker/client, and a host, which uses package broker,
+// and connects them by a real MCP session over pipes. It returns the server's client for files/*.
 func connect(t *testing.T, reg *guard.Registry, tree *vfs.Tree, subject guard.Subject) *client.Files {
 	t.Helper()
 	b := broker.New(broker.Config{Registry: reg, Tree: tree})
@@ -293,7 +297,7 @@ func connect(t *testing.T, reg *guard.Registry, tree *vfs.Tree, subject guard.Su
 	if err != nil {
 		t.Fatal(err)
 	}
-	// This is the last revision in which a server may send requests on its own.
+	// 2025-11-25 is the last revision of MCP in which a server may send requests on its own.
 	host, err := mcp.NewClient(info, nil).Connect(bg, session.Lines(inR, outW, 0), &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	if err != nil {
 		t.Fatal(err)
@@ -306,7 +310,8 @@ func connect(t *testing.T, reg *guard.Registry, tree *vfs.Tree, subject guard.Su
 	return files
 }
 
-// needFUSE skips a test where nothing can be mounted, which in CI is an error.
+// needFUSE skips the test if this machine cannot mount FUSE file systems. In CI it fails the test
+// instead.
 func needFUSE(t *testing.T) {
 	t.Helper()
 	err := mountpoint.CheckFUSE()

@@ -14,7 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// shell is a mounted root with the built-in protections, for running commands in it.
+// shell is a mounted root in which a test runs commands. newShell grants the root with the built-in
+// protections.
 type shell struct {
 	*testing.T
 	reg        *guard.Registry
@@ -30,7 +31,7 @@ func newShellOf(t *testing.T, policy guard.Policy, prepare func(s *shell)) *shel
 	t.Helper()
 	needFUSE(t)
 	s := &shell{T: t, reg: guard.NewRegistry(guard.Config{Opener: vfs.Opener()}), src: t.TempDir()}
-	s.point = s.src // until it is mounted
+	s.point = s.src // until the root is mounted
 	prepare(s)
 	_, err := s.reg.Grant(bg, guard.Grant{Root: "r", Dir: names.Foreign(s.src), Origin: "test", Policy: policy})
 	if err != nil {
@@ -79,7 +80,7 @@ func (s *shell) write(rel, text string) {
 	}
 }
 
-// need skips a test where a program is missing, which in CI is an error.
+// need skips the test if a program is missing. In CI it fails the test instead.
 func need(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
@@ -116,14 +117,14 @@ func TestGitInTheOwnersRepository(t *testing.T) {
 	s.run("", "git", "gc", "-q")
 	s.run("", "git", "fsck")
 	for name, args := range map[string][]string{
-		"a hook":                  {"sh", "-c", "echo x > .git/hooks/pre-commit"},
-		"the configuration":       {"git", "config", "core.fsmonitor", "./evil"},
-		"another repository":      {"sh", "-c", "mv .git old && cp -r old .git"},
-		"hooks by another way in": {"sh", "-c", "mkdir h && echo x > h/pre-commit && mv h .git/hooks"},
-		"removing it all":         {"rm", "-r", ".git"},
+		"a hook":                {"sh", "-c", "echo x > .git/hooks/pre-commit"},
+		"the configuration":     {"git", "config", "core.fsmonitor", "./evil"},
+		"another repository":    {"sh", "-c", "mv .git old && cp -r old .git"},
+		"a rename to the hooks": {"sh", "-c", "mkdir h && echo x > h/pre-commit && mv h .git/hooks"},
+		"removal of .git":       {"rm", "-r", ".git"},
 	} {
 		if out, err := s.try("", args...); err == nil {
-			t.Errorf("%s: %q went through: %s", name, args, out)
+			t.Errorf("%s: %q succeeded: %s", name, args, out)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(s.src, ".git", "hooks", "pre-commit")); err == nil {
@@ -131,7 +132,7 @@ func TestGitInTheOwnersRepository(t *testing.T) {
 	}
 }
 
-// A repository that the root's user creates works fully, and is reported. R139.
+// A repository that the server creates works fully, and is reported. R139.
 func TestGitInRepositoriesOfTheServer(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {
@@ -167,8 +168,8 @@ func TestGitInRepositoriesOfTheServer(t *testing.T) {
 }
 
 // Repositories whose directory is not called .git, or lies in the .git of another repository,
-// are reported too, until they are gone. The owner's are not. R139.
-func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
+// are reported too, until they are removed. The owner's repositories are not reported. R139.
+func TestReposInOtherDirectoriesAreReported(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {
 		s.run("", "git", "init", "-q", "-b", "main", "mine")
@@ -214,13 +215,14 @@ func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
 	checkRepos("apart c.git d l m mine/.git/modules/libs mine/m s")
 }
 
-// If git has begun an operation in the owner's repository, the root's user can neither change
-// nor create files in the operation's state, because git runs commands from that state when it
-// continues. A rebase of the root's user runs to its end, and is reported while it lasts. R139,
-// R151.
+// If the owner has begun a git operation, such as a rebase, the server can neither change nor
+// create files in the state that git has stored for the operation, because git runs commands from
+// this state when the operation continues. A rebase that the server has begun can be continued to
+// its end, and is reported until then. R139, R151.
 func TestGitRebaseOfTheOwners(t *testing.T) {
 	need(t, "git")
-	begin := func(s *shell, dir string) { // a rebase that stops at a conflict
+	// initConflicting creates a repository in which a rebase of main onto side stops at a conflict.
+	initConflicting := func(s *shell, dir string) {
 		s.run("", "git", "init", "-q", "-b", "main", dir)
 		s.write(dir+"/a.txt", "1\n")
 		s.run(dir, "git", "add", ".")
@@ -233,23 +235,23 @@ func TestGitRebaseOfTheOwners(t *testing.T) {
 		s.run(dir, "git", "commit", "-qam", "three")
 	}
 	s := newShell(t, func(s *shell) {
-		begin(s, "stopped")
+		initConflicting(s, "stopped")
 		if out, err := s.try("stopped", "git", "rebase", "side"); err == nil {
 			s.Fatalf("no conflict: %s", out)
 		}
-		begin(s, "mine")
+		initConflicting(s, "mine")
 	})
 	for name, script := range map[string]string{
-		"another list":       "echo 'exec touch evil' > .git/rebase-merge/git-rebase-todo",
-		"more of it":         "echo 'exec touch evil' >> .git/rebase-merge/git-rebase-todo",
-		"a list by a rename": "echo 'exec touch evil' > x && mv x .git/rebase-merge/git-rebase-todo",
-		"a file beside it":   "echo x > .git/rebase-merge/strategy",
-		"the directory":      "mv .git/rebase-merge .git/aside",
-		"one made elsewhere": "mkdir x.d && mv x.d .git/rebase-apply",
-		"a link to another":  "mkdir y.d && ln -s ../y.d .git/sequencer",
+		"replacing the to-do list":         "echo 'exec touch evil' > .git/rebase-merge/git-rebase-todo",
+		"appending to the to-do list":      "echo 'exec touch evil' >> .git/rebase-merge/git-rebase-todo",
+		"a rename to the to-do list":       "echo 'exec touch evil' > x && mv x .git/rebase-merge/git-rebase-todo",
+		"a new file beside the to-do list": "echo x > .git/rebase-merge/strategy",
+		"a rename of the directory":        "mv .git/rebase-merge .git/aside",
+		"a rename to rebase-apply":         "mkdir x.d && mv x.d .git/rebase-apply",
+		"a link named sequencer":           "mkdir y.d && ln -s ../y.d .git/sequencer",
 	} {
 		if out, err := s.try("stopped", "sh", "-c", script); err == nil {
-			t.Errorf("%s: it went through: %s", name, out)
+			t.Errorf("%s succeeded: %s", name, out)
 		}
 	}
 	checkRepos := func(want string) {
@@ -270,12 +272,12 @@ func TestGitRebaseOfTheOwners(t *testing.T) {
 	checkRepos("")
 }
 
-// Even without protection the owner is told which repositories the root's user made.
-// R139.
+// The owner is told which repositories the server has created, with the built-in protections and
+// without them. R139.
 func TestReposAreReportedWithoutProtection(t *testing.T) {
 	need(t, "git")
-	for _, off := range []bool{false, true} {
-		s := newShellOf(t, guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: off}}, func(*shell) {})
+	for _, noDefaults := range []bool{false, true} {
+		s := newShellOf(t, guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: noDefaults}}, func(*shell) {})
 		s.run("", "git", "init", "-q", "one")
 		s.run("", "git", "init", "-q", "two")
 		s.run("", "mv", "two", "three")
@@ -285,16 +287,16 @@ func TestReposAreReportedWithoutProtection(t *testing.T) {
 			t.Helper()
 			st, _ := s.reg.Lookup("r")
 			if got := strings.Join(st.Repos, " "); got != want {
-				t.Errorf("no defaults %v: created by the server: %q, want %q", off, got, want)
+				t.Errorf("no defaults %v: created by the server: %q, want %q", noDefaults, got, want)
 			}
 		}
 		checkRepos("one three")
 	}
 }
 
-// If the root's user turns a directory of the owner into a bare repository by adding names,
-// this is reported, and protected names in it stay protected. R139.
-func TestABareRepositoryLiftsNothing(t *testing.T) {
+// If the server turns a directory of the owner's into a bare repository by adding names, the
+// repository is reported, and protected names in the directory stay protected. R139.
+func TestABareRepositoryLiftsNoProtection(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) { s.run("", "git", "init", "-q", "-b", "main", "mine") })
 	s.run("mine", "sh", "-c", "mkdir objects refs && echo ref: refs/heads/main > HEAD")
@@ -306,7 +308,7 @@ func TestABareRepositoryLiftsNothing(t *testing.T) {
 	}
 }
 
-// npm does its work in a root with the built-in protections. R151.
+// npm packs and installs packages in a root with the built-in protections. R151.
 func TestNpm(t *testing.T) {
 	need(t, "npm")
 	s := newShell(t, func(s *shell) {

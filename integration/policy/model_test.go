@@ -2,8 +2,9 @@ package policy
 
 import "strings"
 
-// This is the slow model. It has no state and compiles nothing: it judges each path by the
-// patterns' text, with its own matchers.
+// This file is the slow model of patterns, to which TestAgainstModel compares the guard. The model
+// has no state and compiles nothing: it judges each path by the patterns' text, with its own
+// matchers.
 
 type effect int
 
@@ -14,7 +15,7 @@ const (
 	hide
 )
 
-// rules are the lists of a policy, as they are written.
+// rules has the lists of patterns of a policy, as the owner writes them.
 type rules struct{ hide, deny, protect []string }
 
 func matchName(p, s string) bool {
@@ -52,9 +53,10 @@ func matches(text, path string, dir bool) bool {
 	return matchPath(strings.Split(strings.TrimPrefix(text, "/"), "/"), strings.Split(path, "/"))
 }
 
-// listed reports whether a list of patterns selects path. The last pattern that matches path or
-// a directory above it decides. If inherits is set, a selected directory selects everything
-// below it, whatever later patterns say.
+// listed reports whether a list of patterns selects path. The last pattern that matches path
+// decides. If no pattern matches path, the decision about the directory above path holds. If
+// inherits is set, a selected directory selects everything below it, whichever patterns match
+// there.
 func listed(list []string, path string, dir, inherits bool) bool {
 	selected := false
 	names := strings.Split(path, "/")
@@ -72,7 +74,7 @@ func listed(list []string, path string, dir, inherits bool) bool {
 }
 
 // verdict returns the verdict of the rules on a path. In a directory that is hidden or
-// denied, every name has the verdict on the directory.
+// denied, every name has the directory's verdict.
 func (r *rules) verdict(path string, dir bool) effect {
 	names := strings.Split(path, "/")
 	for i := range names {
@@ -90,8 +92,8 @@ func (r *rules) verdict(path string, dir bool) effect {
 	return none
 }
 
-// within returns the verdict on names in a directory that comes from the directory itself: none
-// unless it is hidden or denied. "" is the root.
+// within returns the verdict that dir gives to every name in it: the verdict on dir if dir is
+// hidden or denied, and otherwise none. The root's dir is "".
 func (r *rules) within(dir string) effect {
 	if dir == "" {
 		return none

@@ -23,9 +23,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A hidden name looks like a missing one: errors, their texts and counts do not tell
-// whether it exists. Timing is not tested. A directory's times show that something in it
-// changed.
+// A hidden name looks like a missing one: errors, their texts and counts do not tell whether the
+// name exists. These tests do not test timing, nor the times of a directory, which do show that a
+// name in the directory has changed.
 
 // systemCalls returns system calls about a name, by their labels. dir is a directory of the
 // mount that contains the file x and the directory y.
@@ -100,7 +100,8 @@ func systemCalls() map[string]func(dir, name string) error {
 	}
 }
 
-// mountCalls returns systemCalls, made by a child process, because this process serves the mount.
+// mountCalls returns the calls of systemCalls. A child process makes them, because this process
+// serves the mount.
 func mountCalls() map[string]func(dir, name string) error {
 	all := map[string]func(dir, name string) error{}
 	for call := range systemCalls() {
@@ -159,7 +160,8 @@ func requests(f *client.Files) map[string]func(dir, name string) error {
 	}
 }
 
-// toolHost connects a host to the tools of rootsfs serve, and returns a function that calls one.
+// toolHost connects a host to the tools of rootsfs serve. It returns the host's session and a
+// function that calls a tool.
 func toolHost(t *testing.T, reg *guard.Registry, tree *vfs.Tree) (host *mcp.ClientSession, call func(tool string, args map[string]any) error) {
 	t.Helper()
 	srv := tools.New(tools.Config{Registry: reg, Tree: tree, Subject: "host"})
@@ -182,7 +184,8 @@ func toolHost(t *testing.T, reg *guard.Registry, tree *vfs.Tree) (host *mcp.Clie
 	}
 }
 
-// toolCalls returns the calls of rootsfs serve's tools about a name, by their labels.
+// toolCalls returns the requests to rootsfs serve about a name, by their labels: calls of tools,
+// and requests about resources.
 func toolCalls(w *twin) map[string]func(dir, name string) error {
 	host, call := toolHost(w.T, w.reg, w.tree)
 	all := map[string]func(d, n string) error{}
@@ -234,9 +237,9 @@ func toolCalls(w *twin) map[string]func(dir, name string) error {
 	return all
 }
 
-// On every front, each call has the same result for a hidden file or directory and for a
-// missing one. Without the rule most calls have different results, or the test would show
-// nothing.
+// On every front, each call fails in the same way for a hidden file or directory and for a missing
+// name that the pattern would hide, too. Without the rule, at least half of the calls have
+// different results for a file and for a missing name. Otherwise the test would show nothing.
 func TestHiddenFailsLikeAbsent(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")},
 		"d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s", "d/secret-e/")
@@ -262,7 +265,7 @@ func TestHiddenFailsLikeAbsent(t *testing.T) {
 				absent := answer("on", "secret-none")
 				for _, hidden := range []string{"secret-f", "secret-d", "secret-e", "secret-p"} {
 					if got := answer("on", hidden); got != absent {
-						t.Errorf("%s of the hidden %s: %s; of one that is not there: %s", what, hidden, got, absent)
+						t.Errorf("%s of the hidden %s: %s; of a missing name: %s", what, hidden, got, absent)
 					}
 				}
 				if absent == "no error" {
@@ -280,7 +283,7 @@ func TestHiddenFailsLikeAbsent(t *testing.T) {
 	}
 }
 
-// restore restores the tree of the root without rules.
+// restore restores the names in d of the root "off" that the calls change.
 func (w *twin) restore() {
 	w.Helper()
 	dir := filepath.Join(w.src["off"], "d")
@@ -334,8 +337,8 @@ func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
 	}
 }
 
-// Neither a link nor a path that leads through a hidden name and out again reveals anything
-// about files below that name. R164.
+// Neither a symbolic link to a hidden name, nor a path that leads through a hidden name and back by
+// "..", reveals whether the hidden name exists. R164.
 func TestHiddenIsLikeAnyAbsentNameBehindALink(t *testing.T) {
 	links := map[string]string{"to-file": "secret-f", "to-dir": "secret-d", "to-link": "secret-l", "to-none": "secret-none", "to-unheard": "unheard"}
 	tree := []string{"d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s", "d/secret-l => x"}
@@ -344,15 +347,15 @@ func TestHiddenIsLikeAnyAbsentNameBehindALink(t *testing.T) {
 	}
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")}, tree...)
 	for name, front := range map[string]struct {
-		calls map[string]func(dir, name string) error
-		which string
-		dir   string
+		calls  map[string]func(dir, name string) error
+		labels string // of the calls that follow links
+		dir    string
 	}{
 		"mount":   {mountCalls(), "stat,stat in,stat n/,access,open,open rw,opath,opendir,openat2,chmod,utimes,truncate,getxattr,statfs,inotify,mkdir in,creat in", w.at("on", "d")},
 		"files/*": {requests(w.files), "read,stat,stat in,write,write at,write if,append,list,watch,cp from,write in,create all", "on/d"},
 		"tools":   {toolCalls(w), "read_text_file,read_media_file,list_directory,directory_tree,get_file_info,search_files,edit_file,copy_file from,write_file in", "on/d"},
 	} {
-		for what := range strings.SplitSeq(front.which, ",") {
+		for what := range strings.SplitSeq(front.labels, ",") {
 			f := front.calls[what]
 			if f == nil {
 				t.Fatalf("%s has no %s", name, what)
@@ -430,7 +433,7 @@ func (w *twin) counts(root, dir string) (text string, inodes []uint64) {
 }
 
 // A directory with hidden names has the same counts as one without them: links, size, names,
-// pages. No inode number is that of a hidden file.
+// pages. No inode number in a listing of the directory is that of a hidden file.
 func TestHiddenIsNotCounted(t *testing.T) {
 	tree := []string{"plain/x=x", "plain/y/", "full/x=x", "full/y/"}
 	for i := range 300 {
@@ -455,7 +458,7 @@ func TestHiddenIsNotCounted(t *testing.T) {
 			}
 		}
 		if same := plain == full && leaked == 0; same != (root == "on") {
-			t.Errorf("%s: %s with hidden names, %s without; %d inode numbers of hidden ones", root, full, plain, leaked)
+			t.Errorf("%s: %s with hidden names, %s without; %d inode numbers of hidden files", root, full, plain, leaked)
 		}
 	}
 }

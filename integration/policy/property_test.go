@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// world is a root, a mirror directory with the contents that it should have, and the
-// fronts.
+// world is a root, a mirror directory with the contents that the root should have, and the fronts
+// of the root.
 type world struct {
 	*testing.T
 	r            *rand.Rand
@@ -49,14 +49,14 @@ func (w *world) count(front string, refused bool, err error) {
 	}
 }
 
-// report logs the numbers of operations, and checks that each front had some that succeeded
-// and some that were refused.
+// report logs the numbers of operations, and checks that some operations succeeded and some were
+// refused on each front.
 func (w *world) report() {
 	all := 0
 	for _, f := range w.fronts {
 		t := w.tallies[f.name]
 		if t == nil || t.succeeded == 0 || t.refused == 0 {
-			w.Errorf("%s: nothing was done, or nothing refused: %+v", f.name, t)
+			w.Errorf("%s: no operation succeeded, or none was refused: %+v", f.name, t)
 			continue
 		}
 		all += t.succeeded + t.refused + t.failed
@@ -86,7 +86,7 @@ func newWorld(t *testing.T, seed uint64, level mount.Level, all bool) *world {
 	})
 	w.fronts = []front{{"mount", allKinds, hostCalls(filepath.Join(m.Point(), "r"))}}
 	if all {
-		w.fronts = append(w.fronts, front{"tree", treeKinds, treeCalls(m.Tree())}, front{"whole", allKinds, pathCalls(m.Tree())},
+		w.fronts = append(w.fronts, front{"tree", treeKinds, treeCalls(m.Tree())}, front{"tree by paths", allKinds, pathCalls(m.Tree())},
 			front{"broker", fileKinds, brokerCalls(connect(t, w.reg, m.Tree(), "server"))})
 	}
 	return w
@@ -190,7 +190,7 @@ func (w *world) refused(o *op) bool {
 	return false
 }
 
-// matched returns the paths that a pattern is about, of p and all paths below it.
+// matched returns the paths that a pattern is about, among p and all paths below p.
 func (w *world) matched(p string) (list []string) {
 	base := filepath.Join(w.mirror, p)
 	_ = filepath.WalkDir(base, func(at string, d fs.DirEntry, err error) error {
@@ -202,8 +202,8 @@ func (w *world) matched(p string) (list []string) {
 	return list
 }
 
-// followPurge removes from the mirror the files that a removal, refused midway, has removed
-// from the root.
+// followPurge removes from the mirror the files that the purge of p removed from the root before
+// the purge was refused.
 func (w *world) followPurge(p string) {
 	_ = filepath.WalkDir(filepath.Join(w.mirror, p), func(at string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -239,7 +239,7 @@ func (w *world) movesMatched(p, q string) (matched bool) {
 
 func (w *world) step(seed uint64, n int) {
 	// There are no hard links here: the kernel does not say which of two names a program used,
-	// so a mount judges by either. The conformance suite tests them.
+	// so a mount may judge by either name. The conformance suite tests hard links.
 	f := w.fronts[w.r.IntN(len(w.fronts))]
 	o := &op{what: f.kinds[w.r.IntN(len(f.kinds))], p: w.path(), q: w.path()}
 	if w.r.IntN(2) == 0 {
@@ -250,8 +250,8 @@ func (w *world) step(seed uint64, n int) {
 	}
 	refused, matched := w.refused(o), w.matched(o.p)
 	got, err := f.do(o)
-	// The kernel reports the close of a file after close(2) has returned. Until then the file
-	// counts as open to the other fronts.
+	// The kernel may report the close of a file to the mount after close(2) has returned. Until
+	// this report the file counts as open for the other fronts.
 	if names.Reason(err) == names.Locked {
 		testkit.Eventually(func() bool {
 			got, err = f.do(o)
@@ -270,7 +270,7 @@ func (w *world) step(seed uint64, n int) {
 		}
 		for _, rel := range matched {
 			if _, err := os.Lstat(filepath.Join(w.root, rel)); err != nil {
-				fatal("took %s, which a pattern is about: %v", rel, err)
+				fatal("moved or removed %s, which a pattern is about: %v", rel, err)
 			}
 		}
 		if o.what == "purge" {
@@ -282,10 +282,10 @@ func (w *world) step(seed uint64, n int) {
 	if (err == nil) != (plainErr == nil) {
 		fatal("%v; without a policy %v", err, plainErr)
 	}
-	// A name on the way is judged as a directory, before it is looked up.
-	asDir := o.what == "list" && w.rules.verdict(o.p, true) >= deny || o.what == "write" && w.rules.verdict(o.p, false) != none
-	if names.Errno(err) == syscall.EACCES && !asDir {
-		fatal("refused (%v); the model does not, and the system says %v", err, plainErr)
+	// A list judges a name as a directory's, and a write as a file's, before the type is known.
+	refusedByAssumedType := o.what == "list" && w.rules.verdict(o.p, true) >= deny || o.what == "write" && w.rules.verdict(o.p, false) != none
+	if names.Errno(err) == syscall.EACCES && !refusedByAssumedType {
+		fatal("refused (%v); the model does not refuse it, and without a policy the result is %v", err, plainErr)
 	}
 	if o.what == "list" && err == nil {
 		want = slices.DeleteFunc(want, func(name string) bool {
@@ -319,14 +319,15 @@ func (w *world) compare(seed uint64) {
 		return out
 	}
 	if a, b := show(w.root), show(w.mirror); !slices.Equal(a, b) {
-		w.Fatalf("seed %d: the root holds %q, and should %q", seed, a, b)
+		w.Fatalf("seed %d: the root has %q, and should have %q", seed, a, b)
 	}
 }
 
-// R110, R162: random trees, policies and operations go through a mount, the tree, the
-// functions of the broker's methods, and the methods themselves over an MCP session. An
-// operation that the slow model refuses is refused, and everything else is as without a
-// policy. Patterns change meanwhile.
+// R110, R162: random operations under random patterns go through up to four fronts: a mount, the
+// tree's methods for system calls, the tree's methods that the broker calls, and files/* over an
+// MCP session. An operation that the slow model refuses fails. Any other operation succeeds or
+// fails as it does without a policy, except that lists omit hidden names. The patterns change
+// meanwhile.
 func TestAgainstModel(t *testing.T) {
 	needFUSE(t)
 	steps := 2000
@@ -340,7 +341,7 @@ func TestAgainstModel(t *testing.T) {
 	}{
 		{"strict, all fronts", mount.Strict, true},
 		// This mount uses the kernel's cache, and the kernel learns of changes by other fronts a
-		// moment later. So there are no other fronts here.
+		// moment later. So this case has no other fronts.
 		{"audit, mount", mount.Audit, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -20,9 +20,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R193: programs in the mount and servers at the broker fill one root at the same time, beyond
-// its quota. Together they never exceed the quota, status reports their real use, and the rest
-// can be used.
+// R193: programs in the mount and a server at the broker write to one root at the same time, until
+// the quota of the root is used up. Together they never exceed the quota. The status of the root
+// reports the bytes that they have really written and the names that they have really created. The
+// rest of the quota can be used.
 func TestQuotaOfMountAndBrokerTogether(t *testing.T) {
 	for name, lim := range map[string]guard.Limits{
 		"bytes": {MaxWritten: 200*piece + 4, MaxCreated: 1 << 20},
@@ -44,7 +45,7 @@ var writeNew = childfs.In("writeNew", func(path string, data []byte) (created bo
 	return true, max(0, n), err
 })
 
-// piece is how many bytes each file gets.
+// piece is the number of bytes that each file gets.
 const piece = 7
 
 func fillTogether(t *testing.T, lim guard.Limits) {
@@ -113,7 +114,7 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 		for front, put := range map[string]func(string, []byte) error{"m": inMount, "b": byServer} {
 			wg.Go(func() {
 				for n := range 60 {
-					// Each is refused when the quota is used up, and there is no other error.
+					// A write may be refused because the quota is used up. No other error may occur.
 					if err := put(fmt.Sprintf("%s%d-%d", front, i, n), data); err != nil && names.Reason(err) != names.Quota {
 						t.Errorf("%s: %v", front, err)
 					}
@@ -124,8 +125,8 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 	wg.Wait()
 	close(stop)
 	watching.Wait()
-	// A request that is refused has reserved bytes for a moment, so another one may be refused,
-	// too.
+	// A refused request reserves bytes for a moment. Another request may be refused because of
+	// this reservation, although there is room for its own bytes. The loop uses this room.
 	for n := 0; inMount(fmt.Sprintf("more%d", n), data) == nil; n++ {
 	}
 	if w, c := used(); w != writtenBytes.Load() || c != createdNames.Load() {
@@ -145,7 +146,7 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 			}
 		}
 	} else if w != lim.MaxWritten-4 {
-		t.Errorf("%d bytes are used; the files should have filled it but for four", w)
+		t.Errorf("%d bytes are used; the files should have left four", w)
 	} else if err := inMount("rest", data[:4]); err != nil {
 		t.Errorf("the last bytes: %v", err)
 	} else if err := inMount("over", data[:1]); names.Reason(err) != names.Quota {

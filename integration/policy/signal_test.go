@@ -80,9 +80,9 @@ var moveUnderSignals = childfs.In("moveUnderSignals", func(dir string) error {
 	return errors.Join(<-failed, <-failed)
 })
 
-// rename(2) and mkdir(2) never fail with EINTR. In a root with patterns a rename walks through
-// the moved tree, and a mkdir waits for it. Signals that the caller survives interrupt neither,
-// however many come. (If the walk used the request's context, a rename would fail with EINTR
+// rename(2) and mkdir(2) never fail with EINTR. In a root with patterns a rename walks through the
+// moved tree, and a mkdir waits for the rename. Signals that the caller survives interrupt neither
+// call, however many come. (If the walk used the request's context, a rename would fail with EINTR
 // within a few attempts.)
 func TestSignalsDoNotInterruptMoves(t *testing.T) {
 	tree := []string{"other/"}
@@ -97,6 +97,6 @@ func TestSignalsDoNotInterruptMoves(t *testing.T) {
 		t.Error(err)
 	}
 	if err := childfs.SysRename(dir+"/big", dir+"/kept"); err != unix.EACCES { //nolint:errorlint // bare errno
-		t.Errorf("what the rule stops: %v", err)
+		t.Errorf("a rename to a protected name: %v", err)
 	}
 }

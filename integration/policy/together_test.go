@@ -13,17 +13,17 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R004, R095, R110: two servers each have a root at the same directory, with the same patterns.
-// One moves a directory to a path at which a pattern protects a file in it. At the same moment
-// the other makes that file. No server may do both, and together they cannot either. (With one
-// lock for each root both would succeed within some hundred attempts.)
-func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
+// R004, R095, R110: two servers each have a root at the same directory, with the same patterns. One
+// server moves a directory to a path at which a pattern protects the name "run" in the directory.
+// At the same moment the other server creates "run" in the directory. Exactly one of the two calls
+// succeeds. (With one lock for each root both calls would succeed within some hundred attempts.)
+func TestTwoServersCannotCreateAProtectedNameTogether(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	tree, src := vfs.New(reg), t.TempDir()
 	t.Cleanup(func() { _, _ = reg.RevokeAll(bg) })
 	at := func(rel string) string { return filepath.Join(src, rel) }
 	files := []string{"e/"}
-	for i := range 300 { // for the mover to look at
+	for i := range 300 { // the move looks at each file, and so takes some time
 		files = append(files, fmt.Sprintf("d/f%d=", i))
 	}
 	guardtest.Tree(t, src, "", files...)
@@ -57,9 +57,9 @@ func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
 		wg.Go(second)
 		wg.Wait()
 		_, err := os.Lstat(at("e/conf"))
-		_, run := os.Lstat(at("e/conf/run"))
-		if err == nil && run == nil {
-			t.Fatal("e/conf/run is there, which nobody may make")
+		_, runErr := os.Lstat(at("e/conf/run"))
+		if err == nil && runErr == nil {
+			t.Fatal("e/conf/run exists, which nobody may create")
 		}
 		if err == nil {
 			moved++
@@ -73,8 +73,8 @@ func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("moved %d times, made %d times", moved, created)
+	t.Logf("moved %d times, created %d times", moved, created)
 	if moved == 0 || created == 0 {
-		t.Errorf("one of them was always first (moved %d, made %d): this shows nothing", moved, created)
+		t.Errorf("one of the two calls was always first (moved %d, created %d): this shows nothing", moved, created)
 	}
 }

@@ -64,7 +64,7 @@ func (w *twin) grant(root, dir string, p guard.Patterns) {
 
 func (w *twin) at(root, rel string) string { return filepath.Join(w.point, root, rel) }
 
-// checkMountBypass is checkBypass for f with the root's directory in the mount.
+// checkMountBypass is checkBypass for a function that takes the root's directory in the mount.
 func (w *twin) checkMountBypass(name string, want syscall.Errno, f func(dir string) error) {
 	w.Helper()
 	w.checkBypass(name, want, func(root string) error { return f(w.at(root, "")) })
