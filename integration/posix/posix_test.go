@@ -18,7 +18,8 @@ func TestMain(m *testing.M) {
 	lab.Main(m, nil)
 }
 
-// skipSlow sets -test.short, which leaves out long cases that show little. They run in make soak.
+// skipSlow sets -test.short, which leaves out long cases that show little. In make soak skipSlow
+// does nothing, so that these cases run.
 func skipSlow(t *testing.T) {
 	if !lab.Soak() {
 		if err := flag.Set("test.short", "true"); err != nil {
@@ -27,8 +28,8 @@ func skipSlow(t *testing.T) {
 	}
 }
 
-// TestMount runs the suite on a real mount with --posix full: nothing may fail
-// that ext4 does not fail. R132.
+// TestMount runs the suite on a real mount with --posix full. Every call must have the result
+// that it has on ext4. R132.
 func TestMount(t *testing.T) {
 	skipSlow(t)
 	levels := []string{"audit"}
@@ -43,7 +44,8 @@ func TestMount(t *testing.T) {
 	}
 }
 
-// TestStaged runs the suite on a root that keeps changes apart. Its source stays empty.
+// TestStaged runs the suite on a staged root, which keeps changes apart from the root's source.
+// The source must stay empty.
 func TestStaged(t *testing.T) {
 	skipSlow(t)
 	dir := lab.Dir(t)
@@ -54,31 +56,33 @@ func TestStaged(t *testing.T) {
 	}
 }
 
-// all reports whether no -run pattern leaves sub-tests out.
-func all() bool { return !strings.Contains(flag.Lookup("test.run").Value.String(), "/") }
+// runsAllSubtests reports whether the -run pattern has no slash. A pattern with a slash selects
+// some sub-tests only.
+func runsAllSubtests() bool { return !strings.Contains(flag.Lookup("test.run").Value.String(), "/") }
 
 // TestLocal shows that an ordinary file system passes the whole suite: it runs on the file
 // system of the temporary directory.
 func TestLocal(t *testing.T) {
 	skipSlow(t)
 	n := Run(t, t.TempDir(), Options{Full: true, Root: os.Getuid() == 0})
-	if all() && os.Getuid() == 0 && n < 3000 {
+	if runsAllSubtests() && os.Getuid() == 0 && n < 3000 {
 		t.Errorf("%d assertions, want at least 3000: has a table been emptied?", n)
 	}
 }
 
-// TestSafe runs the suite without special files, set-id bits and other users, so that
-// this mode cannot rot.
+// TestSafe runs the suite in safe mode (without special files and set-id bits) and without other
+// users, so that the suite keeps working in this way, too.
 func TestSafe(t *testing.T) {
 	skipSlow(t)
 	n := Run(t, t.TempDir(), Options{})
-	if all() && n < 1000 {
+	if runsAllSubtests() && n < 1000 {
 		t.Errorf("%d assertions, want at least 1000: has a table been emptied?", n)
 	}
 }
 
-// TestDir runs the suite in the directory ROOTSFS_POSIX_DIR, for example in another program's
-// mount. ROOTSFS_POSIX_MODE=safe leaves out cases that rootsfs refuses without --posix full.
+// TestDir runs the suite in the directory that the environment variable ROOTSFS_POSIX_DIR names,
+// for example in another program's mount. ROOTSFS_POSIX_MODE=safe leaves out the cases whose calls
+// rootsfs refuses without --posix full.
 func TestDir(t *testing.T) {
 	dir := os.Getenv("ROOTSFS_POSIX_DIR")
 	if dir == "" {

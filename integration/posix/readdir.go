@@ -18,7 +18,7 @@ type entry struct {
 	name string
 }
 
-// getdents reads one buffer of entries; none at the end.
+// getdents reads one buffer of entries. At the end of the directory it returns no entries.
 func getdents(fd, size int) ([]entry, error) {
 	buf := make([]byte, size)
 	n, err := unix.Getdents(fd, buf)
@@ -179,8 +179,9 @@ func readdirRewind(s *scene) {
 	eq(s, got["old99"], 0, "the old name")
 }
 
-// readdirRemove: while 10,000 entries are read, every second one is removed as it is
-// read. The others are seen once each, and no name is seen twice.
+// readdirRemove reads a large directory and removes every second entry of each buffer after
+// reading the buffer. Every name must be seen exactly once. After a rewind the list must have
+// exactly the names that were not removed.
 func readdirRemove(s *scene) {
 	n := 10000
 	if s.run.opt.Light {

@@ -27,7 +27,7 @@ func testRename(s *scene) {
 			s.remove(k, "d/n")
 		}
 	})
-	s.sub("same_file", func(s *scene) { // two names of one file: nothing happens, successfully
+	s.sub("same_file", func(s *scene) { // a rename between two names of one file succeeds and changes nothing
 		for _, k := range s.kinds() {
 			if k.name == directory.name {
 				continue
@@ -115,8 +115,8 @@ func renameOpen(s *scene) {
 	s.gone("a")
 }
 
-// renamePermission: both directories must be writable; a directory that
-// changes its parent must be writable itself, because its ".." changes.
+// renamePermission: the user needs write and search permission on both parent directories. A
+// directory that moves to another parent must be writable itself, because its ".." changes.
 func renamePermission(s *scene) {
 	s.needRoot()
 	a := s.as(alice)

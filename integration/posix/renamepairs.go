@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testRenamePairs renames every type over every other.
+// testRenamePairs renames an object of each type over an object of each type.
 func testRenamePairs(s *scene) {
 	for _, from := range s.kinds() {
 		for _, to := range s.kinds() {
@@ -17,7 +17,8 @@ func testRenamePairs(s *scene) {
 	}
 }
 
-// pairErrno returns the error of renaming a from over a to.
+// pairErrno returns the errno of a rename of an object of the type from over an object of the type
+// to. If the replaced object is a directory, the directory must be empty.
 func pairErrno(from, to kind) unix.Errno {
 	fromDir, toDir := from.name == directory.name, to.name == directory.name
 	switch {
@@ -75,9 +76,9 @@ func renamePair(s *scene, from, to kind) {
 	eq(s, st.Nlink, a.Nlink, "links after rename")
 }
 
-// testRenameDir: moving directories about.
+// testRenameDir checks renames of directories.
 func testRenameDir(s *scene) {
-	s.sub("EINVAL", func(s *scene) { // not below itself
+	s.sub("EINVAL", func(s *scene) { // a directory cannot move below itself
 		s.mkdir("a", 0o755)
 		s.mkdir("a/b", 0o755)
 		s.mkdir("a/b/c", 0o755)
@@ -85,15 +86,15 @@ func testRenameDir(s *scene) {
 			s.errno(unix.EINVAL, s.root.Rename("a", to), "rename of a to %s", to)
 			s.oneOf([]unix.Errno{unix.EINVAL, unix.EEXIST}, s.root.Rename2("a", to, unix.RENAME_NOREPLACE), "NOREPLACE of a to %s", to)
 		}
-		s.errno(unix.EINVAL, s.root.Rename2("a", "a/b", unix.RENAME_EXCHANGE), "EXCHANGE with what is below")
-		s.errno(unix.EINVAL, s.root.Rename2("a/b", "a", unix.RENAME_EXCHANGE), "EXCHANGE with what is above")
+		s.errno(unix.EINVAL, s.root.Rename2("a", "a/b", unix.RENAME_EXCHANGE), "EXCHANGE of a directory with its subdirectory")
+		s.errno(unix.EINVAL, s.root.Rename2("a/b", "a", unix.RENAME_EXCHANGE), "EXCHANGE of a directory with its parent")
 		s.oneOf([]unix.Errno{unix.ENOTEMPTY, unix.EEXIST}, s.root.Rename("a/b/c", "a/b"), "rename to the parent")
 		s.oneOf([]unix.Errno{unix.ENOTEMPTY, unix.EEXIST}, s.root.Rename("a/b/c", "a"), "rename to the parent's parent")
 		s.file("a/f", 0o644)
 		s.oneOf([]unix.Errno{unix.ENOTEMPTY, unix.EISDIR}, s.root.Rename("a/f", "a"), "rename of a file to its directory")
 		s.kind("a/b/c", directory)
 	})
-	s.sub("tree", func(s *scene) { // what is below moves along
+	s.sub("tree", func(s *scene) { // the contents of a directory move with the directory
 		s.mkdir("a", 0o755)
 		s.mkdir("a/b", 0o755)
 		s.mkdir("x", 0o755)
@@ -137,7 +138,7 @@ func testRenameDir(s *scene) {
 		s.nlink("b", 4)
 		eq(s, s.lstat("b/f/..").Ino, s.lstat("b").Ino, ".. after EXCHANGE with a file")
 	})
-	s.sub("replaced", func(s *scene) { // a directory that is replaced is gone for those inside
+	s.sub("replaced", func(s *scene) { // a replaced directory has no links, and no file can be created in it
 		s.mkdir("a", 0o755)
 		s.mkdir("b", 0o755)
 		fd, err := s.root.Open("b", unix.O_RDONLY|unix.O_DIRECTORY, 0)

@@ -40,7 +40,7 @@ func testReadWrite(s *scene) {
 		_, err = unix.Seek(fd, -100, io.SeekCurrent)
 		s.errno(unix.EINVAL, err, "seek before the start")
 		_, err = unix.Seek(fd, 0, 99)
-		s.errno(unix.EINVAL, err, "seek from nowhere")
+		s.errno(unix.EINVAL, err, "seek with a whence that does not exist")
 		_, err = unix.Pread(fd, buf, -1)
 		s.errno(unix.EINVAL, err, "pread at a negative offset")
 		_, err = unix.Pwrite(fd, buf, -1)
@@ -50,7 +50,7 @@ func testReadWrite(s *scene) {
 	})
 	s.sub("vectors", readWriteVectors)
 	s.sub("sizes", readWriteSizes)
-	s.sub("coherent", func(s *scene) { // other descriptors read the bytes that one has written
+	s.sub("coherent", func(s *scene) { // bytes written through one descriptor are read through others
 		a := s.openLocal("f")
 		b := s.openLocal("f")
 		other := s.start()
@@ -70,7 +70,7 @@ func testReadWrite(s *scene) {
 		}
 		eq(s, s.lstat("f").Size, 9700, "size")
 	})
-	s.sub("dup", func(s *scene) { // duplicates share a position, openings do not
+	s.sub("dup", func(s *scene) { // duplicated descriptors share a position; descriptors of two opens do not
 		fd := s.openLocal("f")
 		d, err := unix.Dup(fd)
 		s.must(err, "dup")

@@ -29,8 +29,9 @@ var changers = []struct {
 	{"open_trunc", func(a *Actor, p string) error { return a.TryOpen(p, unix.O_WRONLY|unix.O_TRUNC, 0) }},
 }
 
-// testSetid: a write by a user without CAP_FSETID clears set-id bits; a write by root
-// does not.
+// testSetid: a change of the content by a user without CAP_FSETID clears set-id bits; a change by
+// root does not. The set-group-ID bit of a file without group execute permission also stays if the
+// user is in the file's group.
 func testSetid(s *scene) {
 	s.needRoot()
 	s.needFull()
@@ -53,7 +54,7 @@ func testSetid(s *scene) {
 			}
 		})
 	}
-	s.sub("empty", func(s *scene) { // a write of nothing changes nothing
+	s.sub("empty", func(s *scene) { // a write of 0 bytes leaves the mode as it was
 		s.createAs(regular, "f", 0o6777, alice)
 		b := s.as(bob)
 		s.ok(withFd(b, "f", unix.O_WRONLY, func(fd int) error { _, err := b.Write(fd, ""); return err }), "write of nothing")
@@ -61,8 +62,8 @@ func testSetid(s *scene) {
 	})
 	s.sub("failed", func(s *scene) {
 		s.createAs(regular, "f", 0o6755, alice)
-		s.errno(unix.EACCES, s.as(bob).Truncate("f", 0), "truncate by somebody who may not")
-		s.errno(unix.EACCES, s.as(bob).TryOpen("f", unix.O_RDONLY|unix.O_TRUNC, 0), "open by somebody who may not")
+		s.errno(unix.EACCES, s.as(bob).Truncate("f", 0), "truncate by a user who may not write")
+		s.errno(unix.EACCES, s.as(bob).TryOpen("f", unix.O_RDONLY|unix.O_TRUNC, 0), "open with O_TRUNC by a user who may not write")
 		s.mode("f", 0o6755)
 	})
 	s.sub("reading", func(s *scene) {

@@ -81,7 +81,7 @@ func testSpecial(s *scene) {
 		s.ok(s.root.TryOpen("s", unix.O_PATH, 0), "O_PATH of a socket")
 		s.errno(unix.EADDRINUSE, s.root.Bind("s"), "bind over a socket")
 	})
-	s.sub("talk", socketTalk)
+	s.sub("connect", socketConnect)
 	s.sub("null", func(s *scene) {
 		s.needRoot()
 		s.create(char, "null", 0o666)
@@ -108,9 +108,11 @@ func testSpecial(s *scene) {
 	})
 }
 
-// socketTalk: a program connects to a socket by the socket's name.
-func socketTalk(s *scene) {
-	// The name goes through a descriptor, because socket addresses end at 108 bytes.
+// socketConnect connects to a socket by the socket's name. After a rename of the socket, the old
+// name no longer leads to it.
+func socketConnect(s *scene) {
+	// The address names the directory by a descriptor, because a socket address has at most 108
+	// bytes.
 	dir, err := unix.Open(s.dir, unix.O_PATH|unix.O_CLOEXEC, 0)
 	s.must(err, "open")
 	defer unix.Close(dir)

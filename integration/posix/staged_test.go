@@ -20,8 +20,8 @@ import (
 // root of mode rw. Apart from these, the suite of this package passes on both.
 var stagedDifferences = []struct {
 	operation  string
-	rw, staged string // the result; "" if it depends on the file system
-	help       string // the sentence of help stage about it
+	rw, staged string // the expected result; "" if the result depends on the file system
+	help       string // the sentence of help stage about the difference
 	make       func(t *testing.T, source string)
 	do         func(t *testing.T, root, source string) string
 }{

@@ -8,13 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// owners says to whom a sticky directory and an object in it belong, and so
-// whether alice may take the object away: she must own either.
+// owners has the owner of a sticky directory and the owner of an object in the directory. Alice may
+// remove the object if she owns the directory or the object.
 type owners struct{ dir, obj cred }
 
 var ownerships = []owners{{alice, alice}, {alice, bob}, {bob, alice}, {bob, bob}, {carol, bob}, {self(), bob}, {bob, self()}, {self(), alice}}
 
-func (o owners) allowed() unix.Errno {
+// removalErrno returns the expected errno when alice removes, renames or replaces the object. It
+// returns 0 if alice may do so.
+func (o owners) removalErrno() unix.Errno {
 	if o.dir.uid == alice.uid || o.obj.uid == alice.uid {
 		return 0
 	}
@@ -33,8 +35,8 @@ func testSticky(s *scene) {
 				s.createAs(directory, d, 0o1777, o.dir)
 				s.createAs(k, d+"/x", 0o666, o.obj)
 				before := s.lstat(d + "/x")
-				s.errno(o.allowed(), remove(s.as(alice), k, d+"/x"), "remove a %s: %s", k.name, o)
-				if o.allowed() == 0 {
+				s.errno(o.removalErrno(), remove(s.as(alice), k, d+"/x"), "remove a %s: %s", k.name, o)
+				if o.removalErrno() == 0 {
 					s.gone(d + "/x")
 					continue
 				}
@@ -43,7 +45,7 @@ func testSticky(s *scene) {
 			}
 		})
 	}
-	s.sub("group", func(s *scene) { // membership in a group is no ownership
+	s.sub("group", func(s *scene) { // a member of the directory's group does not count as an owner
 		s.createAs(directory, "d", 0o1777, cred{bob.uid, alice.gid, nil})
 		s.createAs(regular, "d/f", 0o666, cred{bob.uid, alice.gid, nil})
 		s.errno(unix.EPERM, s.as(alice).Unlink("d/f"), "unlink by a member of the group")
@@ -76,8 +78,8 @@ func testStickyRename(s *scene) {
 		s.sub("within_"+k.name, func(s *scene) {
 			for i, o := range ownerships {
 				d := stickyWith(s, i, k, o)
-				s.errno(o.allowed(), s.as(alice).Rename(d+"/x", d+"/y"), "rename a %s within: %s", k.name, o)
-				s.movedOrNot(o.allowed(), k, d+"/x", d+"/y")
+				s.errno(o.removalErrno(), s.as(alice).Rename(d+"/x", d+"/y"), "rename a %s within: %s", k.name, o)
+				s.movedOrNot(o.removalErrno(), k, d+"/x", d+"/y")
 			}
 		})
 		s.sub("out_"+k.name, func(s *scene) {
@@ -85,7 +87,7 @@ func testStickyRename(s *scene) {
 			for i, o := range ownerships {
 				d := stickyWith(s, i, k, o)
 				to := fmt.Sprint("out/", i)
-				want := o.allowed()
+				want := o.removalErrno()
 				s.errno(want, s.as(alice).Rename(d+"/x", to), "rename a %s out: %s", k.name, o)
 				s.movedOrNot(want, k, d+"/x", to)
 			}
@@ -97,14 +99,15 @@ func testStickyRename(s *scene) {
 				d := stickyWith(s, i, k, o)
 				from := fmt.Sprint("mine/", i)
 				s.createAs(k, from, 0o777, alice)
-				s.errno(o.allowed(), s.as(alice).Rename2(from, d+"/x", unix.RENAME_EXCHANGE), "exchange with a %s: %s", k.name, o)
+				s.errno(o.removalErrno(), s.as(alice).Rename2(from, d+"/x", unix.RENAME_EXCHANGE), "exchange with a %s: %s", k.name, o)
 			}
 		})
 	}
 }
 
-// stickyWith makes a sticky directory with an object. The object has mode 0777,
-// because moving a directory to another parent takes write permission on it.
+// stickyWith makes a sticky directory with an object in it, and returns the directory's name. The
+// object has mode 0777, because moving a directory to another parent requires write permission on
+// the directory that moves.
 func stickyWith(s *scene, i int, k kind, o owners) string {
 	d := fmt.Sprint("d", i)
 	s.createAs(directory, d, 0o1777, o.dir)
@@ -112,7 +115,8 @@ func stickyWith(s *scene, i int, k kind, o owners) string {
 	return d
 }
 
-// movedOrNot asserts that an object is at its new name, or still at the old one.
+// movedOrNot asserts that an object of type k has the new name if e is 0, and else still has the
+// old name.
 func (s *scene) movedOrNot(e unix.Errno, k kind, from, to string) {
 	s.Helper()
 	if e == 0 {
@@ -138,8 +142,8 @@ func stickyOver(s *scene, k kind) {
 			from := "mine/" + d
 			s.createAs(k, from, 0o777, alice)
 			ino := s.lstat(from).Ino
-			s.errno(o.allowed(), s.as(alice).Rename(from, d+"/x"), "rename a %s over a %s: %s", k.name, victim.name, o)
-			if o.allowed() == 0 {
+			s.errno(o.removalErrno(), s.as(alice).Rename(from, d+"/x"), "rename a %s over a %s: %s", k.name, victim.name, o)
+			if o.removalErrno() == 0 {
 				s.gone(from)
 				eq(s, s.lstat(d+"/x").Ino, ino, "inode after rename")
 				continue

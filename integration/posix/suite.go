@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options lists the expected abilities of the directory under test.
+// Options says what Run can expect of the directory under test and of the process, and how large
+// the cases are.
 type Options struct {
 	// Full expects special files (FIFOs, sockets, devices) and set-id bits to
 	// work. Without it (rootsfs's safe mode) those cases are skipped.
@@ -23,7 +24,7 @@ type Options struct {
 	// make device nodes. Without it only the process's own user acts.
 	Root bool
 	// UncountedDirs says that directories have one link, whatever is in them, as on file
-	// systems that do not count.
+	// systems that do not count subdirectories.
 	UncountedDirs bool
 	// Light makes the large cases smaller (depth, entries).
 	Light bool
@@ -64,8 +65,9 @@ type run struct {
 
 // Run makes every case a sub-test of t. The cases work below dir, an existing directory on the
 // file system to be tested, and leave it as it was. Run returns the number of assertions made;
-// with -run only some of the cases run. The cases are sequential. Two Runs may not share a
-// process at the same time, because a few cases change and examine its table of open files.
+// with -run only some of the cases run. The cases are sequential. A process must not make two calls
+// of Run at the same time, because a few cases change and examine the process's table of open
+// files.
 func Run(t *testing.T, dir string, opt Options) int64 {
 	t.Helper()
 	dir, err := filepath.Abs(dir)
@@ -78,8 +80,8 @@ func Run(t *testing.T, dir string, opt Options) int64 {
 	}
 	r := &run{opt: opt, base: base, actors: map[string]*Actor{}}
 	t.Cleanup(func() { r.close(t) })
-	// Other users must get in: their children start here and use paths
-	// relative to it, so that the directories above need not let them pass.
+	// Other users need access to base. The children that act as these users start in base and use
+	// paths relative to it, so the users need no access to the directories above base.
 	if err := os.Chmod(base, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +129,7 @@ func (r *run) scene(t *testing.T, f func(*scene)) {
 	}
 	t.Cleanup(func() {
 		// The children leave first: a directory that is a process's working directory can
-		// be removed, but its descriptors would stay open.
+		// be removed, but the process's descriptors would stay open.
 		for _, a := range r.actors {
 			a.leave()
 		}
@@ -142,8 +144,8 @@ func (r *run) scene(t *testing.T, f func(*scene)) {
 	f(s)
 }
 
-// sub runs f as a sub-test in a scene of its own. It closes the descriptors that
-// the actors of s have open.
+// sub runs f as a sub-test in a scene of its own. The actors that s.as returned before lose their
+// open descriptors.
 func (s *scene) sub(name string, f func(*scene)) {
 	s.Helper()
 	s.Run(name, func(t *testing.T) { s.run.scene(t, f) })
@@ -168,8 +170,8 @@ func (s *scene) as(c cred) *Actor {
 	return a
 }
 
-// start returns a further process of the process's own user, in this scene
-// only. Locks and many faults show only between two processes.
+// start returns a further child with the test process's own user, which only this scene uses. Locks
+// and many faults show only between two processes.
 func (s *scene) start() *Actor {
 	s.Helper()
 	a, err := s.run.start(self())
@@ -221,7 +223,7 @@ func (s *scene) errno(want unix.Errno, err error, what string, args ...any) bool
 	return s.oneOf([]unix.Errno{want}, err, what, args...)
 }
 
-// oneOf asserts that a call ended with one of the outcomes that POSIX allows.
+// oneOf asserts that a call ended with one of the errnos in want; 0 stands for success.
 func (s *scene) oneOf(want []unix.Errno, err error, what string, args ...any) bool {
 	s.Helper()
 	s.run.count.Add(1)
@@ -280,9 +282,9 @@ func errNames(es []unix.Errno) string {
 	return out
 }
 
-// tick returns when a time stamp taken from now on is later than every one
-// taken before. File systems use the coarse clock, which moves every few
-// milliseconds; waiting for it keeps comparisons of stamps exact.
+// tick waits until every new time stamp is later than all time stamps taken before the call. File
+// systems use the coarse clock, which moves every few milliseconds; waiting for it keeps
+// comparisons of stamps exact.
 func (s *scene) tick() {
 	var start, now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME, &start); err != nil {

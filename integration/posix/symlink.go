@@ -101,7 +101,7 @@ func symlinkResolve(s *scene) {
 	eq(s, s.read("a/up"), "outside", "relative to where the link is")
 	eq(s, s.read("c/over/../f"), "in a", ".. after a link is the target's parent")
 	eq(s, s.read("round"), "in a", "a target with ..")
-	eq(s, s.read("twice/../up"), "outside", "links on the way and at the end")
+	eq(s, s.read("twice/../up"), "outside", "links within a path and at its end")
 	s.must(s.root.Rename("a/up", "c/up"), "rename")
 	eq(s, s.read("c/up"), "outside", "a link that was moved to a directory like its own")
 	s.must(s.root.Symlink("f", "file"), "symlink")

@@ -24,7 +24,7 @@ func testTmpfile(s *scene) {
 		eq(s, st.Size, 0, "size of a temporary file")
 		_, err = unix.Write(fd, []byte("hidden"))
 		s.ok(err, "write")
-		s.ok(s.root.Rmdir("d"), "rmdir of the directory it was made in: it has no name there")
+		s.ok(s.root.Rmdir("d"), "rmdir of the directory in which the file was made: the file has no name there")
 		s.must(s.root.Mkdir("d", 0o755), "mkdir")
 		s.ok(unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, s.path("named"), unix.AT_SYMLINK_FOLLOW), "linkat through /proc")
 		eq(s, s.read("named"), "hidden", "content")
@@ -33,7 +33,7 @@ func testTmpfile(s *scene) {
 		eq(s, s.lstat("named").Ino, st.Ino, "inode")
 		s.errno(unix.EEXIST, unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, s.path("named"), unix.AT_SYMLINK_FOLLOW), "linkat again")
 	})
-	s.sub("O_EXCL", func(s *scene) { // such a file never gets a name
+	s.sub("O_EXCL", func(s *scene) { // a temporary file that was opened with O_EXCL never gets a name
 		fd, err := unix.Open(s.dir, unix.O_TMPFILE|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 		s.must(err, "O_TMPFILE|O_EXCL")
 		defer unix.Close(fd)

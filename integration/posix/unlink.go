@@ -46,7 +46,7 @@ func testUnlink(s *scene) {
 		s.errno(unix.EINVAL, s.root.run(command{Op: "unlinkat", P: []byte("f"), Flags: 1}), "unlinkat with a flag that does not exist")
 		s.kind("f", regular)
 	})
-	s.sub("others", func(s *scene) { // a removal takes permission on the directory, not on the file
+	s.sub("others", func(s *scene) { // a removal requires write permission on the directory, not on the file
 		s.needRoot()
 		s.mkdir("d", 0o777)
 		for i, k := range s.kinds() {

@@ -136,7 +136,7 @@ func unlinkedWorks(s *scene, fd int, before unix.Stat_t) {
 	got, err = a.Read(again, 100)
 	s.ok(err, "read of the second descriptor")
 	eq(s, got, "cont", "content through the second descriptor")
-	s.errno(unix.ENOENT, a.Linkat(0, fmt.Sprintf("/proc/self/fd/%d", fd), 0, "back", unix.AT_SYMLINK_FOLLOW), "linkat: a name cannot be had back")
+	s.errno(unix.ENOENT, a.Linkat(0, fmt.Sprintf("/proc/self/fd/%d", fd), 0, "back", unix.AT_SYMLINK_FOLLOW), "linkat: the file cannot get a name again")
 	eq(s, fstat("linkat").Nlink, 0, "links at the end")
 	s.ok(a.Close(fd), "close")
 }

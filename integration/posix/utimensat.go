@@ -111,8 +111,8 @@ func later(a, b unix.Timespec) bool {
 	return a.Sec > b.Sec || (a.Sec == b.Sec && a.Nsec > b.Nsec)
 }
 
-// utimensPermission: only the owner may set explicit times; any user who may write may
-// set the present time.
+// utimensPermission: only the owner and root may set explicit times, or set one time and omit the
+// other. Any user who may write may set both times to the present time.
 func utimensPermission(s *scene) {
 	s.needRoot()
 	writer, reader := bob.in(carol.gid), bob

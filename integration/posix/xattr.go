@@ -15,7 +15,7 @@ func testXattr(s *scene) {
 		s.sub("flags_"+k.name, func(s *scene) { s.create(k, "o", 0o644); xattrFlags(s, "o") })
 		s.sub("list_"+k.name, func(s *scene) { s.create(k, "o", 0o644); xattrList(s, "o") })
 	}
-	s.sub("kinds", func(s *scene) { // user attributes are for files and directories only
+	s.sub("kinds", func(s *scene) { // FIFOs, devices and symlinks have no user attributes
 		for _, k := range s.kinds() {
 			if k.name == regular.name || k.name == directory.name || k.name == socket.name {
 				continue // newer kernels allow sockets
@@ -91,7 +91,7 @@ func xattrValues(s *scene, p string) {
 	}
 	s.errno(unix.E2BIG, s.root.Setxattr(p, "user.big", strings.Repeat("x", 65537), 0), "setxattr of more than 64 KiB")
 	_, _, err := s.root.Getxattr(p, "user.big", 10, 0)
-	s.errno(unix.ENODATA, err, "getxattr of what was too big")
+	s.errno(unix.ENODATA, err, "getxattr of the attribute that was too big")
 }
 
 func xattrFlags(s *scene, p string) {
@@ -142,7 +142,7 @@ func xattrErrors(s *scene) {
 	for _, c := range []struct {
 		name string
 		want unix.Errno
-		full bool // in safe mode rootsfs itself refuses names other than user.*
+		full bool // only with Options.Full: in safe mode rootsfs itself refuses names other than user.*
 	}{
 		{"", unix.ERANGE, false}, {"user." + strings.Repeat("n", 251), unix.ERANGE, false}, {"user.", unix.EINVAL, false},
 		{"nonamespace", unix.EOPNOTSUPP, true}, {"unknown.x", unix.EOPNOTSUPP, true},

@@ -15,8 +15,8 @@ func sum(b []byte) []byte {
 	return s[:8]
 }
 
-// cp -a in, within and out keeps hard links, modes, owners, times, attributes
-// and links.
+// cp -a into the root, within the root and out of the root keeps hard links, modes, owners, times,
+// attributes and symbolic links.
 func TestCpA(t *testing.T) {
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		out := filepath.Join(b.home, "sample")
@@ -32,11 +32,12 @@ func TestCpA(t *testing.T) {
 	})
 }
 
-// toTheNanosecond has rsync compare times to the nanosecond. By default it compares seconds,
-// and does not set a time that is in the same second as the source's.
+// toTheNanosecond has rsync compare times to the nanosecond. By default rsync compares
+// seconds: it does not set a time that is in the same second as the source's.
 const toTheNanosecond = "--modify-window=-1"
 
-// rsync -aHX in and out, then again with nothing to do, then with a change.
+// rsync -aHX copies a tree into the root and out of it. A second run into the root finds nothing to
+// do. A third run copies a change and a removal.
 func TestRsync(t *testing.T) {
 	inside(t, byDefault, func(t *testing.T, b *box) {
 		out, back := filepath.Join(b.home, "sample"), filepath.Join(b.home, "back")
@@ -52,12 +53,14 @@ func TestRsync(t *testing.T) {
 		testkit.Must(t, os.WriteFile(filepath.Join(out, "a"), []byte("changed"), 0o640))
 		testkit.Must(t, os.Remove(filepath.Join(out, "big")))
 		b.run("", "rsync", "-aHX", toTheNanosecond, "--delete", "--inplace", out+"/", "in/")
-		// The top is left out, because --inplace does not set its time (also on ext4).
+		// The comparison leaves out the top directory, because rsync --inplace does not set the time
+		// of the top directory. On ext4 it does not, either.
 		equal(t, "rsync of a change", listing(t, filepath.Join(b.result, "in"))[1:], listing(t, out)[1:])
 	})
 }
 
-// tar in and out of the root, piped so that contents are read.
+// tar packs a tree into an archive in the root and extracts the archive there. Then tar copies the
+// extracted tree out of the root through a pipe.
 func TestTar(t *testing.T) {
 	inside(t, byDefault, func(t *testing.T, b *box) {
 		need(t, "tar")
@@ -73,14 +76,14 @@ func TestTar(t *testing.T) {
 	})
 }
 
-// find sees the same names as on the source, also when it selects by type, time and size. find
-// -delete and rm -rf remove files on the source.
+// find sees the same names as on the source, also when it selects by type, time and size. Unless
+// the root is staged, find -delete and rm -rf remove files on the source.
 func TestFind(t *testing.T) {
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		sample(t, filepath.Join(b.src, "s"))
 		for _, args := range [][]string{
-			// The listing leaves out the links and the size of directories: a mount does not show
-			// the real ones, because names may be hidden.
+			// The output leaves out the link counts and sizes of directories: a mount does not show
+			// the real numbers, because names may be hidden.
 			{"-type", "d", "-printf", `%P %y %m %i %U:%G %T@\n`, "-o", "-printf", `%P %y %m %n %s %i %U:%G %T@ %l\n`},
 			{"-type", "f", "-size", "+2k"}, {"-type", "l"}, {"-links", "+1", "-type", "f"},
 			{"-newermt", "2001-09-09 01:48:00"}, {"-perm", "/111"}, {"-name", "*.txt"}, {"-empty"},

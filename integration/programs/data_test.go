@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// sqlite3 with a write-ahead log, written by two processes at a time, read by
-// a third on the source afterwards.
+// Two sqlite3 processes write to one database with a write-ahead log at the same time. Afterwards
+// another process finds all rows in the mount, and after a checkpoint also on the host.
 func TestSqliteWAL(t *testing.T) {
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		need(t, "sqlite3")
@@ -62,8 +62,9 @@ func TestSqliteWAL(t *testing.T) {
 	})
 }
 
-// Editors save in three ways: they rename a temporary file over the old one, rename the old
-// one to a backup, or exchange the two. A process that has the old file open keeps reading it.
+// Editors save in three ways: they rename a temporary file over the old file, rename the old file
+// to a backup and write a new file, or exchange the old file with a new file. A process that has
+// the old file open keeps reading the old content.
 func TestEditorsSave(t *testing.T) {
 	saves := map[string]func(t *testing.T, dir, text string){
 		"temporary and rename": func(t *testing.T, dir, text string) {
@@ -138,7 +139,7 @@ func TestEditorsSave(t *testing.T) {
 	})
 }
 
-// sed -i in the mount changes the file on the source, and keeps its mode.
+// sed -i in the mount changes the file on the host and keeps the file's mode.
 func TestSedInPlace(t *testing.T) {
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		testkit.Must(t, os.WriteFile(filepath.Join(b.dir, "f"), []byte("one two\n"), 0o755))
@@ -152,7 +153,7 @@ func TestSedInPlace(t *testing.T) {
 	})
 }
 
-// flock between two processes: without it, increments would be lost.
+// Two processes increment a counter under flock. Without the lock, increments would be lost.
 func TestFlock(t *testing.T) {
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		need(t, "flock")
@@ -185,9 +186,9 @@ func TestMappedWriters(t *testing.T) {
 			copy(want[100:], bytes.Repeat([]byte{'a'}, size/2-100))
 			copy(want[size/2:], bytes.Repeat([]byte{'z'}, size/2-100))
 			if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
-				t.Errorf("nosync %v: in the mount it differs, %v", nosync, err)
+				t.Errorf("nosync %v: the file in the mount differs, %v", nosync, err)
 			}
-			testkit.Until(t, "what was stored", func() bool {
+			testkit.Until(t, "the stored bytes are in the file on the host", func() bool {
 				got, err := os.ReadFile(filepath.Join(b.result, "m"))
 				return err == nil && bytes.Equal(got, want)
 			})

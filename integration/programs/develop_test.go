@@ -104,8 +104,8 @@ func absolute(t *testing.T, rel string) string {
 	return p
 }
 
-// npm install of a local package and of one from the registry, with the links
-// in node_modules/.bin.
+// npm installs a local package and a package from the registry, and makes the links in
+// node_modules/.bin.
 func TestNpm(t *testing.T) {
 	inside(t, byDefault, func(t *testing.T, b *box) {
 		need(t, "npm", "node")
@@ -135,8 +135,8 @@ func TestNpm(t *testing.T) {
 	})
 }
 
-// A virtual environment of Python, with --copies. Without it bin/python would be a link that
-// leads out of the root, and such links are refused.
+// A virtual environment of Python works if it is made with --copies. Without --copies, bin/python
+// would be a link that leads out of the root, and the root refuses such links.
 func TestPythonVenv(t *testing.T) {
 	inside(t, byDefault, func(t *testing.T, b *box) {
 		need(t, "python3")

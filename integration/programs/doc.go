@@ -1,11 +1,11 @@
-// Package programs runs real programs inside a mount: git, sqlite3, rsync, go,
-// npm, tar, cp, find, make, editors' ways of saving, locks and mappings.
+// Package programs runs real programs inside a mount: git, sqlite3, rsync, go, npm, tar, cp, find,
+// make and others. It also tests the ways in which editors save, locks and mappings.
 //
-// It holds nothing but tests, and package lab, with which these and other tests mount. In a
-// writable root the programs must work, and their files must be on the source, whole, with the
-// right owner. In a read-only root every way of writing must fail with EROFS, and every way of
-// reading must show the contents of the source. The programs work on files that the test
-// makes; only npm's test with a registry package goes to the network.
+// The package has only tests. Package lab, below it, mounts for these and other tests. In a
+// writable root the programs must work, and their files must be whole on the host, with the right
+// owner: on the source, or in the stage of a staged root. In a read-only root every way of writing
+// must fail with EROFS, and every way of reading must show the contents of the source. The programs
+// work on files that the test makes; only npm's test with a registry package goes to the network.
 //
-// A program that is missing fails its test with the command that installs it.
+// A missing program fails its test. For most programs the message names the package to install.
 package programs

@@ -12,7 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// jobVar is the environment variable that makes a re-run of this test binary do a mapping.
+// jobVar is an environment variable. If it is set, its value is a mapping as JSON, and this test
+// binary does the job of the mapping instead of the tests.
 const jobVar = "ROOTSFS_PROGRAMS_JOB"
 
 // mapping is the job of a process that stores through a shared mapping.
@@ -47,7 +48,7 @@ func runJob(raw string) error {
 	return unix.Msync(m, unix.MS_SYNC)
 }
 
-// startMapping starts a mapping's process.
+// startMapping starts a process that does the job j.
 func startMapping(t *testing.T, j mapping) *exec.Cmd {
 	t.Helper()
 	raw, err := json.Marshal(j)

@@ -21,20 +21,21 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m, map[string]func(string) error{jobVar: runJob}) }
 
-// box is one writable root "w", with what programs need to run in it.
+// box is one root of a mount, with the settings of the programs that run in the root. newBox makes
+// a writable root "w", newReadOnly a read-only root "r".
 type box struct {
 	*lab.Mount
 	t   testing.TB
 	src string // the source
-	// result is where the programs' changes lie on the host: the source, or the upper
-	// directory of a stage, whose source is empty at the beginning.
+	// result is the directory on the host that has the programs' changes: the source, or the upper
+	// directory of the stage if the root is staged. newBox makes an empty source.
 	result string
 	dir    string // the root in the mount
 	home   string // of the programs; outside the mount
-	uid    int    // as whom they run; 0 is root
+	uid    int    // the user as whom the programs run; 0 is root
 }
 
-// packages maps each program to the package of Debian that has it.
+// packages maps programs to the Debian packages that have them.
 var packages = map[string]string{
 	"sqlite3": "sqlite3", "rsync": "rsync", "git": "git", "npm": "npm", "node": "nodejs", "tar": "tar",
 	"make": "make", "gcc": "gcc", "flock": "util-linux", "setfattr": "attr", "python3": "python3",
@@ -93,7 +94,7 @@ func newBox(t testing.TB, level string) *box {
 		b.Mount = lab.Start(t, "audit", roots, lab.Staged(stages))
 		found, err := filepath.Glob(filepath.Join(stages, "*", "upper"))
 		if err != nil || len(found) != 1 {
-			t.Fatalf("stores: %v, %v", found, err)
+			t.Fatalf("upper directories of the stage: %v, %v", found, err)
 		}
 		b.result = found[0]
 	} else {

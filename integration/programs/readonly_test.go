@@ -39,7 +39,7 @@ func newReadOnly(t *testing.T, level string) *box {
 	return b
 }
 
-// writes are shell commands for every way to write. Each would succeed in a writable directory.
+// writes are shell commands that write in many ways. Each would succeed in a writable directory.
 var writes = []string{
 	"touch f", "touch new", "touch -d 2001-01-01 f", "touch -h -d 2001-01-01 link", "echo x > f", "echo x > new", "echo x >> f",
 	"mkdir new", "mkdir d/new", "rmdir empty", "rm -f f", "rm -rf d", "mv f g", "mv f d/f", "mv d empty/d", "ln f new", "ln -s f new",
@@ -74,7 +74,8 @@ func TestReadOnlyRefusesWrites(t *testing.T) {
 	}
 }
 
-// writeCalls returns system calls for the ways to write that the commands in writes do not have.
+// writeCalls returns, by name, system calls in dir that a read-only root must refuse. Some of the
+// calls are ways to write that the commands in writes do not use.
 func writeCalls(dir string) map[string]func() error {
 	p := func(name string) string { return filepath.Join(dir, name) }
 	open := func(name string, flags int) func() error {
@@ -113,7 +114,8 @@ var aclRead = []byte{2, 0, 0, 0,
 	1, 0, 4, 0, 255, 255, 255, 255, 4, 0, 4, 0, 255, 255, 255, 255, 32, 0, 4, 0, 255, 255, 255, 255}
 
 // uncounted is a shell filter that removes the link counts and sizes of directories from the
-// output of ls -n or stat. A mount does not show the real ones, because names may be hidden.
+// output of ls -n or stat. A mount does not show the real numbers, because names may be
+// hidden.
 const uncounted = ` | tr -s ' ' | sed -E -e '/^total /d' -e 's/^(d[^ ]*) [0-9]+/\1/' -e 's/^(d[^ ]* [0-9]+ [0-9]+) [0-9]+/\1/' -e 's/^(d.* directory) [0-9]+/\1/'`
 
 // In a read-only root every read works, and shows the contents of the source.

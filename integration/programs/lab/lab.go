@@ -56,9 +56,9 @@ type config struct {
 	Roots     []Root
 }
 
-// Main is the TestMain of a package that uses the lab. modes are further programs that the test
-// binary can be: if the environment variable with the name is set, Main calls the function with
-// its value instead of the tests.
+// Main is the TestMain of a package that uses the lab. Each key of modes is the name of an
+// environment variable. If the variable is set, Main calls the key's function with the value of the
+// variable instead of running the tests.
 func Main(m *testing.M, modes map[string]func(arg string) error) {
 	if raw, ok := os.LookupEnv(daemonVar); ok {
 		exitWith(serve(raw, os.Stdin, os.Stdout))
@@ -77,8 +77,8 @@ func Main(m *testing.M, modes map[string]func(arg string) error) {
 
 var afterTests []func()
 
-// After registers a function to call when all tests have ended, for resources that they
-// share.
+// After registers a function to call when all tests have ended, for resources that the
+// tests share.
 func After(f func()) { afterTests = append(afterTests, f) }
 
 func exitWith(err error) {
@@ -195,8 +195,8 @@ func Start(t testing.TB, level string, roots []Root, opts ...Option) *Mount {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
 	cmd.Env = append(os.Environ(), daemonVar+"="+string(raw))
 	cmd.Stderr = os.Stderr
-	// The daemon has its own process group, so that an interrupt of the test does not end it
-	// before it has unmounted.
+	// The daemon has its own process group, so that an interrupt of the test does not end the
+	// daemon before the daemon has unmounted.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -220,11 +220,11 @@ func Start(t testing.TB, level string, roots []Root, opts ...Option) *Mount {
 	return m
 }
 
-// giveUp is how long a daemon may take to end. Then it is killed: a hang is a
-// failure, and must not leave a mount behind.
-const giveUp = 30 * time.Second
+// stopTimeout is how long a daemon may take to end. After that time the daemon gets SIGQUIT, and
+// after the same time again SIGKILL: a hang is a failure, and must not leave a mount behind.
+const stopTimeout = 30 * time.Second
 
-// stop ends the daemon, and unmounts what it has left.
+// stop ends the daemon, and unmounts the mount if the daemon has left it.
 func (m *Mount) stop(t testing.TB) {
 	_ = m.stdin.Close()
 	ended := make(chan error, 1)
@@ -234,12 +234,12 @@ func (m *Mount) stop(t testing.TB) {
 		if err != nil {
 			t.Errorf("daemon: %v", err)
 		}
-	case <-time.After(giveUp):
-		t.Errorf("the daemon did not end within %v (pid %d): killing it; its mount is held by %q", giveUp, m.cmd.Process.Pid, m.holders())
+	case <-time.After(stopTimeout):
+		t.Errorf("the daemon did not end within %v (pid %d): killing it; its mount is held by %q", stopTimeout, m.cmd.Process.Pid, m.holders())
 		_ = m.cmd.Process.Signal(syscall.SIGQUIT) // the daemon prints where it hangs
 		select {
 		case <-ended:
-		case <-time.After(giveUp):
+		case <-time.After(stopTimeout):
 			_ = m.cmd.Process.Kill()
 		}
 	}
@@ -251,8 +251,8 @@ func (m *Mount) stop(t testing.TB) {
 	}
 }
 
-// holders describes the processes that use a part of the mount. The mount is detached, so it
-// has no path any more, but it still has its number and its device.
+// holders describes the processes that use a part of the mount. It finds them by the mount's ID
+// and device number, because a detached mount has no path any more.
 func (m *Mount) holders() []string {
 	var out []string
 	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
@@ -282,8 +282,10 @@ func Mounted(point string) bool {
 	return err == nil && strings.Contains(string(table), " "+point+" ")
 }
 
-// Dir returns a temporary directory that every user may enter, which with some umasks does not
-// hold for t.TempDir. Its removal does not descend into a mount that could not be ended.
+// Dir returns a temporary directory that every user may enter. (With some umasks, other users may
+// not enter the directory of t.TempDir.) The directory is removed after the test. If its
+// subdirectory mnt is still a mount point, the test fails and the directory stays, because the
+// removal would descend into the mount.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rootsfs-lab-")

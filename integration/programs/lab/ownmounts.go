@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// The process's first thread belongs to the main goroutine. OwnMounts could otherwise move
-// that thread, and with it /proc/self, for every later test of the process.
+// init locks the main goroutine to the process's first thread. Without the lock, OwnMounts could
+// move that thread, and with it /proc/self, into another namespace for every later test.
 func init() { runtime.LockOSThread() }
 
 // OwnMounts moves the calling goroutine, and every process that it starts from then on,
@@ -51,7 +51,7 @@ const startedVar = "ROOTSFS_OWN_MOUNTS"
 // it has started, and for users who may have no such namespace.
 func StartWithOwnMounts() error {
 	if os.Geteuid() != 0 || os.Getenv(startedVar) != "" {
-		return os.Unsetenv(startedVar) // a suite within this one has mounts of its own, too
+		return os.Unsetenv(startedVar) // so that a suite started by this one gets mounts of its own, too
 	}
 	if err := OwnMounts(); errors.Is(err, unix.EPERM) {
 		return nil
@@ -62,7 +62,7 @@ func StartWithOwnMounts() error {
 }
 
 // DetachMounts detaches all rootsfs mounts in the process's own mount namespace, except the one
-// at keep. They are copies of other tests' mounts, and those tests wait until nobody has one.
+// at keep. They are copies of other tests' mounts, and those tests wait until no copy is left.
 func DetachMounts(keep string) error {
 	return detach(func(m Entry) bool { return m.FSType == mountpoint.FSType && m.Point != keep })
 }
@@ -87,8 +87,8 @@ func detach(matches func(Entry) bool) error {
 // Entry is a mount in a table of mounts.
 type Entry struct{ Point, FSType string }
 
-// Table returns the mounts in the calling thread's namespace. (mountpoint.Mounts has the
-// namespace of the process's first thread.)
+// Table returns the mounts in the calling thread's namespace. (mountpoint.Mounts returns
+// the mounts in the namespace of the process's first thread.)
 func Table() (all []Entry, err error) {
 	table, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {

@@ -32,6 +32,6 @@ func TestOwnMountsKeepsProcessNamespace(t *testing.T) {
 	}
 	wg.Wait()
 	if after := namespace(); after != before {
-		t.Errorf("the process's mounts were %s, and are %s", before, after)
+		t.Errorf("the process's mount namespace was %s, and is %s", before, after)
 	}
 }
