@@ -12,8 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// talk starts a command and sends it lines. After a line with an id it waits for the answer. It
-// returns all lines of the output.
+// talk starts a command and sends requests to it, one a line. After a request with an id, talk
+// waits for the answer. It returns the output: the lines that it read while it waited, and then the
+// rest in one string.
 func talk(t testing.TB, argv []string, requests []string) []string {
 	t.Helper()
 	cmd := commandOf(argv)
@@ -73,8 +74,8 @@ func recorded(dir string) []string {
 	}
 }
 
-// echoes is a server that needs no file: it answers each request with the line it read,
-// except the one that the proxy changes.
+// echoes is a server that needs no files. It answers each request with the line that it read,
+// except for initialize, because the proxy changes that line.
 const echoes = `
 import json, sys
 for line in sys.stdin:
@@ -85,8 +86,7 @@ for line in sys.stdin:
             "capabilities": {}, "serverInfo": {"name": "echoes", "version": "1"}}}, ensure_ascii=False), flush=True)
 `
 
-// The same conversation with and without the proxy: the host reads the same
-// bytes.
+// The host reads the same bytes in the same conversation with and without the proxy.
 func TestRecordedBytes(t *testing.T) {
 	dir := tree(t, strings.Repeat("line\r\n", 2000))
 	for _, c := range []struct {
@@ -94,7 +94,7 @@ func TestRecordedBytes(t *testing.T) {
 		newRunner newRunnerFunc
 		server    []string
 	}{
-		{"server-filesystem", newProxyRunner, published(t, "filesystem", dir)},
+		{"server-filesystem", newProxyRunner, publishedCommand(t, "filesystem", dir)},
 		{"go", newProxyRunner, goCommand(t)},
 		// With rootsfs run, a server's own files must be a root, too, which would change the
 		// answers. So this server has no files.
@@ -112,10 +112,10 @@ func TestRecordedBytes(t *testing.T) {
 	}
 }
 
-// A program that speaks no MCP does not notice the proxy.
-func TestOrdinaryProgram(t *testing.T) { everywhere(t, inOrdinaryProgram) }
+// The input and the output of a program that speaks no MCP pass the proxy unchanged.
+func TestOrdinaryProgram(t *testing.T) { withEachRunner(t, testOrdinaryProgram) }
 
-func inOrdinaryProgram(t *testing.T, newRunner newRunnerFunc) {
+func testOrdinaryProgram(t *testing.T, newRunner newRunnerFunc) {
 	script := []string{"sh", "-c", `printf 'no end> '; tr a-f A-F; echo "ended" >&2; exit 0`}
 	for _, argv := range [][]string{script, newRunner(t).command(script...)} {
 		cmd := commandOf(argv)

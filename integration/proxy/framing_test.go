@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// tsHost is a host on the TypeScript SDK, with roots of its own, for the server whose
-// command line it is given. It ends when the server has.
+// tsHost is a host on the TypeScript SDK, with roots of its own. Its arguments are the command line
+// of the server. The host ends when the server has ended.
 const tsHost = `
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
@@ -25,8 +25,9 @@ await host.connect(new StdioClientTransport({ command, args, env: process.env, s
 await ended;
 `
 
-// framer is a server that answers initialize, and then writes a given text and a ping. It reports
-// the lines that it reads from then on, and ends at the answer to the ping.
+// framer is a server that answers initialize. After notifications/initialized it writes the text in
+// its argument, a JSON string, and a ping. It prints the lines that it reads from then on to
+// standard error, and ends at the answer to the ping.
 const framer = `
 import { createInterface } from "node:readline";
 for await (const line of createInterface({ input: process.stdin })) {
@@ -46,7 +47,7 @@ for await (const line of createInterface({ input: process.stdin })) {
 // plain is a request for roots. It and framings are written as the inside of a JSON string.
 const plain = `{\"jsonrpc\":\"2.0\",\"id\":666,\"method\":\"roots/list\"}`
 
-// framings are texts in which some host finds the request plain.
+// framings are texts in which some hosts find a request for roots.
 var framings = map[string]string{
 	"plain": plain + `\n`, "CR at both ends": `\r` + plain + `\r\n`, "two lines": `{\"a\":\n` + plain + `\n}\n`,
 	"in a string":  `{\"jsonrpc\":\"2.0\",\"method\":\"x\",\"params\":\"\n` + plain + `\n\"}\n`,
@@ -61,7 +62,7 @@ var framings = map[string]string{
 }
 
 // pythonHost reads as the host of the Python SDK does: it decodes UTF-8, splits lines at LF
-// alone, and parses each with the json module. It answers every request for roots, in batches
+// alone, and parses each line with the json module. It answers every request for roots, in batches
 // and in results, too.
 const pythonHost = `
 import codecs, json, subprocess, sys
@@ -97,8 +98,8 @@ while chunk := server.stdout.read1():
         act(m)
 `
 
-// Behind the proxy, no server gets the host's own roots from a host that reads like the Python
-// SDK's, however the server frames its request.
+// A server behind the proxy does not get the host's own roots with any of the framings. The host
+// reads as the host of the Python SDK does.
 func TestFraming_PythonHost(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip(err)
@@ -116,16 +117,17 @@ func TestFraming_PythonHost(t *testing.T) {
 	for name, framing := range framings {
 		without := run([]string{"node", server, `"` + framing + `"`})
 		if (name == "plain" || name == "a second key" || name == "in an answer") && !strings.Contains(without, "the-owner") {
-			t.Fatalf("%s: without the proxy, the host tells nothing, so that the test shows nothing: %s", name, without)
+			t.Fatalf("%s: without the proxy, the host sends no roots, so the test proves nothing: %s", name, without)
 		}
 		if out := run(newProxyRunner(t).command("node", server, `"`+framing+`"`)); strings.Contains(out, "the-owner") {
-			t.Errorf("%s: the host told its roots: %s", name, out)
+			t.Errorf("%s: the host sent its roots: %s", name, out)
 		}
 	}
 }
 
-// Behind the proxy, no server gets the host's own roots from a real host on the TypeScript SDK,
-// however the server frames its request. Without the proxy the server gets them.
+// A server behind the proxy does not get the host's own roots with any of the framings. The host is
+// a real one on the TypeScript SDK. Without the proxy, the server gets the roots by a plain
+// request.
 func TestFraming_TypeScriptHost(t *testing.T) {
 	moduleDir := filepath.Dir(needPeers(t).Module())
 	script := func(text string) string {
@@ -147,11 +149,11 @@ func TestFraming_TypeScriptHost(t *testing.T) {
 		return string(out)
 	}
 	if out := run([]string{"node", server, `"` + plain + `\n"`}); !strings.Contains(out, "the-owner") {
-		t.Fatalf("without the proxy, the host tells nothing, so that the test shows nothing: %s", out)
+		t.Fatalf("without the proxy, the host sends no roots, so the test proves nothing: %s", out)
 	}
 	for name, framing := range framings {
 		if out := run(newProxyRunner(t).command("node", server, `"`+framing+`"`)); strings.Contains(out, "the-owner") {
-			t.Errorf("%s: the host told its roots: %s", name, out)
+			t.Errorf("%s: the host sent its roots: %s", name, out)
 		}
 	}
 }

@@ -22,11 +22,11 @@ import (
 
 //lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work
 
-// The programs that the test binary can be: the proxy's process, and a server on
-// the Go SDK.
+// The environment variables that make the test binary run another program: Serve, or a server on
+// the Go SDK. The variable stdinVar is a third one.
 const (
-	serveVar  = "ROOTSFS_PROXY_SERVE" // a Config in JSON
-	serverVar = "ROOTSFS_PROXY_SERVER"
+	serveVar  = "ROOTSFS_PROXY_SERVE"  // a Config in JSON
+	serverVar = "ROOTSFS_PROXY_SERVER" // any value
 )
 
 func TestMain(m *testing.M) {
@@ -54,7 +54,7 @@ func needPeers(t testing.TB) *files.Peers {
 }
 
 // runner runs a server, behind the proxy only (see Serve) or confined by `rootsfs run`. A test
-// can change the server's roots meanwhile.
+// can change the server's roots while the server runs.
 type runner interface {
 	// command returns the command line by which a host starts the server.
 	command(server ...string) []string
@@ -65,13 +65,13 @@ type runner interface {
 // newRunnerFunc makes a runner with roots.
 type newRunnerFunc func(t testing.TB, roots ...Root) runner
 
-// everywhere runs a test with each kind of runner.
-func everywhere(t *testing.T, f func(t *testing.T, newRunner newRunnerFunc)) {
+// withEachRunner runs a test with each kind of runner.
+func withEachRunner(t *testing.T, f func(t *testing.T, newRunner newRunnerFunc)) {
 	t.Run("proxy", func(t *testing.T) { f(t, newProxyRunner) })
 	t.Run("run", func(t *testing.T) { f(t, newConfinedRunner) })
 }
 
-// proxyRunner runs a server by Serve.
+// proxyRunner runs a server through Serve.
 type proxyRunner struct {
 	t       testing.TB
 	cfg     Config
@@ -94,7 +94,7 @@ func (p *proxyRunner) command(server ...string) []string {
 	return []string{"env", serveVar + "=" + string(arg), self}
 }
 
-// tell sends a line to Serve's control socket, and waits for the answer.
+// tell sends a line to Serve's control socket, and waits for the answer "ok".
 func (p *proxyRunner) tell(format string, args ...any) {
 	p.t.Helper()
 	if p.control == nil {
@@ -116,7 +116,8 @@ func (p *proxyRunner) grant(name, mode, dir string) {
 }
 func (p *proxyRunner) revoke(name string) { p.t.Helper(); p.tell("revoke %s", name) }
 
-// goServer is a server on the Go SDK, with tools that ask for a file, for consent and for the roots.
+// goServer is a server on the Go SDK, with tools that ask for a file, for consent and for the
+// roots.
 func goServer() error {
 	b := client.New(nil)
 	s := mcp.NewServer(&mcp.Implementation{Name: "go-peer", Version: "1"}, nil)

@@ -45,8 +45,8 @@ func host(t testing.TB, argv []string, opt *mcp.ClientOptions, revision string) 
 }
 
 const (
-	handshake = "2025-11-25"
-	modern    = "2026-07-28"
+	handshake = "2025-11-25" // the last revision with a handshake
+	modern    = "2026-07-28" // a revision without a handshake
 )
 
 // tool calls a tool and returns its text.
@@ -82,26 +82,26 @@ func tree(t testing.TB, text string) string {
 	return dir
 }
 
-func published(t testing.TB, name string, args ...string) []string {
+func publishedCommand(t testing.TB, name string, args ...string) []string {
 	t.Helper()
 	return append([]string{"node", needPeers(t).Module("@modelcontextprotocol", "server-"+name, "dist", "index.js")}, args...)
 }
 
 // server-filesystem uses the session's roots as its directories and follows their changes, with a
 // host that has no roots (R012, R118). One root stays to the end: without roots the server keeps
-// its directories. Roots are advice to it, which is why run confines.
-func TestServerFilesystem(t *testing.T) { everywhere(t, inServerFilesystem) }
+// its directories. To the server, roots are only advice, so `rootsfs run` confines the server, too.
+func TestServerFilesystem(t *testing.T) { withEachRunner(t, testServerFilesystem) }
 
-func inServerFilesystem(t *testing.T, newRunner newRunnerFunc) {
+func testServerFilesystem(t *testing.T, newRunner newRunnerFunc) {
 	first, second := tree(t, "one"), tree(t, "two")
 	r := newRunner(t, Root{"one", "ro", first})
-	p := host(t, r.command(published(t, "filesystem", t.TempDir())...), nil, handshake)
+	p := host(t, r.command(publishedCommand(t, "filesystem", t.TempDir())...), nil, handshake)
 	has := func(yes, no string) func(string) bool {
 		return func(s string) bool { return strings.Contains(s, yes) && (no == "" || !strings.Contains(s, no)) }
 	}
 	p.until("list_allowed_directories", has(first, ""))
 	if got := p.tool("read_text_file", map[string]any{"path": first + "/a.txt"}); got != "one" {
-		t.Errorf("it read %q", got)
+		t.Errorf("the server read %q", got)
 	}
 	r.grant("two", "ro", second)
 	p.until("list_allowed_directories", has(second, ""))
@@ -110,22 +110,22 @@ func inServerFilesystem(t *testing.T, newRunner newRunnerFunc) {
 }
 
 // server-everything shows the roots that it got.
-func TestServerEverything(t *testing.T) { everywhere(t, inServerEverything) }
+func TestServerEverything(t *testing.T) { withEachRunner(t, testServerEverything) }
 
-func inServerEverything(t *testing.T, newRunner newRunnerFunc) {
+func testServerEverything(t *testing.T, newRunner newRunnerFunc) {
 	dir := tree(t, "one")
 	r := newRunner(t, Root{"one", "ro", dir})
-	p := host(t, r.command(published(t, "everything", "stdio")...), nil, handshake)
+	p := host(t, r.command(publishedCommand(t, "everything", "stdio")...), nil, handshake)
 	p.until("get-roots-list", func(s string) bool { return strings.Contains(s, dir) && strings.Contains(s, "one") })
 	r.revoke("one")
 	p.until("get-roots-list", func(s string) bool { return !strings.Contains(s, dir) })
 }
 
-// A server on the TypeScript SDK asks for consent, which the host's user gives,
-// and reads.
-func TestTypeScriptServer(t *testing.T) { everywhere(t, inTypeScriptServer) }
+// A server on the TypeScript SDK asks for consent. After the host's user has allowed reading, the
+// server can read, but not write.
+func TestTypeScriptServer(t *testing.T) { withEachRunner(t, testTypeScriptServer) }
 
-func inTypeScriptServer(t *testing.T, newRunner newRunnerFunc) {
+func testTypeScriptServer(t *testing.T, newRunner newRunnerFunc) {
 	dir := tree(t, "hello")
 	text, err := os.ReadFile("../files/testdata/peer.mjs")
 	testkit.Must(t, err)
@@ -166,10 +166,10 @@ func inTypeScriptServer(t *testing.T, newRunner newRunnerFunc) {
 	}
 }
 
-// A server without an SDK, a Python script, prints text before its first message.
-func TestPython(t *testing.T) { everywhere(t, inPython) }
+// A server without an SDK, a Python script, works although it prints text before its first message.
+func TestPython(t *testing.T) { withEachRunner(t, testPython) }
 
-func inPython(t *testing.T, newRunner newRunnerFunc) {
+func testPython(t *testing.T, newRunner newRunnerFunc) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is missing")
 	}
@@ -198,11 +198,11 @@ func inPython(t *testing.T, newRunner newRunnerFunc) {
 	}
 }
 
-// A server on the Go SDK gets the roots, and reads a file in one of them. In the handshake's
-// revision it sends requests of its own; since 2026-07-28 it asks for the roots inside a result.
-func TestGoServer(t *testing.T) { everywhere(t, inGoServer) }
+// A server on the Go SDK gets the roots, and reads a file in one of them. In revision 2025-11-25
+// the server sends requests of its own; since 2026-07-28 it asks for the roots inside a result.
+func TestGoServer(t *testing.T) { withEachRunner(t, testGoServer) }
 
-func inGoServer(t *testing.T, newRunner newRunnerFunc) {
+func testGoServer(t *testing.T, newRunner newRunnerFunc) {
 	dir := tree(t, "hello")
 	for _, revision := range []string{handshake, modern} {
 		p := host(t, newRunner(t, Root{"work", "ro", dir}).command(goCommand(t)...), nil, revision)
@@ -215,12 +215,12 @@ func inGoServer(t *testing.T, newRunner newRunnerFunc) {
 	}
 }
 
-// A server on the Go SDK asks for consent while a tool is called, and the host's user
-// gives it. In the handshake's revisions the host gets a request of its own; since
-// 2026-07-28 it gets the question in the place of the tool's answer.
-func TestGoServerConsent(t *testing.T) { everywhere(t, inGoServerConsent) }
+// A server on the Go SDK asks for consent while a tool is called. The host's user allows one
+// directory and declines another one. In revision 2025-11-25 the host gets the question as a
+// request; since 2026-07-28 it gets the question in the place of the tool's answer.
+func TestGoServerConsent(t *testing.T) { withEachRunner(t, testGoServerConsent) }
 
-func inGoServerConsent(t *testing.T, newRunner newRunnerFunc) {
+func testGoServerConsent(t *testing.T, newRunner newRunnerFunc) {
 	for _, revision := range []string{handshake, modern} {
 		dir, other := tree(t, "hello"), tree(t, "other")
 		var asked []string
@@ -245,10 +245,10 @@ func inGoServerConsent(t *testing.T, newRunner newRunnerFunc) {
 	}
 }
 
-// The MCP Inspector as host, in its CLI mode.
-func TestInspector(t *testing.T) { everywhere(t, inInspector) }
+// The MCP Inspector as the host, in its CLI mode, lists and calls the tools of a server.
+func TestInspector(t *testing.T) { withEachRunner(t, testInspector) }
 
-func inInspector(t *testing.T, newRunner newRunnerFunc) {
+func testInspector(t *testing.T, newRunner newRunnerFunc) {
 	dir := tree(t, "hello")
 	cli := needPeers(t).Module("@modelcontextprotocol", "inspector-cli", "build", "index.js")
 	inspect := func(server []string, args ...string) string {
@@ -266,7 +266,7 @@ func inInspector(t *testing.T, newRunner newRunnerFunc) {
 		}
 		return string(out)
 	}
-	if got := inspect(published(t, "filesystem", t.TempDir()), "--method", "tools/list"); !strings.Contains(got, `"list_allowed_directories"`) {
+	if got := inspect(publishedCommand(t, "filesystem", t.TempDir()), "--method", "tools/list"); !strings.Contains(got, `"list_allowed_directories"`) {
 		t.Errorf("tools/list: %s", got)
 	}
 	got := inspect(goCommand(t), "--method", "tools/call", "--tool-name", "read", "--tool-arg", "Path=work/a.txt")

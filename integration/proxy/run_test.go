@@ -63,14 +63,14 @@ func (p *confinedRunner) command(server ...string) []string {
 	for _, r := range p.roots {
 		argv = append(argv, "--root", spec(r.Name, r.Mode, r.Dir))
 	}
-	return append(append(append(argv, p.files(server)...), "--"), server...)
+	return append(append(append(argv, p.ownFileFlags(server)...), "--"), server...)
 }
 
 func spec(name, mode, dir string) string { return name + "=" + dir + ":" + mode }
 
-// files returns the flags that make the server's own files roots. A user would do the same, or
-// install the server among the system's programs.
-func (p *confinedRunner) files(server []string) []string {
+// ownFileFlags returns the flags that grant the server its own files, as read-only roots. A user
+// would give the same flags, or install the server among the system's programs.
+func (p *confinedRunner) ownFileFlags(server []string) []string {
 	var flags []string
 	have := map[string]bool{}
 	for _, r := range p.roots {
@@ -115,8 +115,8 @@ func (p *confinedRunner) revoke(name string) {
 	p.mustRun("revoke", "--session", p.name, name)
 }
 
-// R070: after a revocation during a tool call, the call can read its open file no more, the next
-// call cannot open the file, and the session and other roots go on.
+// R070: after a revocation during a tool call, the call can no longer read its open file, and the
+// next call cannot open the file. The session continues, and its other root can be read.
 func TestRevokeDuringAToolCall(t *testing.T) {
 	dir := tree(t, "hello")
 	other := tree(t, "other")
@@ -158,7 +158,7 @@ for line in sys.stdin:
 		t.Errorf("the call under way: %q", text)
 	}
 	if text := p.tool("read", map[string]any{"path": dir + "/a.txt"}); !strings.HasPrefix(text, "refused: ") {
-		t.Errorf("the next one: %q", text)
+		t.Errorf("the next call: %q", text)
 	}
 	if text := p.tool("read", map[string]any{"path": other + "/a.txt"}); text != "other" {
 		t.Errorf("another root: %q", text)
@@ -183,7 +183,7 @@ func TestFetched(t *testing.T) {
 		}
 		p := host(t, r.command("npx", "-y", "@modelcontextprotocol/server-filesystem@2026.8.31", dir), nil, handshake)
 		if got := p.tool("read_text_file", map[string]any{"path": dir + "/a.txt"}); got != "hello" {
-			t.Errorf("%s: it read %q", c.cache, got)
+			t.Errorf("%s: the server read %q", c.cache, got)
 		}
 		if got := p.tool("write_file", map[string]any{"path": dir + "/a.txt", "content": "x"}); !strings.Contains(got, "EROFS") {
 			t.Errorf("%s: writing: %q", c.cache, got)
@@ -223,7 +223,7 @@ for n in range(%d):
 		for line := range strings.Lines(string(text)) {
 			rec := struct {
 				Detail string
-				Count  int // of equal records that were folded
+				Count  int // how many equal records this one stands for
 			}{Count: 1}
 			if json.Unmarshal([]byte(line), &rec) != nil {
 				continue // a line of another kind of file
@@ -240,9 +240,9 @@ for n in range(%d):
 		}
 	}
 	if twice != lines || batches != 1 {
-		t.Errorf("on record are %d messages and %d batches, want %d and 1", twice, batches, lines)
+		t.Errorf("the records count %d messages and %d batches, want %d and 1", twice, batches, lines)
 	}
 	if size > 4<<20 {
-		t.Errorf("the record has %d bytes", size)
+		t.Errorf("the records have %d bytes", size)
 	}
 }

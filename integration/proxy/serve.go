@@ -26,7 +26,7 @@ type Config struct {
 	// the roots: "grant NAME MODE DIR" and "revoke NAME", each answered by "ok" or an
 	// error. Empty: no socket.
 	Control string
-	// AllowAll answers yes to every question that the host is not asked.
+	// AllowAll answers yes to every question that the host does not answer.
 	AllowAll bool
 }
 
@@ -108,7 +108,8 @@ func grant(ctx context.Context, reg *guard.Registry, r Root) error {
 	return err
 }
 
-// control changes roots on request, until the listener is closed.
+// control accepts connections until the listener is closed. Each line of a connection changes the
+// roots (see Config.Control).
 func control(ctx context.Context, l net.Listener, reg *guard.Registry) {
 	for {
 		c, err := l.Accept()

@@ -17,9 +17,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// stdinVar makes the test binary copy its standard input to its standard output, reading it as
-// the proxy does. It fails if that made its standard output non-blocking, because other holders
-// of the same open file would notice.
+// stdinVar makes the test binary copy its standard input, read as the proxy reads it, to its
+// standard output. The binary fails if its standard output is non-blocking afterwards, because
+// other holders of the same open file would notice.
 const stdinVar = "ROOTSFS_PROXY_STDIN"
 
 func copyStdin() error {
@@ -34,8 +34,8 @@ func copyStdin() error {
 	return err
 }
 
-// Every kind of standard input is read to its end, from its current position, and
-// standard output stays blocking.
+// A pipe, a file, /dev/null and a socket as standard input are read to the end, a file from its
+// current position. Standard output stays blocking.
 func TestStdin(t *testing.T) {
 	self, err := os.Executable()
 	testkit.Must(t, err)
@@ -61,7 +61,7 @@ func TestStdin(t *testing.T) {
 			t.Errorf("%s: %q, %v\n%s", name, &out, err, &errs)
 		}
 	}
-	for name, both := range map[string]bool{"socket": false, "one socket for all": true} {
+	for name, both := range map[string]bool{"socket": false, "one socket for input and output": true} {
 		mine, theirs := socketpair(t)
 		cmd := exec.Command(self)
 		cmd.Env = append(os.Environ(), stdinVar+"=1")

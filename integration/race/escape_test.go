@@ -64,7 +64,7 @@ func escapeTree(t *testing.T) (src, base string) {
 	write(t, filepath.Join(src, "f"), "inside")
 	write(t, filepath.Join(src, "a/b/c/f"), "inside")
 	write(t, filepath.Join(base, "outside/secret"), canary)
-	// a/b/deep leads from depth 2 to depth 1.
+	// a/b/deep, at depth 3, leads to a/d, at depth 2.
 	testkit.Must(t, os.Symlink("../d", filepath.Join(src, "a/b/deep")))
 	testkit.Must(t, os.Mkdir(filepath.Join(src, "a/d"), 0o777))
 	for _, e := range escapes {
@@ -76,7 +76,8 @@ func escapeTree(t *testing.T) (src, base string) {
 	return src, base
 }
 
-// checkRefused checks that calls that follow or read a link that leads out are refused.
+// checkRefused checks that lstat shows a link, and that calls that read or follow the link get
+// EACCES.
 func checkRefused(t *testing.T, link string) {
 	t.Helper()
 	if fi, err := os.Lstat(link); err != nil || fi.Mode()&os.ModeSymlink == 0 {
@@ -118,7 +119,7 @@ func TestLinkWithTwoNames(t *testing.T) {
 			src := filepath.Join(base, "src")
 			write(t, filepath.Join(src, "outside/secret"), "inside")
 			testkit.Must(t, os.MkdirAll(filepath.Join(src, "a/b"), 0o777))
-			// From MOUNTPOINT/code this leads beside the mountpoint.
+			// Followed from MOUNTPOINT/code, the link leads to a file beside the mountpoint.
 			deep, top := "a/b/l", "l"
 			testkit.Must(t, os.Symlink("../../outside/secret", filepath.Join(src, deep)))
 			testkit.Must(t, os.Link(filepath.Join(src, deep), filepath.Join(src, top)))

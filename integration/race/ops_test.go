@@ -13,7 +13,7 @@ import (
 
 func inodeOf(fi os.FileInfo) uint64 { return fi.Sys().(*syscall.Stat_t).Ino }
 
-// ops lists the operations on names under exchange.
+// ops lists the operations that workers do on the names that the swapper exchanges.
 var ops = []struct {
 	name string
 	do   func(w *worker) error
@@ -53,21 +53,22 @@ var ops = []struct {
 	{"rmdir empty", func(w *worker) error { return unix.Rmdir(filepath.Join(w.parent(), "empty")) }},
 	{"unlink", func(w *worker) error { return unix.Unlink(w.own("new")) }},
 	{"unlink victim", func(w *worker) error { return unix.Unlink(filepath.Join(w.parent(), "victim")) }},
-	{"rename in", func(w *worker) error {
+	{"rename into a directory", func(w *worker) error {
 		mine := w.p(fmt.Sprintf("mine-%d", w.id))
 		if err := os.WriteFile(mine, []byte(plain), 0o666); err != nil {
 			return err
 		}
 		return unix.Rename(mine, filepath.Join(w.parent(), "victim"))
 	}},
-	{"rename out of it", (*worker).steal},
+	{"rename out of a directory", (*worker).steal},
 	{"rename exchange", func(w *worker) error {
-		// parents[5:] are left out: a/il may lead to inner/f, which the workers know by its inode.
+		// parents[5:] are left out: an exchange in a/il could move inner/f, which the workers know
+		// by its inode.
 		x, y := w.pick(parents[:5]), w.pick(parents[:5])
 		return unix.Renameat2(unix.AT_FDCWD, w.p(x+"/f"), unix.AT_FDCWD, w.p(y+"/f"), unix.RENAME_EXCHANGE)
 	}},
-	{"link from it", (*worker).linkFrom},
-	{"link into it", func(w *worker) error {
+	{"link from a file", (*worker).linkFrom},
+	{"link into a directory", func(w *worker) error {
 		mine := w.own("hard")
 		_ = unix.Unlink(mine)
 		return unix.Link(w.p("stable"), mine)
@@ -93,7 +94,7 @@ var ops = []struct {
 	{"copy_file_range from", (*worker).copyFrom},
 	{"copy_file_range to", (*worker).copyTo},
 	{"O_TMPFILE and link", (*worker).tmpfile},
-	{"openat from a directory held", (*worker).holdDirectory},
+	{"openat from an open directory", (*worker).holdDirectory},
 	{"O_PATH and /proc/self/fd", (*worker).opath},
 }
 
@@ -135,7 +136,7 @@ func (w *worker) mmap() error {
 	})
 }
 
-// steal moves a name out of a directory under exchange and examines the file it got.
+// steal renames a file out of an exchanged directory and examines the file.
 func (w *worker) steal() error {
 	loot := w.p(fmt.Sprintf("loot-%d", w.id))
 	if err := unix.Rename(filepath.Join(w.parent(), "victim"), loot); err != nil {
@@ -166,7 +167,7 @@ func (w *worker) getxattr() error {
 	return err
 }
 
-// list reads a directory and all attributes of its entries.
+// list reads a directory, and examines the names, the attributes and the files in it.
 func (w *worker) list() error {
 	dir := w.dir()
 	entries, err := os.ReadDir(dir)
@@ -181,8 +182,7 @@ func (w *worker) list() error {
 	return err
 }
 
-// readlink reads a link, which must not return a target that leads out. It opens a target that
-// stays inside through the root.
+// readlink reads a link, whose target must not lead out. Then it opens the target through the root.
 func (w *worker) readlink() error {
 	link := w.p(w.pick(links))
 	buf := make([]byte, 4096)
@@ -192,7 +192,7 @@ func (w *worker) readlink() error {
 	}
 	target := string(buf[:n])
 	if !strings.HasPrefix(target, "../inner") {
-		w.leak("%s: told a target outside: %q", link, target)
+		w.leak("%s: returned a target outside: %q", link, target)
 	}
 	path := filepath.Join(filepath.Dir(link), target)
 	return w.with(path, unix.O_RDONLY, func(fd int) error { w.checkFile(path, fd); return nil })
@@ -232,7 +232,7 @@ func (w *worker) tmpfile() error {
 	return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, mine, unix.AT_SYMLINK_FOLLOW)
 }
 
-// holdDirectory opens a directory, and then several files by that descriptor.
+// holdDirectory opens a directory, and then opens several files from its descriptor.
 func (w *worker) holdDirectory() error {
 	dir := w.parent()
 	d, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

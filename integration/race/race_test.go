@@ -20,8 +20,8 @@ type goal struct {
 	leaks  int64 // canaries that bare opens have seen
 }
 
-// giveUp bounds one race, so that a hang is reported and not waited for.
-func giveUp() time.Duration {
+// raceLimit returns the time after which a race is given up, so that a hang is reported.
+func raceLimit() time.Duration {
 	if lab.Soak() {
 		return time.Hour
 	}
@@ -33,7 +33,7 @@ func giveUp() time.Duration {
 // R063, R064, R165, R192.
 func TestNothingEscapes(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can make an outside that belongs to somebody else, by which it is known")
+		t.Skip("needs root: the tree outside belongs to another user, and the test recognises it by its owner")
 	}
 	want := goal{swaps: 8_000, rounds: 20, leaks: 10}
 	if lab.Soak() {
@@ -44,7 +44,7 @@ func TestNothingEscapes(t *testing.T) {
 	}
 }
 
-// staged is used like a cache level: it is the default level with a staged root.
+// staged is used like the name of a cache level. It means the default level with a staged root.
 const staged = "staged"
 
 func raceAt(t *testing.T, level string, want goal) {
@@ -71,7 +71,7 @@ func raceAt(t *testing.T, level string, want goal) {
 		all = append(all, startJob(t, j))
 	}
 	if !waitFor(b, want) {
-		t.Errorf("gave up after %v", giveUp())
+		t.Errorf("gave up after %v", raceLimit())
 	}
 	b.Stop.Store(1)
 	for _, c := range all {
@@ -108,8 +108,8 @@ func raceAt(t *testing.T, level string, want goal) {
 // takes no part in the race.
 func neverSucceeds(i int) bool { return ops[i].name == "rmdir empty" || ops[i].name == "removexattr" }
 
-// waitFor waits until the race has reached want, or giveUp has passed. It reports whether the
-// race has reached want.
+// waitFor waits until the race has reached want and every operation that can succeed has succeeded,
+// but at most for raceLimit. It reports whether both are the case.
 func waitFor(b *board, want goal) bool {
 	enough := func() bool {
 		for i := range ops {
@@ -119,7 +119,7 @@ func waitFor(b *board, want goal) bool {
 		}
 		return b.Swaps.Load() >= want.swaps && b.BareLeaks.Load() >= want.leaks
 	}
-	for end := time.Now().Add(giveUp()); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(raceLimit()); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if enough() {
 			return true
 		}

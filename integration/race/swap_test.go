@@ -20,7 +20,7 @@ func newSwapper(j job, b *board) *swapper {
 	s.swaps = []func() bool{
 		s.exchange("a/dl", "a/dl.alt"),   // directory, climbing link out
 		s.exchange("a/fl", "a/fl.alt"),   // file, absolute link to a secret
-		s.exchange("p1/p2", "p1/alt"),    // parent of what is used, link out
+		s.exchange("p1/p2", "p1/alt"),    // parent of the files in use, link out
 		s.exchange("a/abs", "a/abs.alt"), // directory, absolute link out
 		s.exchange("a/il", "a/il.alt"),   // directory, link onto another name inside
 		s.exchange("a/ifl", "a/ifl.alt"), // file, link onto another file inside
@@ -39,8 +39,8 @@ func (s *swapper) exchange(x, y string) func() bool {
 	}
 }
 
-// leave moves a directory out of the root, puts a link to its new parent in its place for a
-// moment, and moves the directory back.
+// leave moves a directory out of the root, and puts a link to the directory's new parent in the old
+// place for a moment. Then it moves the directory back.
 func (s *swapper) leave() bool {
 	here, there := s.in("m/out"), filepath.Join(s.out, "park", "visitor")
 	if err := os.Rename(here, there); err != nil {

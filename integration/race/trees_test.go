@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// The marks of files outside.
+// The marks of the files outside (canary...), and the content of the files inside (plain, other).
 const (
 	canary     = "CANARY-b7c1e0d4" // in every outside file, and in some names
 	canaryUID  = 4242              // owns everything outside
@@ -24,8 +24,8 @@ const (
 	other      = "OTHER" // in the files of src/inner, at which links within the root point
 )
 
-// dirNames are the names in each exchanged directory. They are the same inside and outside,
-// so that every operation would hit something outside.
+// dirNames are the files in each exchanged directory. They are the same inside and outside, so that
+// an operation that leaves the root hits a file there.
 var dirNames = []string{"f", "victim", "sub/f", "sub/victim"}
 
 // fillDir makes a directory with the files dirNames, each with the content text.

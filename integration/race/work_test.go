@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The names under exchange.
+// The names that the swapper exchanges, and names below them.
 var (
 	dirs = []string{"a/dl", "a/dl/sub", "p1/p2", "p1/p2/p3", "m/out", "m/out/sub", "a/il", "a/abs"}
-	// parents contain f and victim before and after each exchange.
+	// parents are the directories that contain f and victim at first, inside and outside.
 	parents = []string{"a/dl", "a/dl/sub", "p1/p2/p3", "m/out", "m/out/sub", "a/il", "a/abs"}
 	files   = []string{"a/dl/f", "a/dl/sub/f", "a/fl", "a/ff", "p1/p2/p3/f", "m/out/f", "m/out/sub/f", "a/il/f", "a/ifl", "a/abs/f"}
 	// links are the exchanged names, which are links at times. The operation readlink uses them.
@@ -29,7 +29,7 @@ type worker struct {
 	id         int
 	root, src  string
 	bare       bool
-	outside    map[uint64]string // inode numbers of the canaries
+	outside    map[uint64]string // paths of the canaries, by inode number
 	innerInode uint64            // inode number of inner/f
 	rnd        *rand.Rand
 	op         string
@@ -97,7 +97,7 @@ func (w *worker) file() string   { return w.p(w.pick(files)) }
 func (w *worker) dir() string    { return w.p(w.pick(dirs)) }
 func (w *worker) parent() string { return w.p(w.pick(parents)) }
 
-// own returns a name that only this worker uses, in a directory under exchange.
+// own returns the path of a name that only this worker uses, in an exchanged directory.
 func (w *worker) own(kind string) string {
 	return filepath.Join(w.parent(), fmt.Sprintf("%s-%d", kind, w.id))
 }
@@ -124,7 +124,8 @@ func (w *worker) checkAttributes(path string, st *unix.Stat_t) {
 	}
 }
 
-// checkFile examines everything that an open file shows.
+// checkFile looks for a canary in an open file: in its attributes, its first bytes and its extended
+// attribute canaryAttr.
 func (w *worker) checkFile(path string, fd int) {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) == nil {
@@ -139,8 +140,8 @@ func (w *worker) checkFile(path string, fd int) {
 	}
 }
 
-// with opens a file, runs f on it and closes it. O_NONBLOCK lets the race end even if the open
-// reached the FIFO of the source, which it must not.
+// with opens a file, runs f on its descriptor and closes it. O_NONBLOCK lets the race end even if
+// the open reaches the FIFO of the source. Such an open is a leak.
 func (w *worker) with(path string, flags int, f func(fd int) error) error {
 	fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o666)
 	if err != nil {
@@ -154,7 +155,7 @@ func (w *worker) with(path string, flags int, f func(fd int) error) error {
 	return f(fd)
 }
 
-// read is the plain open. It must leak if it is done without rootsfs.
+// read opens a file and examines it. Bare opens are this operation without rootsfs, and must leak.
 func (w *worker) read() error {
 	path := w.file()
 	return w.with(path, unix.O_RDONLY, func(fd int) error { w.checkFile(path, fd); return nil })

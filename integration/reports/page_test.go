@@ -22,10 +22,10 @@ func cases(t *testing.T) map[string]bool {
 	for _, s := range scripts {
 		all["files/"+strings.TrimSuffix(filepath.Base(s), ".py")] = false
 	}
-	for name := range runs {
+	for name := range runCases {
 		all["run/"+name] = false
 	}
-	for name := range serves {
+	for name := range serveCases {
 		all["serve/"+name] = false
 	}
 	return all

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// runs are reports of other sandboxes: a command, and its right exit code.
-var runs = map[string]struct {
+// runCases are reports of other sandboxes: a command, and its right exit code.
+var runCases = map[string]struct {
 	command []string // %s is the directory of the scripts
 	code    int
 }{
@@ -25,7 +25,7 @@ var runs = map[string]struct {
 func TestRuns(t *testing.T) {
 	asEachUser(t, func(t *testing.T, who *user) {
 		from := scripts(t, who)
-		for name, c := range runs {
+		for name, c := range runCases {
 			t.Run(name, func(t *testing.T) {
 				args := []string{who.program, "run", "--root", filepath.Join(from, "run"), "--"}
 				for _, a := range c.command {

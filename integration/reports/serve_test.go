@@ -16,8 +16,8 @@ type object = map[string]any
 
 var longName = strings.Repeat("L", 255)
 
-// serves are reports of other MCP file servers: a file, a call, and the right answer.
-var serves = map[string]struct {
+// serveCases are reports of other MCP file servers: a file, a call, and the right answer.
+var serveCases = map[string]struct {
 	file, content string
 	mode          os.FileMode
 	tool          string
@@ -43,7 +43,7 @@ func edit(from, to string) object {
 
 func TestServes(t *testing.T) {
 	asEachUser(t, func(t *testing.T, who *user) {
-		for name, c := range serves {
+		for name, c := range serveCases {
 			t.Run(name, func(t *testing.T) {
 				path := who.writeFile(filepath.Join(name, c.file), c.content, c.mode)
 				testkit.Must(t, os.Chmod(path, c.mode))
@@ -157,8 +157,8 @@ func testCodes(t *testing.T, who *user) {
 	}
 }
 
-// serve sends messages to rootsfs serve and returns the answers. A message that is a string is
-// sent as it is.
+// serve sends messages to rootsfs serve and returns the answers to them. A message that is a string
+// is sent as it is.
 func (w *user) serve(t *testing.T, root string, messages ...any) (answers []object) {
 	t.Helper()
 	opening := []any{

@@ -19,7 +19,7 @@ type callArg struct {
 	Text        string
 }
 
-// call runs one command, for tests that let the holder hold only a few things.
+// call runs one command, for tests whose holder opens or maps only a few files.
 func (h *holder) call(cmd string, arg json.RawMessage) (any, error) {
 	var a callArg
 	if err := json.Unmarshal(arg, &a); err != nil {
@@ -107,7 +107,7 @@ func (h *holder) call(cmd string, arg json.RawMessage) (any, error) {
 	return nil, fmt.Errorf("no command %q", cmd)
 }
 
-// dirOf returns AT_FDCWD for 0, which no holder keeps as a descriptor, and else fd.
+// dirOf returns fd, or AT_FDCWD if fd is 0: no directory has the descriptor 0 in a holder.
 func dirOf(fd int) int {
 	if fd == 0 {
 		return unix.AT_FDCWD

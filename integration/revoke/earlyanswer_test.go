@@ -16,9 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// A write is answered while the source hangs. When the source goes on, the write's own
-// bytes are written, not those of later requests, although go-fuse uses a request's buffer
-// again after the answer. The source hangs when an append to a file with a size limit asks
+// A write is answered while the source hangs. When the source continues, the write's own
+// bytes are written and not the bytes of later requests, although go-fuse uses a request's
+// buffer again after the answer. The source hangs when an append to a file with a size limit asks
 // for the file's size, before anything is written.
 func TestEarlyAnswerKeepsItsBytes(t *testing.T) {
 	const (
@@ -66,7 +66,7 @@ func TestEarlyAnswerKeepsItsBytes(t *testing.T) {
 	}
 }
 
-// sizedFile waits until a file has a size, and reads the file.
+// sizedFile waits until a file has at least size bytes, and returns its content.
 func sizedFile(t *testing.T, path string, size int) []byte {
 	t.Helper()
 	var got []byte

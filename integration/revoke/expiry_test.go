@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// slowAuditor is slow with grants, as a disk may be. It synchronises with nothing, so
-// that the race detector sees synchronisation that the registry lacks.
+// slowAuditor is slow with grants, as a disk may be. It synchronises no goroutines, so that
+// the race detector can see that a lock is missing in the registry.
 type slowAuditor struct{}
 
 func (slowAuditor) Record(r guard.Record) error {
@@ -25,9 +25,9 @@ func (slowAuditor) Record(r guard.Record) error {
 	return nil
 }
 
-// A root with an expiry may be revoked as soon as it is visible, which is before
-// its clock is set. Under the race detector this test shows a missing lock; without it, only
-// whether a grant is left over.
+// A root with an expiry may be revoked as soon as it is visible. At that time its expiry clock is
+// not yet set. Under the race detector this test shows a missing lock. Without the race detector it
+// shows only whether a root is left over.
 func TestRevokeWhileTheExpiryClockIsSet(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	testkit.Must(t, os.Mkdir(dir, 0o777))

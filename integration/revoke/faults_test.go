@@ -80,7 +80,8 @@ func record(i int) []byte {
 // The largest numbers of records that writeLoad and mapLoad write.
 const maxRecords, maxMapped = 20_000, 1000
 
-// writeLoad writes records and has each confirmed, until an error.
+// writeLoad writes records and has each confirmed by fsync, until an error. It returns the number
+// of confirmed records.
 func writeLoad(path string) (confirmed int, err error) {
 	fd, err := unix.Open(path, unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o666)
 	if err != nil {
@@ -98,7 +99,7 @@ func writeLoad(path string) (confirmed int, err error) {
 	return confirmed, nil
 }
 
-// mapLoad does the same through a mapping and msync.
+// mapLoad does the same as writeLoad through a mapping and msync.
 func mapLoad(path string) (confirmed int, err error) {
 	fd, err := unix.Open(path, unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o666)
 	if err != nil {
@@ -134,7 +135,7 @@ func tmpfs(t *testing.T, options string) string {
 	return dir
 }
 
-// wantErr checks a call's errno.
+// wantErr checks that a call's error is one of want.
 func wantErr(t *testing.T, what string, err error, want ...syscall.Errno) {
 	t.Helper()
 	for _, w := range want {
@@ -212,7 +213,7 @@ func TestUnreadableDirectory(t *testing.T) {
 			h := start(t, "holder", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65434, Gid: 65434}})
 			wantErr(t, "listing", h.try("open", callArg{Path: l.in("code", "shut"), Flags: unix.O_DIRECTORY}, nil), syscall.EACCES)
 			wantErr(t, "stat inside", h.try("stat", callArg{Path: l.in("code", "shut", "f")}, nil), syscall.EACCES)
-			wantErr(t, "writing to a file of root's", h.try("open", callArg{Path: l.in("code", "f"), Flags: unix.O_RDWR}, nil), syscall.EACCES)
+			wantErr(t, "writing to a file that belongs to root", h.try("open", callArg{Path: l.in("code", "f"), Flags: unix.O_RDWR}, nil), syscall.EACCES)
 			h.call("open", callArg{Path: l.in("code", "f")}, nil)
 		})
 	}
@@ -233,8 +234,8 @@ func TestSourceUnmountedUnderneath(t *testing.T) {
 			h.call("open", callArg{Path: l.in("local", "f")}, &other)
 			h.call("read", callArg{FD: fd, Len: 4}, nil)
 			testkit.Must(t, unix.Unmount(src, unix.MNT_DETACH))
-			// The file system is still reachable through its descriptor until the next call, so
-			// any answer is right.
+			// The daemon may still reach the file system through its descriptors until the root is
+			// rechecked, so any answer is right.
 			if err := h.try("read", callArg{FD: fd, Len: 4}, nil); errors.Is(err, errHung) {
 				t.Fatal(err)
 			}

@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// hangLimit distinguishes a hang from slowness. It is several deadlines of an ending, and far
-// below the sixty seconds after which an operation is given up.
+// hangLimit distinguishes a hang from slowness. It is several times guard.EndDeadline, and far
+// below guard's default timeout of an operation, which is sixty seconds.
 const hangLimit = 30 * time.Second
 
 // bounded runs f, which must not hang.
@@ -44,8 +44,8 @@ type hangScene struct {
 	slow  *slow
 	top   string // the source of the root "hang"
 	below string // the hanging file system's directory below top; "" if it is top
-	h     *child // has mapped the file ok, and has opened it and a file of the root "local"
-	ok    int    // h's descriptor of ok
+	h     *child // holds a file of "local", and the file ok (newHang) or a crowd (newHiddenHang)
+	ok    int    // h's descriptor of the file ok, which h has also mapped
 	other int    // h's descriptor of the file of "local"
 }
 
@@ -67,8 +67,8 @@ func newHang(t *testing.T, level mount.Level) *hangScene {
 // at returns the path of a file of the hanging file system in the mount.
 func (s *hangScene) at(name string) string { return s.in("hang", s.below, name) }
 
-// checkDead checks that the root's files that do not hang are dead, and that other roots are
-// alive.
+// checkDead checks that the root's file ok, which does not hang, can no longer be used, and that
+// the other root is alive.
 func (s *hangScene) checkDead() {
 	s.t.Helper()
 	if err := s.h.try("load", callArg{Off: 0}, nil); err == nil {
@@ -146,8 +146,8 @@ func (s *hangScene) hangIn(block, cmd string, flags, n int) []*child {
 	return all
 }
 
-// crowdSize is the number of files in a crowd: files that do not hang and are mapped beside the
-// ones that do. There are so many that some stay mapped if the revocation gets stuck on the way.
+// crowdSize is the number of files in a crowd: mapped files that do not hang, beside files that
+// hang. There are so many that some stay mapped if the revocation gets stuck before it is complete.
 const crowdSize = 300
 
 // newHiddenHang makes a local root with a crowd of local files in in/, all mapped. In below/ a
@@ -180,7 +180,7 @@ func (s *hangScene) crowdAlive() (alive int) {
 }
 
 // The daemon may not know that a source can hang (a mount below a local root). Revoking still
-// returns in time, lists the parts that it could not end, and has ended everything else.
+// returns in time, and no file that does not hang stays mapped.
 func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 	for _, s := range settings[:2] {
 		for _, n := range []int{1, 6} {
@@ -193,7 +193,7 @@ func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 					return err
 				})
 				if err == nil {
-					t.Log("everything could be taken back")
+					t.Log("revoke returned no error")
 				}
 				if left := sc.crowdAlive(); left > 0 {
 					t.Errorf("%d of %d files that do not hang are still mapped", left, crowdSize)
@@ -203,8 +203,8 @@ func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 	}
 }
 
-// A root lies inside a root that hangs unexpectedly. When the inner root has been revoked, access
-// to its files through the outer root has ended too, or revoke returns an error.
+// A root lies inside a root that hangs unexpectedly. When the inner root has been revoked, none of
+// its files is still mapped through the outer root.
 func TestUnexpectedHangOfTheOuterRoot(t *testing.T) {
 	sc := newHiddenHang(t, mount.Audit)
 	sc.grant(grantOf("inner", filepath.Join(sc.top, "in"), guard.ReadWrite))
@@ -219,12 +219,12 @@ func TestUnexpectedHangOfTheOuterRoot(t *testing.T) {
 		t.Errorf("%d of %d files of the revoked inner root are still mapped through the outer one", left, crowdSize)
 	}
 	if left > 0 && err == nil {
-		t.Error("and revoke said that all is well")
+		t.Error("and revoke returned no error")
 	}
 }
 
-// A hung operation does not block changes other than the root's revocation: of the root's mode,
-// and the grant or the revocation of a root inside it.
+// A hung operation does not block a change of the root's mode, nor the grant or the revocation of a
+// root inside that root.
 func TestHangingSourceDoesNotHangOtherChanges(t *testing.T) {
 	t.Run("set ro", func(t *testing.T) {
 		t.Parallel()
@@ -259,8 +259,8 @@ func TestHangingSourceDoesNotHangOtherChanges(t *testing.T) {
 	})
 }
 
-// If a read-only root is nested around a file while the file is being opened, the file is
-// judged by that root, too.
+// If a read-only root around a file is granted while the file is being opened, the open is refused,
+// or its descriptor cannot be written to.
 func TestOpenDuringAGrantInside(t *testing.T) {
 	sc := newHang(t, mount.Audit)
 	c := start(t, "holder", nil)

@@ -16,7 +16,7 @@ import (
 	programs "github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// holder is a process that holds everything of one root.
+// holder is the mode of a process that holds everything it can of one root.
 type holder struct {
 	root string // the root as this process reaches it
 	rw   bool
@@ -80,7 +80,7 @@ type dirtyArg struct {
 func (h *holder) hold(a holdArg) (err error) {
 	h.root, h.rw = a.Root, a.RW
 	if a.Bind != "" {
-		if err := bindAway(a); err != nil {
+		if err := bindCopy(a); err != nil {
 			return err
 		}
 		h.root = a.Bind
@@ -165,8 +165,9 @@ func (h *holder) mapFile(name string, flags, prot int) ([]byte, error) {
 	return m, nil
 }
 
-// bindAway makes a bind copy of the root in this process's own namespace and changes to it.
-func bindAway(a holdArg) error {
+// bindCopy binds a.Root at a.Bind in this process's own mount namespace, and detaches all other
+// rootsfs mounts there.
+func bindCopy(a holdArg) error {
 	if err := programs.DetachMounts(a.Mount); err != nil {
 		return err
 	}
@@ -184,7 +185,8 @@ var errFault = errors.New("SIGBUS")
 // sink keeps loads from being optimised away.
 var sink atomic.Uint32
 
-// touch runs f, and returns errFault if f accesses a page that the kernel cannot provide.
+// touch runs f, and returns errFault if f panics with a runtime error, as by an access to a page
+// that the kernel cannot provide.
 func touch(f func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of this goroutine
 	defer func() {

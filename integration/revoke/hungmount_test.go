@@ -22,16 +22,16 @@ import (
 // waits for a hung operation waits for sixty seconds or more.)
 const ownerLimit = 15 * time.Second
 
-// program is a running `rootsfs mount` with one root, in which a server has made
-// repositories.
+// program is a running `rootsfs mount` with one root. newProgram makes repositories in the root and
+// starts the holder.
 type program struct {
 	t                       *testing.T
 	binary, top, src, point string
 	env                     []string
 	cmd                     *exec.Cmd
 	done                    chan struct{}
-	holder                  *child // of a file in the root
-	fd                      int
+	holder                  *child // has the file f of the root open
+	fd                      int    // the holder's descriptor of f
 }
 
 // rootsfsBinary is rootsfs, built once; atEnd removes it.
@@ -130,7 +130,7 @@ var hungPlaces = map[string]func(p *program) string{
 	"over the root's parent": func(p *program) string { return p.top },
 }
 
-// hang mounts a file system that hangs, and waits until the daemon has noticed it.
+// hang mounts a file system that hangs, and waits long enough for the daemon to notice it.
 func (p *program) hang(at string) {
 	p.t.Helper()
 	s := newSlow(p.t, at)
@@ -163,14 +163,14 @@ func TestHungMountDoesNotStopTheOwner(t *testing.T) {
 					t.Errorf("ls of the mount: %v\n%s", err, out)
 				}
 				if out, _ := p.run("ls", "-l", filepath.Join(p.point, "r")); !strings.Contains(out, " f\n") {
-					t.Errorf("ls of the root: %s", out) // the name that is mounted over is an error
+					t.Errorf("ls of the root: %s", out) // ls reports an error for the name that is mounted over
 				}
 			}
 			if out, err := p.run(p.binary, "revoke", "--all"); err != nil {
 				t.Errorf("revoke --all: %v\n%s", err, out)
 			}
 			if err := p.holder.try("read", callArg{FD: p.fd, Len: 6}, nil); err == nil {
-				t.Error("what was held can still be read")
+				t.Error("the held file can still be read")
 			}
 			p.mustEnd(unix.SIGTERM)
 		})
@@ -219,7 +219,7 @@ var otherMounts = map[string]func(t *testing.T, dir string) *slow{
 	"of another user": func(t *testing.T, dir string) *slow {
 		return newSlowAs(t, slowMount{Point: dir, Type: "rootsfs", User: 12345})
 	},
-	"on the way to one of ours": func(t *testing.T, dir string) *slow {
+	"with a rootsfs mount inside": func(t *testing.T, dir string) *slow {
 		s := newSlow(t, dir)
 		newSlowAs(t, slowMount{Point: filepath.Join(dir, "in"), Type: "rootsfs"})
 		return s
@@ -244,7 +244,7 @@ func TestCommandsAskNoOtherMount(t *testing.T) {
 				_, _ = p.run(p.binary, args...)
 				var asked int
 				if s.call("waiting", everything, &asked); asked != 0 {
-					t.Fatalf("%v asked it", args)
+					t.Fatalf("%v sent a request to the mount", args)
 				}
 			}
 		})

@@ -41,7 +41,8 @@ type lab struct {
 	events chan guard.Event
 }
 
-// needFUSE skips where there is no FUSE, and fails there in CI.
+// needFUSE skips the test where there is no FUSE and for users other than root. In CI it fails the
+// test instead.
 func needFUSE(t testing.TB) {
 	t.Helper()
 	err := mountpoint.CheckFUSE()
@@ -126,7 +127,7 @@ func grantOf(name, dir string, rights guard.Rights) guard.Grant {
 
 const (
 	fileSize = 64 << 10
-	bigNames = 300 // fewer than fit into a buffer of the daemon, more than into one of the kernel
+	bigNames = 300 // fewer than fit into a buffer of the daemon, more than fit into the kernel's
 )
 
 // fill makes the source tree whose files holders open and map.
