@@ -18,7 +18,7 @@ import (
 
 // The test binary has three more modes, chosen by these environment variables.
 const (
-	driverVar = "ROOTSFS_SANDBOX_DRIVER" // start a run as another user
+	driverVar = "ROOTSFS_SANDBOX_DRIVER" // carry out an order, such as a run as another user
 	victimVar = "ROOTSFS_SANDBOX_VICTIM" // be the process that the hostile program attacks
 	fillVar   = "ROOTSFS_SANDBOX_FILL"   // keep descriptors in flight
 )
@@ -49,14 +49,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// order is an order to a driver.
+// order tells a driver, which is this test binary with driverVar, what command to start and how.
 type order struct {
 	Bare bool // start the command itself, without rootsfs
 	Args []string
 	Env  []string
 	UID  int // the user to run as
-	// Mounts are files to mount over those of the machine, in this run's own mount namespace.
-	// (The machine's /dev/fuse may be closed to users, and its /etc/passwd may lack this user.)
+	// Mounts maps paths of the machine to files that are mounted there, in the driver's own mount
+	// namespace. (The machine's /dev/fuse may be closed to users, and its /etc/passwd may lack
+	// this user.)
 	Mounts map[string]string
 	// Terminal reports whether standard input is a terminal.
 	Terminal bool
@@ -64,8 +65,8 @@ type order struct {
 	Weak []string
 }
 
-// drive changes to the user of the order and starts its command, with its own streams and
-// descriptors.
+// drive carries out the order raw, which is JSON. It changes to the order's user and starts the
+// order's command. The command gets the streams and descriptors of this process.
 func drive(raw string) int {
 	runtime.LockOSThread()
 	var o order
@@ -119,7 +120,7 @@ func driveBare(o *order) error {
 	cmd := exec.Command(o.Args[0], o.Args[1:]...)
 	cmd.Env = o.Env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// Inherited descriptors are passed on, as by exec.
+	// Descriptor 3, which this process has inherited, is passed on, as exec would do.
 	cmd.ExtraFiles = []*os.File{os.NewFile(3, "inherited")}
 	if o.Terminal {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -127,8 +128,8 @@ func driveBare(o *order) error {
 	return cmd.Run()
 }
 
-// victim holds the secret that the hostile program wants, prints that it is ready, and
-// reports every signal until its input ends.
+// victim holds the secret that the hostile program wants, and prints "ready". Then it prints
+// "signal" for each SIGUSR1, until standard input ends.
 func victim(secret string) int {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGUSR1)

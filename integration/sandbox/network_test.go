@@ -20,8 +20,8 @@ import (
 // netLevels are the levels with a network namespace.
 var netLevels = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap}
 
-// hosts is an /etc/hosts by which names below test and example.com lead to this machine, except
-// metadata.test, which leads to a metadata service.
+// hosts is the content of an /etc/hosts. Its names all lead to this machine, except metadata.test,
+// which leads to the address of a metadata service.
 const hosts = `127.0.0.1 localhost
 127.0.0.5 api.test a.wild.test other.test api.example.com evil.example.com
 169.254.169.254 metadata.test
@@ -119,10 +119,10 @@ func TestNetworkOfApprovedHosts(t *testing.T) {
 }
 
 // rootsfs reports that a program needs a network: once at the first name or address that the
-// program tries, at the end, and in why. Each report names the flag that would permit it. This
-// holds at each level with a network namespace, as root and as a user. (The cases cover all pairs
-// of a program, a level and a user, but not all triples.) The network stays closed: the program
-// cannot resolve the names of this machine's /etc/hosts, and cannot reach this machine's services.
+// program tries, once at the end, and in the output of rootsfs why. Each report names the flag --net
+// that would permit the access. This holds at each level with a network namespace, as root and as a
+// user. (Each program runs at both levels and as both users, but not with all four combinations.)
+// The network stays closed: the program gets no page from this machine's web server.
 func TestNoNetworkIsReported(t *testing.T) {
 	port := web(t)
 	for i, first := range []struct{ name, script, host string }{
@@ -181,12 +181,12 @@ func TestNetworkLimits(t *testing.T) {
 	if stdout != want || code != 0 {
 		t.Errorf("exit code %d, the command said\n%s; rootsfs: %s", code, stdout, log)
 	}
-	output := "a limit of the network is reached: 5000 bytes were moved"
-	if !strings.Contains(log, output+"; 3 connections ended or refused") {
-		t.Errorf("not told at the end: %s", log)
+	reason := "a limit of the network is reached: 5000 bytes were moved"
+	if !strings.Contains(log, reason+"; 3 connections ended or refused") {
+		t.Errorf("not reported at the end: %s", log)
 	}
 	audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
-	if strings.Count(audit, output) != 3 {
+	if strings.Count(audit, reason) != 3 {
 		t.Errorf("not on record: %s", audit)
 	}
 }

@@ -74,7 +74,7 @@ func TestNetworkAttacks(t *testing.T) {
 	})
 }
 
-// Without --net the same program reaches no host either, although rootsfs receives its
+// With --net=false the same program reaches no host either, although rootsfs receives the program's
 // look-ups.
 func TestNetworkAttacksWithoutHosts(t *testing.T) {
 	raw, err := json.Marshal(serveAttacks(t))
@@ -131,7 +131,7 @@ func serveAttacks(t *testing.T) netTargets {
 	targets := netTargets{
 		Approved: "api.example.com", Address: "127.0.0.5", Evil: "evil.example.com", Rebound: "rebound.test", Metadata: "metadata.test",
 		TLS:  answerConns(t, func(c net.Conn) { repeat(tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}})) }),
-		Port: portOf(all), UDP: udpPort(udp), Own: "192.0.2.1", // an unused address, if this machine has none of its own
+		Port: portOf(all), UDP: udpPort(udp), Own: "192.0.2.1", // an unused address, for a machine that has only loopback addresses
 		Group: net.JoinHostPort(group.String(), udpPort(listener)), Everybody: "255.255.255.255:" + udpPort(listener),
 	}
 	addrs, _ := net.InterfaceAddrs()
@@ -164,8 +164,8 @@ func repeatDatagrams(t *testing.T, address string) net.PacketConn {
 	return c
 }
 
-// compareRows fails unless a topic has the rows of a table. The reasons may differ, because why
-// an attempt fails depends on the kernel.
+// compareRows fails the test unless the help topic has each row of the table. Only the first column
+// is compared, because the reason why an attempt fails depends on the kernel.
 func compareRows(t *testing.T, topic, table string) {
 	t.Helper()
 	text, err := os.ReadFile("../../cmd/rootsfs/help/" + topic + ".md")

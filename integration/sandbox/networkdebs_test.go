@@ -32,7 +32,7 @@ func serveDebs() http.Handler {
 	})
 }
 
-// tarball holds one file.
+// tarball returns a tar archive with one file, compressed with gzip.
 func tarball(name, text string) []byte {
 	var b bytes.Buffer
 	zipped := gzip.NewWriter(&b)
@@ -44,7 +44,7 @@ func tarball(name, text string) []byte {
 	return b.Bytes()
 }
 
-// arFile is a file of an archive.
+// arFile is a file in an ar archive.
 type arFile struct {
 	name string
 	text []byte

@@ -32,7 +32,7 @@ var networkPrograms = []struct {
 			node -p 'require("dep")'`,
 		"hello by require\n", "ENOTFOUND"},
 	{"pip", []string{"pip3"}, `
-		# pip itself repeats a failed look-up five times; it says why only if it does so at all.
+		# pip itself repeats a failed look-up five times. It prints the reason only if it repeats at least once.
 		/usr/bin/python3 -m pip --isolated --disable-pip-version-check --no-cache-dir --retries 1 --cert ca.crt \
 			download --no-deps --index-url https://$HOST:$HTTPS/simple/ -d pip-$HOST dep >pip.log 2>&1 || cat pip.log
 		[ ! -d pip-$HOST ] || PYTHONPATH=$(echo pip-$HOST/*.whl) /usr/bin/python3 -c 'import dep; print(dep.text)'`,

@@ -36,11 +36,11 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// servers lists the servers that programs connect to, at 127.0.0.5. Shell scripts find their
-// ports in variables of these names.
+// servers holds the ports of the servers that programs connect to, at 127.0.0.5. Shell scripts get
+// each port in a variable that has the name of the field.
 type servers struct {
 	HTTPS, GREETER, SSH, POSTGRES, REDIS string
-	certificate                          string // of HTTPS, for api.example.com and evil.example.com
+	certificate                          string // of the HTTPS server, in PEM, for api.example.com and evil.example.com
 }
 
 func newServers(t *testing.T) servers {
@@ -104,7 +104,8 @@ func listenAt(t *testing.T) net.Listener {
 
 func portOf(l net.Listener) string { return fmt.Sprint(l.Addr().(*net.TCPAddr).Port) }
 
-// answerConns runs f for each connection, and waits at the end for the open ones.
+// answerConns listens at 127.0.0.5, runs f for each connection, and returns the port. At the end of
+// the test it waits until each call of f has returned.
 func answerConns(t *testing.T, f func(net.Conn)) (port string) {
 	t.Helper()
 	l := listenAt(t)
@@ -179,7 +180,7 @@ func answerCall(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Grpc-Status", "0")
 }
 
-// serveIndex serves an index for pip with a wheel of the package dep.
+// serveIndex serves a package index for pip. The index has one wheel, of the package dep.
 func serveIndex(w http.ResponseWriter, r *http.Request) {
 	const wheel = "dep-1.0.0-py3-none-any.whl"
 	if !strings.HasSuffix(r.URL.Path, wheel) {
@@ -248,7 +249,8 @@ func repository(t *testing.T) string {
 	return dir
 }
 
-// sshServer lets everybody fetch from the repository.
+// sshServer returns the function that serves one SSH connection. Everybody may connect, and fetch
+// from repo.git in the directory repos.
 func sshServer(t *testing.T, repos string) func(net.Conn) {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)

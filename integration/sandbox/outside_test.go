@@ -42,7 +42,7 @@ func eachUser(t *testing.T, f func(*testing.T, *outside)) {
 	}
 }
 
-// eachLevel is eachUser, at each level.
+// eachLevel runs a test for each caller at each level. The tests run at the same time.
 func eachLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
 	for _, w := range callers {
 		for _, level := range levels {
@@ -54,8 +54,8 @@ func eachLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
 	}
 }
 
-// eachNetLevel is eachUser, at the levels that have a network of their own: one for each caller,
-// and in the soak both.
+// eachNetLevel runs a test for each caller at a level with a network namespace: root tests one of
+// these levels, the user the other one. In the soak (lab.Soak) each caller tests both.
 func eachNetLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
 	for i, w := range callers {
 		for j, level := range netLevels {
@@ -95,18 +95,18 @@ type targets struct {
 type outside struct {
 	t      *testing.T
 	caller caller
-	base   string // the directory of all files, of mode 0755
+	base   string // the directory that has all files; its mode is 0755
 	root   string
 	home   string   // HOME in the runs
-	env    []string // of rootsfs, with directories of its own for its files
-	// mounts has the files that an ordinary user needs to mount: a /dev/fuse that everybody may
-	// open, and an entry in /etc/passwd.
+	env    []string // the environment of rootsfs; its XDG variables name directories in base
+	// mounts becomes the field Mounts of each order to the driver. For an ordinary user it has a
+	// /dev/fuse that everybody may open, and an /etc/passwd that lists the user. Tests may add others.
 	mounts map[string]string
 	targets
-	victimSays   func() string // the victim's output so far
-	rootListener func()        // closes the socket in the root
-	granted      string        // a socket of the host, granted with --socket
-	order        []string      // the names of the attempts, in the order of their first results
+	victimSays      func() string // returns the victim's output so far
+	closeRootSocket func()        // closes the socket in the root
+	granted         string        // a socket of the host, granted with --socket
+	order           []string      // the names of the attempts, in the order of their first results
 }
 
 // pidsMax is the limit of processes in these runs. pidsBeyond is the number that the hostile
@@ -117,7 +117,8 @@ const (
 	pidsBeyond = 4 * pidsMax
 )
 
-// needRoot skips a test unless it runs as root, because the tests act as two users, and mount.
+// needRoot skips the test unless it runs as root and can mount with FUSE, because the tests act as
+// two users, and mount. In CI the test then fails instead.
 func needRoot(t *testing.T) {
 	t.Helper()
 	err := mountpoint.CheckFUSE()
@@ -139,8 +140,8 @@ var builds struct {
 	err  error
 }
 
-// programsDir returns a directory with the hostile program, a set-uid copy of it, rootsfs, and
-// this test's own program, where every user may execute them.
+// programsDir returns a directory with programs that every user may execute: hostile, a set-uid copy
+// of hostile, rootsfs, and a copy of this test binary with the name driver.
 func programsDir(t *testing.T) string {
 	t.Helper()
 	builds.once.Do(func() {
@@ -195,7 +196,8 @@ func newOutside(t *testing.T, w caller) *outside {
 	return o
 }
 
-// addTargets adds everything that the hostile program attacks.
+// addTargets adds the targets of the hostile program that newOutside does not make: sockets, a
+// process, shared memory, another session, and the host's name.
 func (o *outside) addTargets() {
 	o.t.Helper()
 	o.listen()
@@ -221,8 +223,8 @@ func (o *outside) own(path string) {
 	testkit.Must(o.t, os.Lchown(path, o.caller.uid, o.caller.uid))
 }
 
-// makeCallerDirs makes the directories of rootsfs for the caller, and the files that a caller
-// needs to mount.
+// makeCallerDirs makes the directories in which rootsfs keeps the caller's files. For an ordinary
+// user it also makes a /dev/fuse and an /etc/passwd, without which the user may be unable to mount.
 func (o *outside) makeCallerDirs() {
 	t := o.t
 	o.env = []string{"PATH=/usr/bin:/bin"}
@@ -279,15 +281,15 @@ func (o *outside) startSession() {
 // listenInRoot listens on a socket in the root, until the next run.
 func (o *outside) listenInRoot() {
 	t, path := o.t, filepath.Join(o.root, "socket")
-	if o.rootListener != nil {
-		o.rootListener()
+	if o.closeRootSocket != nil {
+		o.closeRootSocket()
 	}
 	l, err := net.Listen("unix", path)
 	testkit.Must(t, err)
 	testkit.Must(t, os.Chmod(path, 0o777))
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	o.rootListener = sync.OnceFunc(acceptAll(l))
-	t.Cleanup(o.rootListener)
+	o.closeRootSocket = sync.OnceFunc(acceptAll(l))
+	t.Cleanup(o.closeRootSocket)
 }
 
 // resetFiles makes the files of the host again, so that each run finds them unchanged.
@@ -309,9 +311,9 @@ func (o *outside) resetFiles() {
 	o.Handle = fmt.Sprintf("%d:%s", h.Type(), hex.EncodeToString(h.Bytes()))
 }
 
-// resetRoot makes the root and a HOME again for each run. The programs in the root are links to
-// those in programsDir, because they are large and there are many runs. No command may write to
-// them.
+// resetRoot makes the root and a HOME again for each run. The binaries hostile and setuid in the root
+// are hard links to the files in programsDir, because the files are large and there are many runs. No
+// command may write to them.
 func (o *outside) resetRoot() {
 	t, dir := o.t, o.root
 	for _, d := range []string{dir, o.home} {
@@ -326,7 +328,8 @@ func (o *outside) resetRoot() {
 	o.listenInRoot()
 }
 
-// listen opens sockets that answer every client that reaches them.
+// listen opens the Unix, TCP and UDP sockets that the hostile program tries to reach, and notes the
+// network namespace.
 func (o *outside) listen() {
 	t := o.t
 	o.Pathname = filepath.Join(o.Dir, "socket")
@@ -387,7 +390,7 @@ func (o *outside) listenShared() {
 	t.Cleanup(func() { testkit.Must(t, unix.Close(s)) })
 }
 
-// makeSystemDir makes a directory in a directory of the system.
+// makeSystemDir makes a directory in /usr/local.
 func (o *outside) makeSystemDir() string {
 	t := o.t
 	dir, err := os.MkdirTemp("/usr/local", "rootsfs-hostile-")
@@ -415,7 +418,7 @@ func acceptAll(l net.Listener) (end func()) {
 	return func() { l.Close(); <-done }
 }
 
-// startVictim starts a process of the user that the command runs as.
+// startVictim starts the victim as the user that the command runs as.
 func (o *outside) startVictim() {
 	t := o.t
 	cmd := &exec.Cmd{

@@ -8,12 +8,14 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// readingCommand is the command of the pipelines. Its words are typed in two parts, so that the
-// terminal's echo does not look like the command's own output.
+// readingCommand is the command that the run in each pipeline starts. The words that the command
+// prints are typed in two parts, so that the terminal's echo does not look like the command's own
+// output.
 const readingCommand = " sh -c 'echo rea''dy; read -r x; echo he''ard $x; exec sleep 1000'"
 
-// eachPipeline types command lines in which a run and other programs are one job, for each
-// caller. When the run's command is ready, it stops the job by Ctrl-Z, and then calls f.
+// eachPipeline runs a subtest for each command line and each caller. The subtest types the command
+// line, which is one job: a run with other programs, or a run in a subshell. When the run's command is
+// ready, the subtest stops the job with Ctrl-Z, and then calls f.
 func eachPipeline(t *testing.T, f func(o *outside, s *terminalShell, line string)) {
 	for _, line := range []string{"RUN | cat", "cat | RUN", "cat | RUN | cat", "(RUN; exit $?)"} {
 		for _, w := range callers {
@@ -32,8 +34,8 @@ func eachPipeline(t *testing.T, f func(o *outside, s *terminalShell, line string
 }
 
 // Ctrl-Z in a pipeline, or in a shell around the run, stops the whole job, and the shell has
-// its terminal back. After bg the run reads nothing that is typed. After fg it does, and Ctrl-C
-// ends it.
+// its terminal back. After bg the run reads nothing that is typed. After fg the run reads the typed
+// text, and Ctrl-C ends the run.
 func TestPipeline_Continued(t *testing.T) {
 	eachPipeline(t, func(_ *outside, s *terminalShell, line string) {
 		s.types("bg; sleep 0.5; jobs; echo lo''oked\n")
@@ -54,8 +56,8 @@ func TestPipeline_Continued(t *testing.T) {
 	})
 }
 
-// kill %1 ends a stopped pipeline, and nothing of the run stays. (A run that still read the
-// terminal would be stopped again, because it is in the background.)
+// kill %1 ends a stopped pipeline: the run's session ends, and wait in the shell returns. (A run that
+// still read the terminal would be stopped again, because it is in the background.)
 func TestPipeline_Killed(t *testing.T) {
 	eachPipeline(t, func(o *outside, s *terminalShell, _ string) {
 		s.types("kill %1\n")
@@ -65,7 +67,7 @@ func TestPipeline_Killed(t *testing.T) {
 	})
 }
 
-// When the terminal of a stopped pipeline is closed, nothing of the pipeline stays.
+// When the terminal of a stopped pipeline is closed, the shell and the run's session end.
 func TestPipeline_Hangup(t *testing.T) {
 	eachPipeline(t, func(o *outside, s *terminalShell, _ string) {
 		testkit.Must(o.t, s.master.Close())

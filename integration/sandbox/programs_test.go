@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// programs are scripts with programs that people run. They print the same inside and
-// outside. They begin in an empty directory that can be written to.
+// programs are scripts with programs that people run. Each script begins in an empty,
+// writable directory, and prints the same in a run as without rootsfs.
 var programs = []struct {
 	name   string
 	needs  []string
@@ -68,8 +68,8 @@ var programs = []struct {
 		` + goProgram, "built\n"},
 }
 
-// goProgram builds a library. make soak builds a program, for which Go compiles its own runtime:
-// half a minute.
+// goProgram is a script that builds a library. In the soak (lab.Soak) the script builds a program,
+// for which Go must also compile its own runtime: half a minute.
 var goProgram = map[bool]string{
 	false: `printf 'package hello\nfunc One() int { return 1 }\n' >one.go; go build -o one.a . && grep -qa One one.a && echo built`,
 	true:  `printf 'package main\nfunc main() { println("built") }\n' >main.go; go build -o hello . && ./hello 2>&1`,
@@ -82,8 +82,8 @@ const await = `await() { for i in $(seq 600); do "$@" 2>/dev/null && return; sle
 // goCache is the name of a build cache in the root, beside the directory of the scripts.
 const goCache = "go-cache"
 
-// compileRuntime makes a build cache that has Go's own runtime, if goProgram needs it, and returns
-// its directory.
+// compileRuntime returns a directory for a build cache of Go. In the soak the cache has Go's own
+// runtime, which goProgram then needs. Otherwise the directory is empty.
 func compileRuntime(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -126,8 +126,9 @@ func TestPrograms(t *testing.T) {
 	})
 }
 
-// program runs a script in an empty directory of the root, inside or outside. Files that
-// it leaves beside that directory are there for the next program.
+// program runs a script in an empty directory of the root, in a run if confined is set, and
+// otherwise without rootsfs. Files that the script leaves beside this directory are there for the
+// next script.
 func (o *outside) program(script string, confined bool) (stdout, log string, code int) {
 	dir, tmp := filepath.Join(o.root, "work"), filepath.Join(o.base, "tmp")
 	for _, d := range []string{dir, tmp} {

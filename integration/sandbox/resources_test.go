@@ -14,8 +14,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// exhaustedResources lists resources that a program can use up: the system calls that then fail in
-// a run, their errors, and the words that the run's error must contain.
+// exhaustedResources lists resources that can be used up. For each of them, weak has the system
+// calls that then fail in a run, with their errors (see faultOf), and want is a text that the run's
+// error must contain.
 var exhaustedResources = []struct {
 	what     string
 	weak     []string
@@ -37,7 +38,7 @@ var exhaustedResources = []struct {
 }
 
 // If a resource is used up, the run fails and does not use a weaker confinement: nothing is
-// started, and the error names the resource.
+// started, and the error contains the reason that the failed system call gave.
 func TestUsedUp(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		for _, c := range exhaustedResources {
@@ -71,8 +72,8 @@ func TestNoNamespacesAllowed(t *testing.T) {
 // inFlight is the number of descriptors that fill keeps in flight.
 const inFlight = 400
 
-// fill keeps descriptors in flight, which the kernel counts by user, until standard
-// input ends.
+// fill keeps descriptors in flight (sent, but not received) until standard input ends. The kernel
+// counts the descriptors in flight of each user.
 func fill() int {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -93,8 +94,8 @@ func fill() int {
 	return 0
 }
 
-// If another process of the command's user has as many descriptors in flight as the user may, a
-// run with a terminal is refused, because its init has to pass a descriptor.
+// If another process of the command's user has more descriptors in flight than the run's limit of
+// open files, a run with a terminal is refused, because the run's init has to pass a descriptor.
 func TestDescriptorsInFlight(t *testing.T) {
 	for _, w := range callers {
 		t.Run(w.name, func(t *testing.T) {
@@ -124,8 +125,8 @@ func TestDescriptorsInFlight(t *testing.T) {
 	}
 }
 
-// A run whose level the configuration pins has that level or fails, and a level that --level
-// names on the command line must be at least as strong.
+// If the configuration pins the level, a run has this level or fails. The flags --level landlock and
+// --unconfined, which ask for less, are refused.
 func TestPinnedLevel(t *testing.T) {
 	o := newOutside(t, callers[0])
 	conf := filepath.Join(o.base, "pinned.toml")
@@ -133,7 +134,7 @@ func TestPinnedLevel(t *testing.T) {
 	lacks := []string{"namespaces"}
 	stdout, log, code := o.weakRun(lacks, nil, "--config", conf)
 	if stdout != "" || code != 5 || !strings.Contains(log, "namespaces are refused") || !strings.Contains(log, "pinned.toml") {
-		t.Errorf("pinned, and not there: exit code %d, the command said %q: %s", code, stdout, log)
+		t.Errorf("pinned, and not available: exit code %d, the command said %q: %s", code, stdout, log)
 	}
 	for _, weaker := range [][]string{{"--level", "landlock"}, {"--unconfined"}} {
 		stdout, log, code = o.weakRun(nil, nil, append([]string{"--config", conf}, weaker...)...)
@@ -143,6 +144,6 @@ func TestPinnedLevel(t *testing.T) {
 	}
 	stdout, log, code = o.weakRun(nil, nil, "--config", conf)
 	if code != 0 || !strings.HasPrefix(stdout, "ran\n") {
-		t.Errorf("pinned, and there: exit code %d, the command said %q: %s", code, stdout, log)
+		t.Errorf("pinned, and available: exit code %d, the command said %q: %s", code, stdout, log)
 	}
 }

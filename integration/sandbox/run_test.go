@@ -69,7 +69,7 @@ func (o *outside) command(r run, more []string, args ...string) order {
 }
 
 // rootInside returns the path at which a run's command finds the root. At level Landlock the
-// root is in the mount, and the command begins in it.
+// root is in the mount, and the command begins in the root.
 func (o *outside) rootInside(r run) string {
 	if r.level == sandbox.Landlock {
 		return "."
@@ -77,8 +77,9 @@ func (o *outside) rootInside(r run) string {
 	return o.root
 }
 
-// run carries an order out and returns its output and the log afterwards. If the order has a
-// terminal, the terminal is standard input and output.
+// run resets the files and the root, and carries an order out. It returns the command's standard
+// output, the text on standard error as log, and the exit code. If the order has a terminal, the
+// terminal is standard input and output.
 func (o *outside) run(ord order) (stdout, log string, code int) {
 	t := o.t
 	t.Helper()
@@ -95,7 +96,7 @@ func (o *outside) run(ord order) (stdout, log string, code int) {
 	leak, err := os.Open(o.Secret)
 	testkit.Must(t, err)
 	defer leak.Close()
-	cmd.ExtraFiles = []*os.File{leak} // as a careless host leaves it open
+	cmd.ExtraFiles = []*os.File{leak} // as if a careless host had left the file open
 	var out io.Reader
 	if ord.Terminal {
 		master, slave := terminal(t)

@@ -30,11 +30,12 @@ import (
 // for it, they join its halves.
 const credential = "v3ryS3cret" + "-tok3n-of-the-owner"
 
-// api is a host that answers requests that have the credential.
+// api is an HTTPS server at 127.0.0.5 that the tests use as the host of a secret.
 type api struct {
-	port, certificate string
-	began             chan struct{} // gets a value when the first bytes of /upload have come
-	ended             chan struct{} // gets a value when a request for /held or /upload has ended
+	port        string
+	certificate string        // the path of a file with the server's certificate
+	began       chan struct{} // gets a value when the first bytes of /upload have come
+	ended       chan struct{} // gets a value when a request for /held or /upload has ended
 }
 
 func newAPI(t *testing.T) *api {
@@ -62,7 +63,7 @@ func newAPI(t *testing.T) *api {
 		_, _ = r.Body.Read(make([]byte, 1))
 		began <- struct{}{}
 		if _, err := io.Copy(io.Discard, r.Body); err == nil {
-			t.Error("the upload that is broken off looks complete")
+			t.Error("the aborted upload looks complete")
 		}
 		ended <- struct{}{}
 	})
@@ -87,8 +88,9 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
-// wantedHeader returns the Authorization header that the host accepts for a path. Hosts of the
-// imitated kinds accept the same.
+// wantedHeader returns the Authorization header that the host accepts for a path. The first
+// element of the path decides: the header is HTTP Basic for private, goproxy and simple, the bare
+// credential for crates, and a bearer token for all others.
 func wantedHeader(path string) string {
 	switch at, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/"); at {
 	case "private", "goproxy", "simple":
@@ -132,7 +134,7 @@ func serveHTTPS(t *testing.T, h http.Handler) *api {
 	return a
 }
 
-// makeReachable lets everybody pass through the directories that lead to a directory.
+// makeReachable lets every user pass through dir and through the directories above it.
 func makeReachable(t *testing.T, dir string) {
 	t.Helper()
 	for ; dir != "/"; dir = filepath.Dir(dir) {
@@ -147,8 +149,9 @@ var secretRules = []string{
 	"GET /{hello,events,held,websocket}", "PUT /{hello,upload}", "GET /{git,private}/**", "POST /git/*/git-upload-pack", "POST /private/**", "GET /{registry,simple,goproxy,crates}/**",
 }
 
-// secretOrder returns an order that runs a shell script with the secret, whose host is name below
-// example.com. The host resolves to 127.0.0.5, an address that needs its own rule.
+// secretOrder returns an order that runs a shell script with the secret API_TOKEN. The secret's host
+// is name with ".example.com" appended. api.example.com resolves to 127.0.0.5, an address that needs
+// its own rule.
 func (o *outside) secretOrder(a *api, script string, name string) order {
 	t := o.t
 	t.Helper()
@@ -195,14 +198,14 @@ const searchProgram = "where the credential could be"
 var secretPrograms = []secretProgram{
 	{"curl", []string{"curl"}, `curl -sS "$API_TOKEN_BASE_URL/hello?q=1"`, "GET /hello?q=1 \n"},
 	{"curl with a body", []string{"curl"}, `curl -sS -X PUT -d body -H "Authorization: Bearer $API_TOKEN" $API_TOKEN_BASE_URL/./hello`, "PUT /hello body\n"},
-	{"curl, what is not allowed", []string{"curl"}, `curl -sS -X DELETE $API_TOKEN_BASE_URL/hello`,
+	{"curl, a request that is not allowed", []string{"curl"}, `curl -sS -X DELETE $API_TOKEN_BASE_URL/hello`,
 		"rootsfs: no rule of the secret API_TOKEN allows DELETE \"/hello\" (\"DELETE /hello\" in allow of its [[secret]] block would); it allows: " + strings.Join(secretRules, ", ") + "\n"},
 	{"curl, events", []string{"curl"}, `curl -sSN $API_TOKEN_BASE_URL/events`, "data: 0\n\ndata: 1\n\ndata: 2\n\n"},
 	{"curl by https", []string{"curl"}, `curl -sS https://api.example.com:PORT/hello?q=1`, "GET /hello?q=1 \n"},
 	{"curl by https and HTTP/1.1, with the key", []string{"curl"}, `curl -sS --http1.1 -X PUT -d body -u "me:$API_TOKEN" https://api.example.com:PORT/./hello; curl -sS -H "Authorization: Bearer $API_TOKEN" https://api.example.com:PORT/hello`,
 		"you are nobody\nGET /hello \n"}, // the program chooses HTTP Basic, which the host does not accept
 	{"curl by https, without the variables", []string{"curl"}, `env -i PATH="$PATH" curl -sS https://api.example.com:PORT/hello`, "GET /hello \n"},
-	{"curl by https, what is not allowed", []string{"curl"}, `curl -sS -o /dev/null -w '%{http_code}\n' -X DELETE https://api.example.com:PORT/hello`, "403\n"},
+	{"curl by https, a request that is not allowed", []string{"curl"}, `curl -sS -o /dev/null -w '%{http_code}\n' -X DELETE https://api.example.com:PORT/hello`, "403\n"},
 	{"node https, websocket", []string{"node"}, `node -e '
 		const key = require("crypto").randomBytes(16).toString("base64");
 		const headers = { Connection: "Upgrade", Upgrade: "websocket", "Sec-WebSocket-Version": 13, "Sec-WebSocket-Key": key };
@@ -211,22 +214,22 @@ var secretPrograms = []secretProgram{
 			c.on("data", (d) => got = Buffer.concat([got, d])).on("end", () => { console.log(r.statusCode, got.subarray(2).toString()); c.end(); });
 		})'`, "101 hello\n"},
 	{"git clone by https", []string{"git"}, `git clone -q https://api.example.com:PORT/git/repo.git repo2 && cat repo2/file`, "hello by clone\n"},
-	{"whose certificates", []string{"openssl"}, `for host in api evil; do openssl s_client -connect $host.example.com:PORT -servername $host.example.com </dev/null 2>/dev/null | openssl x509 -noout -issuer; done
+	{"issuers of the certificates", []string{"openssl"}, `for host in api evil; do openssl s_client -connect $host.example.com:PORT -servername $host.example.com </dev/null 2>/dev/null | openssl x509 -noout -issuer; done
 		openssl s_client -CApath /etc/ssl/certs -no-CAfile -verify_return_error -connect api.example.com:PORT -servername api.example.com </dev/null 2>/dev/null | grep -o 'Verification: OK'`,
 		"issuer=O = rootsfs, CN = \"rootsfs run, for the hosts of its secrets, by this process\"\nissuer=CN = the test\nVerification: OK\n"},
 	{"curl to another port", []string{"curl"}, `curl -s -m 10 $API_TOKEN_BASE_URL:81/hello || echo refused`, "refused\n"},
 	{"git clone", []string{"git"}, `git clone -q $API_TOKEN_BASE_URL/git/repo.git repo && cat repo/file`, "hello by clone\n"},
-	{"what the command has", nil, `echo ${#API_TOKEN}; echo $API_TOKEN_BASE_URL`, fmt.Sprintf("%d\nhttp://api-token.secret.internal\n", len(credential))},
+	{"variables of the command", nil, `echo ${#API_TOKEN}; echo $API_TOKEN_BASE_URL`, fmt.Sprintf("%d\nhttp://api-token.secret.internal\n", len(credential))},
 	// The pattern of grep is in a file, because grep would find it among its own arguments.
 	{searchProgram, nil, `printf %s v3ryS3cret -tok3n-of-the-owner >pattern
 		find /proc/[0-9]*/environ /proc/[0-9]*/cmdline /tmp /etc /run -type f -readable ! -name pattern -exec grep -laF -f pattern {} + 2>/dev/null; env | grep -F -f pattern; rm pattern; echo searched`,
 		"searched\n"},
 }
 
-// isLeftOut reports whether a caller does not run a program. A slow program is run by one of the
-// callers only, except in the soak.
-func isLeftOut(p secretProgram, w caller, program int) bool {
-	return knownRecipes[p.name].isSlow && !lab.Soak() && w != callers[program%2]
+// isLeftOut reports whether the caller w does not run the program p. index is the position of p in
+// the list. Except in the soak, only one caller runs a slow program.
+func isLeftOut(p secretProgram, w caller, index int) bool {
+	return knownRecipes[p.name].isSlow && !lab.Soak() && w != callers[index%2]
 }
 
 // Unmodified programs use a credential that is nowhere inside, at both levels that have a network
@@ -283,7 +286,7 @@ func TestSecretPrograms(t *testing.T) {
 			}
 		}
 		if strings.Contains(audit+log, credential) || strings.Contains(audit, "q=1") {
-			t.Errorf("on record: %s\n%s", audit, log)
+			t.Errorf("the credential or the query is on record or was printed: %s\n%s", audit, log)
 		}
 		// The session's files: records, state, what the programs have written, a kept HOME.
 		if err := exec.Command("grep", "-rqaF", credential, o.base).Run(); err == nil || exitCode(err) != 1 {
@@ -293,8 +296,8 @@ func TestSecretPrograms(t *testing.T) {
 	})
 }
 
-// When a secret is revoked, a request that is under way ends at both ends, and no further request
-// is answered.
+// When a secret is revoked, the requests that are under way end for the program and for the host, and
+// no further request is answered.
 func TestSecretIsRevoked(t *testing.T) {
 	for _, w := range callers {
 		for i, command := range [][]string{{"net", "remove", "API_TOKEN="}, {"revoke", "--net"}, {"revoke", "--all"}} {
@@ -351,8 +354,9 @@ func TestSecretIsRevoked(t *testing.T) {
 	}
 }
 
-// If a secret's host does not answer, the program gets the reason, but learns nothing about the
-// machine.
+// If a secret's host has an untrusted certificate or cannot be resolved, the program gets the reason
+// and nothing else. If no rule allows a request, the audit log tells the reason, and rootsfs why
+// tells how to allow it. If the secret's variable is not set, nothing starts.
 func TestSecretNotAnswered(t *testing.T) {
 	a := newAPI(t)
 	o := newOutside(t, callers[0])

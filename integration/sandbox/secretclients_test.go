@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// recipe describes how a test runs a recipe of `rootsfs help secrets`, which it finds by the first
-// line of its block there.
+// recipe describes how a test runs a recipe of `rootsfs help secrets`. The keys of knownRecipes are
+// the first lines of the recipes' blocks on that page.
 type recipe struct {
 	needs  []string
 	want   string
@@ -60,7 +60,7 @@ func recipes(t *testing.T) (list []secretProgram) {
 	return list
 }
 
-// getJava prints the answer of a URL.
+// getJava is a Java program that prints the body of the answer from a URL.
 const getJava = `
 import java.net.URI;
 import java.net.http.*;
@@ -70,7 +70,7 @@ public class Get {
 	}
 }`
 
-// compileGet returns the program getJava, in base64; "" without a compiler.
+// compileGet compiles getJava and returns the class file in base64, or "" without a compiler.
 func compileGet(t *testing.T) string {
 	t.Helper()
 	if missing([]string{"javac"}) != "" {

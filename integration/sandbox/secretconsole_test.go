@@ -18,7 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// page is the owner's browser on the console. It keeps every byte that the console sends.
+// page is the owner's browser on the console. The field sent keeps the headers and the
+// bodies that the browser has read.
 type page struct {
 	t        *testing.T
 	client   *http.Client
@@ -26,7 +27,8 @@ type page struct {
 	sent     bytes.Buffer
 }
 
-// console starts the console, and lets a browser in.
+// console starts rootsfs console, and returns a browser that has entered by the link that rootsfs
+// console prints.
 func (o *outside) console() *page {
 	t := o.t
 	t.Helper()
@@ -82,7 +84,8 @@ func (p *page) get(method, path, body string) string {
 	return string(b)
 }
 
-// The credential is in no byte that the console sends: events, records, policy, errors.
+// The credential is in nothing that the browser reads from the console: the stream of events, the
+// history, the export, and the answers to verify, policy and revoke.
 func TestSecretIsNotInConsole(t *testing.T) {
 	t.Parallel()
 	a, o := newAPI(t), newOutside(t, callers[1])

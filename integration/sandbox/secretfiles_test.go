@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// Keys of the owner's files, which the programs of these tests must not have.
+// These keys are in the owner's files. The programs of these tests must not have the keys.
 const (
 	gitPassword = "gitP4ssw0rd" + "-of-the-owner"
 	npmToken    = "npm_ownersT0ken" + "ABCDEFGHIJKLMNOPQRSTU"
@@ -53,8 +53,7 @@ func npmRegistry(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// keyFileHost is a host of a git repository with HTTP Basic, of a registry of npm, and of GitHub's
-// interface.
+// keyFileHost serves a git repository with HTTP Basic, an npm registry, and GitHub's API for gh.
 func keyFileHost(t *testing.T) *api {
 	t.Helper()
 	path, err := exec.Command("git", "--exec-path").Output()
@@ -77,7 +76,7 @@ func keyFileHost(t *testing.T) *api {
 	return serveHTTPS(t, mux)
 }
 
-// ownersHome makes a HOME of the owner's, with some files.
+// ownersHome makes a HOME of the owner with the given files, and returns its path.
 func (o *outside) ownersHome(files map[string]string) string {
 	t := o.t
 	t.Helper()
@@ -92,7 +91,8 @@ func (o *outside) ownersHome(files map[string]string) string {
 	return home
 }
 
-// keyFilesScript runs programs that need the keys of the owner's files. HOST is the host.
+// keyFilesScript runs programs that need the keys of the owner's files. HOST is replaced
+// with the host and its port. At the end, the script searches for the keys.
 const keyFilesScript = `exec 2>&1
 	grep -o '^[^=]*=h\?t\?t\?p\?s\?' ~/.npmrc; [ "$(tail -n1 ~/.npmrc)" = "//HOST/npm/:_authToken=$NPM_TOKEN" ] && echo "as in the variable"
 	git clone -q https://HOST/git/repo.git r && cd r && echo changed >file && git -c user.name=n -c user.email=e commit -qam m && git push -q && git ls-remote -q | wc -l; cd ..
@@ -102,8 +102,9 @@ const keyFilesScript = `exec 2>&1
 	printf '%s\n' gitP4ssw0rd''-of-the-owner npm_ownersT0ken''ABCDEFGHIJKLMNOPQRSTU gho_ownersT0ken''ABCDEFGHIJKLMNOPQRSTU >pattern
 	find /proc/[0-9]*/environ /proc/[0-9]*/cmdline ~ /tmp /etc /run . -type f -readable ! -name pattern -exec grep -laF -f pattern {} + 2>/dev/null; env | grep -F -f pattern; echo searched`
 
-// With --secret git, npm or gh, the program of this name works with the keys in the owner's files.
-// The keys are nowhere inside. Root runs with a private HOME, the user with a kept one.
+// With --secret git, --secret npm and --secret gh, the programs git, npm and gh work as they would
+// with the keys in the owner's files. The keys are nowhere inside. Root runs with a private HOME, the
+// user with a kept one.
 func TestKeysOfOwnersFiles(t *testing.T) {
 	if tool := missing([]string{"git", "npm", "node", "curl", "gh"}); tool != "" {
 		t.Skipf("this machine has no %s", tool)
@@ -136,11 +137,11 @@ func TestKeysOfOwnersFiles(t *testing.T) {
 		}
 		for _, line := range []string{"the secret git is for https://" + host + "/git, and from `git credential fill`", "the secret npm is for https://" + host + "/npm, and from " + home + "/.npmrc"} {
 			if !strings.Contains(log, line) {
-				t.Errorf("not said: %s\n%s", line, log)
+				t.Errorf("not in the log: %s\n%s", line, log)
 			}
 		}
 		if strings.Contains(log, npmToken) || strings.Contains(log, gitPassword) || strings.Contains(log, ghToken) {
-			t.Errorf("a key is told: %s", log)
+			t.Errorf("a key is in the log: %s", log)
 		}
 	})
 }

@@ -11,10 +11,11 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// flood makes COUNT connections to the host at PORT, and sends the beginning of a TLS hello on each.
-// It prints three lines: the answer to a request before that; whether connections are left when
-// all but 256 have been reset, and the answer to a further request; and the answer to a request when
-// the connections are closed.
+// flood is a Python program that makes COUNT connections to the host at PORT, and sends the beginning
+// of a TLS hello on each. It prints three lines. The first is the answer to a request before the
+// connections. The second comes when at most 256 connections have not been reset: whether there are
+// any, and the answer to a further request. The third is the answer to a request after the program
+// has closed the connections.
 const flood = `
 import os, resource, select, socket, sys, time, urllib.request
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -50,9 +51,9 @@ while ask() == "refused":
     time.sleep(0.01)
 print(ask())`
 
-// A program that makes many connections to the host of a secret gets a bounded number of them. The
-// connections beyond that are refused and on record. The host answers again when the program closes
-// its connections.
+// A program that makes many connections to the host of a secret can hold at most 256 of them. Further
+// connections are refused, and a refusal is on record. The host answers again when the program has
+// closed its connections.
 func TestSecretConnectionsAreBounded(t *testing.T) {
 	if tool := missing([]string{"python3"}); tool != "" {
 		t.Skipf("this machine has no %s", tool)

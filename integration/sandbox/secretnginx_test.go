@@ -20,8 +20,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// nginxConfig has git's server behind HTTP Basic and behind a token, and a location that tells the
-// protocol. DIR, PORT, GIT and KEY are replaced.
+// nginxConfig has git's server behind HTTP Basic and behind a token, and a location that answers with
+// the protocol of the request. startNginx replaces DIR, PORT, GIT and KEY.
 const nginxConfig = `
 daemon off; master_process off; pid DIR/pid; error_log DIR/error.log;
 events {}
@@ -69,7 +69,7 @@ func startNginx(t *testing.T) *api {
 	testkit.Must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Signal(unix.SIGTERM); _ = cmd.Wait() })
 	testkit.Until(t, "nginx listens", func() bool {
-		res, err := http.Get("http://127.0.0.5:" + a.port + "/") // it is plain HTTP, which nginx refuses
+		res, err := http.Get("http://127.0.0.5:" + a.port + "/") // nginx answers plain HTTP with an error
 		if err == nil {
 			res.Body.Close()
 		}
@@ -78,8 +78,8 @@ func startNginx(t *testing.T) *api {
 	return a
 }
 
-// Git and curl work with nginx and git's own server as they would with the key: by HTTP Basic, by a
-// token, and by both versions of HTTP.
+// Git and curl work with nginx and git's own server as they would with the key: by HTTP Basic and
+// by a token, over HTTP/1.1 and over HTTP/2.
 func TestSecretWithNginx(t *testing.T) {
 	a := startNginx(t)
 	const script = `at=api.example.com:PORT
