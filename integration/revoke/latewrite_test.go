@@ -16,13 +16,14 @@ import (
 )
 
 // A source hangs, and a write to it through `rootsfs mount` is refused because the root is
-// revoked. That write does not reach the source once `rootsfs revoke` has returned 0. If a
-// write is already in the source, it may finish: revoke says so, and returns 1.
+// revoked. That write does not reach the source once `rootsfs revoke` has returned 0. If the
+// source has already received the write, the write may finish: revoke reports this, and returns 1.
 func TestRefusedWriteOnAHangingSource(t *testing.T) {
 	for request, c := range map[string]struct {
-		says, want string
-		exit       int
-		arrived    []string // before the revocation
+		message string // part of revoke's output
+		content string // the start of the source's file after the test
+		exit    int
+		arrived []string // the changes that reach the source before the revocation
 	}{
 		"getattr f": {"r: revoked", "before", 0, nil},
 		"write":     {"1 call that changes the source has not returned and may still arrive", "late", 1, []string{"write"}},
@@ -50,25 +51,25 @@ func TestRefusedWriteOnAHangingSource(t *testing.T) {
 			} else {
 				testkit.Must(t, err)
 			}
-			if exit != c.exit || !strings.Contains(out, c.says) {
+			if exit != c.exit || !strings.Contains(out, c.message) {
 				t.Errorf("revoke: exit code %d, want %d\n%s", exit, c.exit, out)
 			}
 			if err := writer.receive("write", nil); err == nil {
 				t.Error("the write was not refused")
 			}
 			if got := source.Changes(); !slices.Equal(got, c.arrived) {
-				t.Errorf("before the source goes on, %v have arrived, want %v", got, c.arrived)
+				t.Errorf("before the source continues, the changes %v have arrived, want %v", got, c.arrived)
 			}
-			last := source.Hold("release f") // the daemon closes the file after all that uses it
+			last := source.Hold("release f") // the daemon closes the file after the last call that uses the file
 			held.Release()
 			testkit.Must(t, writer.try("close", callArg{FD: fd}, nil))
 			<-last.Entered
 			last.Release()
 			if got := source.Changes(); len(got) > 0 {
-				t.Errorf("after the revocation: %v", got)
+				t.Errorf("changes that arrived after the revocation: %v", got)
 			}
-			if got, err := os.ReadFile(filepath.Join(back, "f")); err != nil || !strings.HasPrefix(string(got), c.want) {
-				t.Errorf("the source holds %q, %v, want %q", got, err, c.want)
+			if got, err := os.ReadFile(filepath.Join(back, "f")); err != nil || !strings.HasPrefix(string(got), c.content) {
+				t.Errorf("the source holds %q, %v, want %q", got, err, c.content)
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
-// modeVar selects the mode of a re-run of the test binary.
+// modeVar is the environment variable that makes the test binary run as a child, in the named mode.
 const modeVar = "ROOTSFS_REVOKE_MODE"
 
 // mode is a child's program: it gets one command at a time and answers it.
@@ -25,7 +25,7 @@ type mode interface {
 	do(cmd string, arg json.RawMessage) (any, error)
 }
 
-// newMode returns the mode with a name, nil if there is none.
+// newMode returns the mode with the given name, or nil if no mode has that name.
 func newMode(name string) mode {
 	switch name {
 	case "holder":
@@ -84,7 +84,7 @@ func runMode(m mode, in io.Reader, out io.Writer) int {
 	}
 }
 
-// child is a running mode.
+// child is a process that runs the test binary in a mode.
 type child struct {
 	t    testing.TB
 	name string
@@ -95,8 +95,8 @@ type child struct {
 	once sync.Once
 }
 
-// callTimeout is the time after which a child counts as hung. It only bounds a failure and
-// measures nothing.
+// callTimeout is the time after which a child counts as hung. It bounds how long a failing
+// test waits; no test measures time with it.
 const callTimeout = 60 * time.Second
 
 // start runs the test binary in a mode. The process is killed when the test ends.

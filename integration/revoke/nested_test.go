@@ -20,15 +20,16 @@ import (
 // inner root's files through the outer one.
 type nest struct {
 	*lab
-	src  string // of the outer root
-	h    *child
-	rfd  int // outer/in/f, read
-	wfd  int // outer/in/f, read and write
+	src string // the source of the outer root
+	h   *child
+	// The holder's descriptors.
+	rfd  int // outer/in/f, opened for reading
+	wfd  int // outer/in/f, opened for reading and writing
 	dir  int // outer/in
-	path int // outer/in/f, O_PATH
-	out  int // outer/x, read and write
-	tmp  int // an O_TMPFILE in outer/in
-	part int // outer/in/many, read in part
+	path int // outer/in/f, opened with O_PATH
+	out  int // outer/x, opened for reading and writing
+	tmp  int // a nameless file (O_TMPFILE) in outer/in
+	part int // outer/in/many, whose entries have been read in part
 }
 
 func newNest(t *testing.T, level mount.Level, innerFirst bool) *nest {
@@ -66,7 +67,7 @@ func (n *nest) grantInner(r guard.Rights) {
 	n.grant(grantOf("inner", filepath.Join(n.src, "in"), r))
 }
 
-// checkRefused checks that a call fails, with one of the errors want if there are any.
+// checkRefused checks that a call fails. If want lists errors, the call must fail with one of them.
 func (n *nest) checkRefused(what, cmd string, a callArg, want ...syscall.Errno) {
 	n.t.Helper()
 	err := n.h.try(cmd, a, nil)
@@ -91,35 +92,35 @@ func (n *nest) checkRefused(what, cmd string, a callArg, want ...syscall.Errno) 
 // directory in the outer root.
 func (n *nest) checkInnerGone(where string) {
 	n.t.Helper()
-	h := n.checkRefused
-	h("stat by path", "stat", callArg{Path: n.in("outer", where, "f")})
-	h("open by path", "open", callArg{Path: n.in("outer", where, "f")})
-	h("listing by path", "open", callArg{Path: n.in("outer", where), Flags: unix.O_DIRECTORY})
-	h("read", "read", callArg{FD: n.rfd, Len: 10})
-	h("read of a page never read", "read", callArg{FD: n.rfd, Off: fileSize - 1, Len: 1})
-	h("write", "write", callArg{FD: n.wfd, Text: "no"})
-	h("fstat", "stat", callArg{FD: n.rfd})
-	h("fstat of O_PATH", "stat", callArg{FD: n.path})
-	h("reopen of O_PATH", "open", callArg{Path: procFD(n.path)})
-	h("openat from its directory", "open", callArg{FD: n.dir, Path: "f"})
-	h("creation in its directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR})
-	h("listing of its directory", "list", callArg{FD: n.dir})
-	h("load from a mapping", "load", callArg{Off: 0})
-	h("store to a mapping", "store", callArg{Off: 4096, Text: "no"})
-	h("copy_file_range out of it", "copy", callArg{FD: n.rfd, FD2: n.out, Len: 100})
-	h("copy_file_range into it", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100})
-	h("linking a nameless file out of it", "linkfd", callArg{FD: n.tmp, Path: n.in("outer", "leak-"+where)})
-	h("continued listing of its directory", "more", callArg{FD: n.part})
+	refused := n.checkRefused
+	refused("stat by path", "stat", callArg{Path: n.in("outer", where, "f")})
+	refused("open by path", "open", callArg{Path: n.in("outer", where, "f")})
+	refused("opening the directory by path", "open", callArg{Path: n.in("outer", where), Flags: unix.O_DIRECTORY})
+	refused("read", "read", callArg{FD: n.rfd, Len: 10})
+	refused("read of a page never read", "read", callArg{FD: n.rfd, Off: fileSize - 1, Len: 1})
+	refused("write", "write", callArg{FD: n.wfd, Text: "no"})
+	refused("fstat", "stat", callArg{FD: n.rfd})
+	refused("fstat of O_PATH", "stat", callArg{FD: n.path})
+	refused("reopen of O_PATH", "open", callArg{Path: procFD(n.path)})
+	refused("openat from the inner directory", "open", callArg{FD: n.dir, Path: "f"})
+	refused("creation in the inner directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR})
+	refused("listing of the inner directory", "list", callArg{FD: n.dir})
+	refused("load from a mapping", "load", callArg{Off: 0})
+	refused("store to a mapping", "store", callArg{Off: 4096, Text: "no"})
+	refused("copy_file_range out of the inner root", "copy", callArg{FD: n.rfd, FD2: n.out, Len: 100})
+	refused("copy_file_range into the inner root", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100})
+	refused("linking a nameless file out of the inner root", "linkfd", callArg{FD: n.tmp, Path: n.in("outer", "leak-"+where)})
+	refused("continued listing of the inner directory", "more", callArg{FD: n.part})
 }
 
-// Revoking an inner root leaves a tombstone: nothing reaches its files through
-// the outer one, not even when the host moves the directory within it.
+// A revoked inner root leaves a tombstone: no access through the outer root reaches the inner
+// root's files, even after the host has moved their directory within the outer root.
 func TestTombstone(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {
 		for _, innerFirst := range []bool{true, false} {
-			name := s.name + "/opened before the inner root"
+			name := s.name + "/opened before the inner grant"
 			if innerFirst {
-				name = s.name + "/opened after the inner root"
+				name = s.name + "/opened after the inner grant"
 			}
 			t.Run(name, func(t *testing.T) {
 				n := newNest(t, s.level, innerFirst)
@@ -146,23 +147,24 @@ func TestTombstone(t *testing.T) {
 func (n *nest) checkOuterAlive() {
 	n.t.Helper()
 	if err := n.h.try("write", callArg{FD: n.out, Text: "ok"}, nil); err != nil {
-		n.t.Errorf("a file of the outer root that was open died: %v", err)
+		n.t.Errorf("a file of the outer root that was open cannot be written: %v", err)
 	}
 	if err := n.h.try("stat", callArg{Path: n.in("outer", "x")}, nil); err != nil {
-		n.t.Errorf("a path of the outer root died: %v", err)
+		n.t.Errorf("a path of the outer root cannot be used: %v", err)
 	}
 }
 
 // A read-only root that is granted inside a writable one makes writes fail with EROFS, also
-// through earlier descriptors and mappings of the outer root.
+// through earlier descriptors of the outer root. Stores through an earlier mapping may succeed, but
+// do not reach the source.
 func TestInnerReadOnlyRootInsideAWritableOne(t *testing.T) {
 	for _, s := range settings[:2] {
 		t.Run(s.name, func(t *testing.T) {
 			n := newNest(t, s.level, false)
 			n.grantInner(guard.ReadOnly)
 			n.checkRefused("write", "write", callArg{FD: n.wfd, Text: "no"}, syscall.EROFS)
-			n.checkRefused("copy_file_range into it", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100}, syscall.EROFS)
-			n.checkRefused("creation from its directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR}, syscall.EROFS)
+			n.checkRefused("copy_file_range into the inner root", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100}, syscall.EROFS)
+			n.checkRefused("creation in the inner directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR}, syscall.EROFS)
 			n.checkRefused("open for writing by path", "open", callArg{Path: n.in("outer", "in", "f"), Flags: unix.O_RDWR}, syscall.EROFS)
 			n.checkRefused("reopening for writing", "open", callArg{Path: procFD(n.wfd), Flags: unix.O_RDWR}, syscall.EROFS)
 			_ = n.h.try("store", callArg{Off: 4096, Text: "STORED"}, nil)
@@ -181,15 +183,16 @@ func TestInnerReadOnlyRootInsideAWritableOne(t *testing.T) {
 	}
 }
 
-// A change of the inner root's mode applies to its files through the outer root.
+// When the inner root becomes read-only, its files cannot be changed through the outer root
+// either. Neither the source nor a new reader sees later stores through a mapping.
 func TestInnerRootSetReadOnly(t *testing.T) {
 	for _, s := range settings[:2] {
 		t.Run(s.name, func(t *testing.T) {
 			n := newNest(t, s.level, true)
 			testkit.Must(t, n.reg.Set(context.Background(), "inner", guard.ReadOnly))
 			n.checkRefused("write", "write", callArg{FD: n.wfd, Text: "no"}, syscall.EROFS)
-			n.checkRefused("copy_file_range into it", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100}, syscall.EROFS)
-			n.checkRefused("creation from its directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR}, syscall.EROFS)
+			n.checkRefused("copy_file_range into the inner root", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100}, syscall.EROFS)
+			n.checkRefused("creation in the inner directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR}, syscall.EROFS)
 			_ = n.h.try("store", callArg{Off: 4096, Text: "STORED"}, nil)
 			reader := start(t, "holder", nil)
 			var fd int

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probe is one way of using a held file. It returns nil if it worked.
+// probe is one way of using what a holder has open or mapped. run returns nil if the use worked.
 type probe struct {
 	name string
 	kind kind
@@ -21,11 +21,11 @@ type probe struct {
 type kind int
 
 const (
-	reads  kind = iota // works as long as the root may be read
-	writes             // needs a writable root
-	path               // by absolute path: works again when the root is granted again
-	pathW              // like path, and needs a writable root
-	stale              // no server can refuse it, so it is not counted as a survivor
+	reads      kind = iota // works as long as the root may be read
+	writes                 // needs a writable root
+	path                   // by absolute path: works again when the root is granted again
+	pathW                  // like path, and needs a writable root
+	kernelOnly             // the kernel answers without the server, so a success is not counted
 )
 
 // result is one probe's outcome.
@@ -66,7 +66,7 @@ var probes = []probe{
 		if err := pread(h.rfd, 0); err != nil {
 			return readv0(h.rfd, 0, unix.RWF_NOWAIT)
 		}
-		return nil // RWF_NOWAIT fails if the page is not in the kernel's cache
+		return nil // RWF_NOWAIT is not tried: it may fail because the page is not in the kernel's cache
 	}},
 	{"splice out", reads, func(h *holder) error {
 		return pipeOf(func(_, w int) error {
@@ -107,11 +107,11 @@ var probes = []probe{
 		var st unix.Statx_t
 		return unix.Statx(h.rfd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_ALL, &st)
 	}},
-	{"statx stale", stale, func(h *holder) error {
+	{"statx stale", kernelOnly, func(h *holder) error {
 		var st unix.Statx_t
 		return unix.Statx(h.rfd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_SIZE, &st)
 	}},
-	{"flock", stale, func(h *holder) error { return unix.Flock(h.rfd, unix.LOCK_SH|unix.LOCK_NB) }},
+	{"flock", kernelOnly, func(h *holder) error { return unix.Flock(h.rfd, unix.LOCK_SH|unix.LOCK_NB) }},
 	{"read of an unlinked file", reads, func(h *holder) error { return pread(h.doomed, 0) }},
 	{"new mapping of an unlinked file", reads, func(h *holder) error { return mapNew(h.doomed, unix.PROT_READ, false) }},
 	{"reopen of an unlinked file", reads, func(h *holder) error { return reopen(h.doomed, unix.O_RDONLY) }},
@@ -123,7 +123,7 @@ var probes = []probe{
 		n, err := unix.Getdents(h.bigfd, make([]byte, 128))
 		return some(n, err)
 	}},
-	{"getdents back to an entry just read", reads, func(h *holder) error {
+	{"getdents after a seek by one", reads, func(h *holder) error {
 		if _, err := unix.Seek(h.bigfd, 1, unix.SEEK_CUR); err != nil && err != unix.EINVAL { //nolint:errorlint // bare errno
 			return err
 		}
@@ -149,7 +149,7 @@ var probes = []probe{
 		var st unix.Stat_t
 		err := unix.Fstatat(h.dfd, "not there", &st, 0)
 		if err == unix.ENOENT { //nolint:errorlint // bare errno
-			return nil // the answer "it is not there" is an answer
+			return nil // ENOENT shows that the directory is still searched
 		}
 		return err
 	}},
@@ -376,5 +376,5 @@ func dupAndForget(f *os.File) int {
 	return fd
 }
 
-// resolveCached is RESOLVE_CACHED of linux/openat2.h, which x/sys lacks.
+// resolveCached is RESOLVE_CACHED of linux/openat2.h. The package x/sys does not declare it.
 const resolveCached = 0x20

@@ -20,10 +20,10 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// After a root was made read-only, every way of writing fails with EROFS and every way of
-// reading still works, for held files and for newly opened ones. Stores through an earlier
-// mapping do not reach the file, and no process that opens it afterwards: see
-// TestStoresAfterReadOnlyReachNobodyNew.
+// After a root was made read-only, every way of writing fails and every way of reading still
+// works, for held files and for newly opened ones. Writes fail with EROFS, except for the cases in
+// judgeReadOnly. Stores through a writable mapping may succeed, but do not reach the source.
+// TestStoresAfterReadOnlyReachNobodyNew checks who sees such stores.
 func TestSetReadOnlyIsTotal(t *testing.T) {
 	for _, s := range append(settings[:2:2], settings[5:]...) {
 		t.Run(s.name, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestSetReadOnlyIsTotal(t *testing.T) {
 }
 
 // storesOnly are the probes that only use pages of a writable mapping. They may succeed, as
-// long as no other process sees a change.
+// long as no store reaches the source.
 var storesOnly = map[string]bool{"store to a mapping": true, "new writable mapping": true, "load from a writable mapping": true}
 
 func setOnce(t *testing.T, s setting, wrong map[string]int) {
@@ -89,18 +89,18 @@ func judgeReadOnly(r result, wrong map[string]int) {
 			wrong["still writes: "+r.Name]++
 		case r.Name == "msync" && r.Errno != 0:
 		case r.Name == "punch a hole" && errors.Is(r.Errno, syscall.EIO):
-			// The kernel first writes back the stores of the old mapping. This is refused, and
-			// the kernel reports this error.
+			// The kernel first writes back the stores of the old mapping. This write is refused,
+			// and the kernel reports EIO.
 		case !errors.Is(r.Errno, syscall.EROFS):
 			wrong[fmt.Sprintf("%s: %s, want EROFS", r.Name, r.Err)]++
 		}
 	}
 }
 
-// A mapping made while the root was writable still takes stores by the process that made it.
-// Neither the source nor a process that opens the file afterwards, by whatever name, ever
-// sees them. A process that had the same file open before shares the orphaned pages with
-// the mapping: refusing reads there would kill descriptors that only read.
+// A mapping made while the root was writable may still accept stores by the process that made it.
+// Neither the source nor a process that opens the file afterwards, by any of the file's names, sees
+// these stores. A process that had the file open before shares the mapping's pages, so it may see
+// the stores. If its reads were refused, descriptors that only read would stop working.
 func TestStoresAfterReadOnlyReachNobodyNew(t *testing.T) {
 	for _, s := range append(settings[:2:2], settings[5:]...) {
 		t.Run(s.name, func(t *testing.T) {
@@ -155,7 +155,8 @@ func storesOnce(t *testing.T, s setting) {
 		t.Errorf("%s: a store reached the source of a read-only root", s.name)
 	}
 
-	// The same holds after the root is writable again, and when the mapping ends.
+	// The source does not get the stores later either: the root is made writable again, and the
+	// mapping ends.
 	laterErr := writer.try("store", callArg{Off: 8192, Text: secret}, nil)
 	testkit.Must(t, l.reg.Set(context.Background(), "code", guard.ReadWrite))
 	if laterErr == nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// signalThreads sends a signal to every thread of a child, because a signal to the process would go
-// to a thread that does not wait.
+// signalThreads sends a signal to every thread of a child, because a signal to the process may go
+// to a thread that does not wait for the operation.
 func (c *child) signalThreads(sig unix.Signal) {
 	c.t.Helper()
 	tasks, err := os.ReadDir("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/task")
@@ -42,7 +42,7 @@ func TestSignalsDoNotInterrupt(t *testing.T) {
 			all := sc.hangIn(op.block, op.cmd, unix.O_RDWR, 3)
 			for range 20 {
 				for _, c := range all {
-					c.signalThreads(unix.SIGURG) // what Go's runtime sends itself
+					c.signalThreads(unix.SIGURG) // the signal that Go's runtime sends to itself
 				}
 				time.Sleep(time.Millisecond)
 			}
@@ -56,8 +56,7 @@ func TestSignalsDoNotInterrupt(t *testing.T) {
 	}
 }
 
-// Signals do not interrupt an operation that waits for the root's rate, or for another operation
-// that creates a name.
+// Signals do not interrupt an operation that waits for the root's rate limit.
 func TestSignalsDoNotInterruptWaiting(t *testing.T) {
 	dir := t.TempDir()
 	testkit.Must(t, os.Chmod(dir, 0o777))
@@ -105,8 +104,8 @@ func TestSignalsDoNotInterruptWaiting(t *testing.T) {
 }
 
 // A program handles signals while it waits for a lock. (The kernel sends the request anew after
-// each signal, see fuse_setlk.) The program gets the lock when it is free, and no other process
-// gets it.
+// each signal, see fuse_setlk.) When the lock is released, the waiting program gets the
+// lock, and another process cannot take it.
 func TestSignalsWhileWaitingForALock(t *testing.T) {
 	dir := t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o666))
@@ -128,12 +127,14 @@ func TestSignalsWhileWaitingForALock(t *testing.T) {
 		t.Errorf("waiting for a lock, with signals: %v", err)
 	}
 	if err := all[0].try("lock", callArg{FD: fds[0], Flags: unix.F_SETLK}, nil); !errors.Is(err, unix.EAGAIN) {
-		t.Errorf("a lock that another has: %v, want EAGAIN", err)
+		t.Errorf("a lock that another process has: %v, want EAGAIN", err)
 	}
 }
 
-// A program that is killed while an operation hangs ends, although the kernel keeps it until
-// the operation is answered. Before the kill, the program gets a signal that it survives.
+// A program that is killed while an operation hangs must end. The kernel keeps the program until
+// the daemon answers the operation, so the daemon must answer while the source hangs. Before the
+// kill, the program gets a signal that it survives, because the kernel tells the daemon only of the
+// first signal.
 func TestKilledWhileSourceHangs(t *testing.T) {
 	sc := newHang(t, settings[0].level)
 	for _, c := range sc.hangIn("read slow%d", "read", unix.O_RDONLY, 3) {
@@ -151,8 +152,9 @@ func TestKilledWhileSourceHangs(t *testing.T) {
 	}
 }
 
-// However many programs are killed while a source hangs, their requests hold a bounded
-// number of the daemon's threads: Go ends a process with 10,000.
+// However many programs are killed while a source hangs, their requests hold a bounded number of
+// the daemon's threads, because Go ends a process that has 10,000. The test cancels operations in
+// place of killing programs.
 func TestKilledProgramsHoldFewThreads(t *testing.T) {
 	sc := newHang(t, settings[0].level)
 	sc.slow.call("block", "lookup slow0", nil)

@@ -20,7 +20,7 @@ import (
 // server. It holds files of fileSize bytes, called ok, other and slow0 to slow9, at its top and in
 // its directory in/.
 type slowfs struct {
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex // guards blocked and waiting
 	blocked map[string]chan struct{}
 	waiting map[string]int
 	srv     *fuse.Server
@@ -65,7 +65,7 @@ func (s *slowfs) do(cmd string, arg json.RawMessage) (any, error) {
 // slowMount is how a slowfs is mounted.
 type slowMount struct {
 	Point string
-	Type  string // the file system type is "fuse." and this
+	Type  string // the file system type is "fuse." followed by Type
 	User  int    // the user that the kernel takes for the mounter
 }
 
@@ -221,10 +221,11 @@ func newSlowAs(t *testing.T, a slowMount) *slow {
 	return s
 }
 
-// releaseAtEnd releases all operations before the children are killed.
+// releaseAtEnd releases all operations when the test ends, before the children that were started
+// before this call are killed.
 func (s *slow) releaseAtEnd() { s.t.Cleanup(func() { _ = s.try("release", "*", nil) }) }
 
-// await waits until n operations hang.
+// await waits until at least n of the operations that key blocks hang.
 func (s *slow) await(key string, n int) {
 	s.t.Helper()
 	var got int

@@ -17,11 +17,11 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A daemon that is killed while programs write to a staged root loses nothing that fsync had
-// confirmed: the next session shows it. The source is unchanged.
+// A daemon is killed while a program writes to a staged root. The next session shows everything
+// that fsync or msync had confirmed to the program. The source is unchanged.
 func TestKilledDaemonKeepsTheStage(t *testing.T) {
 	points := reps(4, 100)
-	staged := settings[5:] // by cache level
+	staged := settings[5:] // the settings with a staged root
 	for i := range points {
 		for _, how := range []string{"load by write", "load by mapping"} {
 			killStaged(t, how, i*(maxMapped/points), staged[i%len(staged)].level)
@@ -52,10 +52,10 @@ func killStaged(t *testing.T, how string, least int, level mount.Level) {
 	testkit.Must(t, d.cmd.Process.Signal(syscall.SIGKILL))
 	var confirmed int
 	testkit.Must(t, w.receive(how, &confirmed))
-	d.stop() // the daemon holds the stage until it has ended
+	d.stop() // the daemon holds the stage until the daemon has ended
 
 	if now, err := os.Stat(filepath.Join(src, "log")); err != nil || !os.SameFile(now, before) || now.ModTime() != before.ModTime() {
-		t.Errorf("the source's file is another one: %v, %v", now, err)
+		t.Errorf("the source's file was replaced or changed: %v, %v", now, err)
 	}
 	if data, err := os.ReadFile(filepath.Join(src, "log")); err != nil || !bytes.Equal(data, old) {
 		t.Errorf("the source has other contents: %v", err)
@@ -69,7 +69,7 @@ func killStaged(t *testing.T, how string, least int, level mount.Level) {
 	list, err := tree.StageChanges(t.Context(), "code", nil)
 	testkit.Must(t, err)
 	if len(list) != 1 || list[0].Path != "log" || list[0].Class != vfs.StageChanged {
-		t.Errorf("changes are %+v, want log alone, which can be applied", list)
+		t.Errorf("changes are %+v, want one: log, of class StageChanged", list)
 	}
 }
 
@@ -85,14 +85,16 @@ func continueStage(t *testing.T, src, stages string) *vfs.Tree {
 	return vfs.New(reg)
 }
 
-// upperFile returns the path at which the only stage in a directory keeps a file.
+// upperFile returns the path of a file in the stage, which is the only one in the directory stages.
+// The path is empty if the stage has no such file.
 func upperFile(stages, rel string) string {
 	found, _ := filepath.Glob(filepath.Join(stages, "*", "upper", rel))
 	return strings.Join(found, "\n")
 }
 
-// A mapping of a file of the source shows a program's writes to the file, in pages that were
-// mapped before and in later ones. After the end of the root it shows nothing.
+// A program maps a file of a staged root, and another program writes to the file for the first time
+// (copy-up). The mapping shows the written data, in a page that was loaded before the write and in
+// pages that were not. After the root is revoked, the mapping shows nothing.
 func TestMappedOverCopyUp(t *testing.T) {
 	for _, level := range []mount.Level{mount.Strict, mount.Audit} {
 		t.Run(level.String(), func(t *testing.T) {
@@ -119,7 +121,7 @@ func TestMappedOverCopyUp(t *testing.T) {
 			l.revoke("code")
 			for _, name := range []string{"mapr", "mapcold"} {
 				if err := reader.try("peek", dirtyArg{Of: name, Len: 7}, nil); err == nil {
-					t.Errorf("%s is seen after the end", name)
+					t.Errorf("%s: the mapping can be read after the revocation", name)
 				}
 			}
 		})

@@ -20,19 +20,21 @@ import (
 
 // board is a page shared with the storm's processes.
 type board struct {
-	// dead is the CLOCK_MONOTONIC moment at which the last revocation
-	// returned, 0 from just before the root is granted again. It never
-	// repeats a value, so an operation that saw the same non-zero value
-	// before and after it ran wholly while the root was revoked.
+	// dead is the CLOCK_MONOTONIC time at which the last revocation
+	// returned. It is 0 from just before each grant until the next
+	// revocation has returned. No other value repeats. So if dead has
+	// the same non-zero value before an operation and after it, the
+	// root was revoked during the whole operation.
 	dead atomic.Int64
 	// ends counts revocations that have returned.
 	ends atomic.Int64
+	// stop ends the storm when it is not 0.
 	stop atomic.Int64
 	// ops counts operations, so that each phase lasts until some have run.
 	ops atomic.Int64
 }
 
-// phase waits until the storm has done n more operations, but only a few seconds.
+// phase waits until the storm has done n more operations, but at most a few seconds.
 func (b *board) phase(n int64) {
 	until := b.ops.Load() + n
 	for range 20_000 {
@@ -67,13 +69,14 @@ type stormArg struct {
 
 // stormResult counts operations and leaks. An operation is a leak if it began after a
 // revocation had returned and succeeded before the root was granted again. An operation is also
-// a leak if it succeeded on something held since before a revocation.
+// a leak if it used a file opened before a revocation, began after the revocation had returned, and
+// succeeded.
 type stormResult struct {
 	Ops       int64
 	Good      int64            // operations that succeeded
 	WhileDead int64            // operations that must not succeed
 	Leaks     map[string]int64 // by the name of the operation
-	First     string           // describes the first leak by path
+	First     string           // describes the first leak of an operation by path
 }
 
 func (*stormer) do(cmd string, arg json.RawMessage) (any, error) {
@@ -110,7 +113,7 @@ func (r *stormResult) add(o stormResult) {
 	}
 }
 
-// heldFile is a file that a worker keeps over revocations.
+// heldFile is a file that a worker keeps open and mapped across revocations, with its directory.
 type heldFile struct {
 	born int64 // the value of board.ends when the file was opened
 	fd   int
@@ -275,8 +278,9 @@ func listDir(name string, buf []byte) error {
 	return some(total, nil)
 }
 
-// storm runs n revocations under the storm and returns the observations of its processes.
-// end is the revocation: it must have returned when the board is written.
+// storm revokes a root n times while several processes use the root (the storm), and returns the
+// sum of the processes' results. end revokes the root. The board shows the revocation only after
+// end has returned.
 func storm(t *testing.T, s setting, n int, end func(l *lab) error) stormResult {
 	t.Helper()
 	src := t.TempDir()
@@ -325,8 +329,8 @@ func storm(t *testing.T, s setting, n int, end func(l *lab) error) stormResult {
 	return total
 }
 
-// While processes storm the mount, no operation that begins after revoke has returned succeeds,
-// at any level. Nothing that was held before ever works again.
+// While processes storm the mount, no operation by path that runs between the return of revoke and
+// the next grant succeeds, at any level. Nothing that was held before the revocation works again.
 func TestStormsSeeNothingAfterRevoke(t *testing.T) {
 	for _, s := range settings {
 		t.Run(s.name, func(t *testing.T) {
@@ -347,9 +351,9 @@ func TestStormsSeeNothingAfterRevoke(t *testing.T) {
 	}
 }
 
-// The same storm leaks if the gate has no view that learns of changes. So the storm can detect a
-// leak.
-func TestStormSeesAGateWithoutInvalidation(t *testing.T) {
+// Here the registry does not tell the mount about the revocation, so the kernel keeps what it has
+// cached. The storm must find leaks. This shows that the storm can detect a leak.
+func TestStormFindsLeaksWithoutInvalidation(t *testing.T) {
 	r := storm(t, settings[1], 5, func(l *lab) error {
 		l.reg.RemoveView(l.m)
 		defer l.reg.AddView(l.m)

@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// setting is a way of mounting.
+// setting is a way of granting a root and mounting it.
 type setting struct {
 	name   string
 	level  mount.Level
@@ -37,8 +37,8 @@ var settings = []setting{
 	{"audit-staged", mount.Audit, guard.ReadWrite | guard.Stage, false},
 }
 
-// scene is a lab with two holders: one plain, one through a bind copy in a
-// mount namespace of its own.
+// scene is a lab with two holders. The first uses the mount itself; the second uses a bind copy of
+// the root in its own mount namespace.
 type scene struct {
 	*lab
 	src     string
@@ -64,7 +64,8 @@ func newScene(t testing.TB, s setting, life time.Duration) *scene {
 	return sc
 }
 
-// watchUnmount revokes all roots when another program unmounts, as a session does.
+// watchUnmount revokes all roots when another program unmounts the mount. A session of rootsfs does
+// the same.
 func (sc *scene) watchUnmount() {
 	in, err := mountpoint.Find(sc.point)
 	if err != nil {
@@ -132,8 +133,8 @@ func probeAll(h *child) ([]result, error) {
 	return res, err
 }
 
-// countAlive adds one to into for each probe that still works, by the probe's name. Probes by path
-// count only if byPath is set.
+// countAlive adds one to into[NAME] for each probe NAME that still works. Probes by path count only
+// if byPath is set, and probes of kind kernelOnly never count.
 func (sc *scene) countAlive(byPath bool, into map[string]int) {
 	sc.t.Helper()
 	for i, h := range sc.holders {
@@ -142,7 +143,7 @@ func (sc *scene) countAlive(byPath bool, into map[string]int) {
 			sc.t.Fatalf("holder %d, after: %v", i, err)
 		}
 		for _, r := range res {
-			if r.Err != "" || r.Kind == stale || !byPath && (r.Kind == path || r.Kind == pathW) {
+			if r.Err != "" || r.Kind == kernelOnly || !byPath && (r.Kind == path || r.Kind == pathW) {
 				continue
 			}
 			into[r.Name]++
@@ -201,7 +202,8 @@ func (sc *scene) ended() bool {
 }
 
 // When the ending of a root has returned, everything that a process can hold of the root is
-// dead, at every level. Dirty pages are in the source. Granting again revives nothing.
+// dead, at every level, except what the kernel alone answers (kernelOnly). Dirty pages are in the
+// source, or in the stage of a staged root. Granting the root again revives nothing.
 func TestEndingIsTotal(t *testing.T) {
 	for _, s := range settings {
 		for _, e := range endings {
@@ -274,12 +276,12 @@ func (sc *scene) writtenDir() string {
 	}
 	found, err := filepath.Glob(filepath.Join(sc.stages, "*", "upper"))
 	if err != nil || len(found) != 1 {
-		sc.t.Fatalf("stores: %v, %v", found, err)
+		sc.t.Fatalf("want one stage, found %v, %v", found, err)
 	}
 	return found[0]
 }
 
-// checkSaved looks for the pages that were dirty before the ending.
+// checkSaved checks that the holders' dirty pages have been written to the file mapw.
 func (sc *scene) checkSaved(e ending) {
 	sc.t.Helper()
 	if !sc.s.rights.Mutating() {
@@ -300,7 +302,7 @@ func (sc *scene) checkSaved(e ending) {
 	}
 }
 
-// checkFresh proves that the new grant works for new processes.
+// checkFresh checks that a new process can read a file of the root that was granted again.
 func (sc *scene) checkFresh() {
 	sc.t.Helper()
 	fresh := start(sc.t, "holder", nil)

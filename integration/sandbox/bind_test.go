@@ -69,7 +69,7 @@ func (s *pipedShell) want(want, line string) {
 	}
 }
 
-// owner runs a command of the owner.
+// owner runs rootsfs with args as the owner, and returns its output.
 func (o *outside) owner(args ...string) string {
 	o.t.Helper()
 	out, err := o.driver(order{Args: o.rootsfs(args...)}).CombinedOutput()
@@ -79,10 +79,10 @@ func (o *outside) owner(args ...string) string {
 	return string(out)
 }
 
-// hostDirs makes directories with a file f on the host, which a test grants while the command
-// runs. The directories in early lie at the top of the file system; those in late lie in many
-// directories of the host. TestLater calls it twice, to have early before the command starts, and
-// late afterwards.
+// hostDirs makes directories on the host, each with a file f. Tests grant the directories as roots.
+// early has a directory at the top of the file system. late has directories at the top and in many
+// directories of the host. TestLater calls hostDirs twice: for early before the command starts, and
+// for late afterwards.
 func (o *outside) hostDirs() (early, late []string) {
 	t := o.t
 	makeIn := func(parent string) string {
@@ -105,12 +105,12 @@ func (o *outside) hostDirs() (early, late []string) {
 	return early, late
 }
 
-// R063: a root that is granted while the command runs is at its own path inside when the
-// grant is answered, wherever the directory lies: at the top of the file system (whether it
-// existed before the command or not), in the system's directories, or in directories that
-// the command has of its own. The root can be written to if it is granted rw. Once it is
-// revoked, the root and everything that a program holds of it are dead at once. Nothing else
-// appears with the root.
+// R063: a root that is granted while the command runs is visible to the command, at the root's own
+// path, when the grant is answered. The root's directory may lie at the top of the file system
+// (whether it existed before the command or not), in the system's directories, or in a directory
+// that the command has its own version of, such as /tmp. The root can be written to if it is
+// granted rw. Once the root is revoked, the root and everything that a program holds of it are
+// dead at once. Nothing else appears with the root.
 func TestLater(t *testing.T) {
 	for _, w := range callers {
 		t.Run(w.name, func(t *testing.T) {
@@ -118,8 +118,8 @@ func TestLater(t *testing.T) {
 			early, _ := o.hostDirs()
 			s := o.startShell(sandbox.Namespaces)
 			_, late := o.hostDirs()
-			// Only the command's own directories are compared whole: other tests make directories
-			// in those of the host.
+			// /usr/share and /usr/local are the host's, so the directories that other tests make
+			// there are left out. The other directories are the command's own.
 			all := "ls -A / /etc /run /tmp /var /var/tmp /srv /opt; ls /usr/share /usr/local | grep -v 'rootsfs-later\\|rootsfs-hostile'"
 			found := s.do(all)
 			for _, dir := range append(early, late...) {
@@ -145,7 +145,7 @@ func TestLater(t *testing.T) {
 					}
 				}
 			}
-			o.until("only what was found before", func() bool { return s.do(all) == found })
+			o.until("the directories list only what they did before the grants", func() bool { return s.do(all) == found })
 			status := o.owner("status", "--session", sessionName)
 			if strings.Contains(status, "note:") {
 				t.Errorf("status: %s", status)
@@ -154,8 +154,9 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// Roots that are granted from the start are seen again after a revocation and another grant, as
-// in TestLater. So are several nested roots at once.
+// Roots that are granted from the start are visible again after they were revoked and granted
+// again, as in TestLater. So are the roots that are granted inside these roots' directories; all
+// of them are live at the same time.
 func TestLaterAgain(t *testing.T) {
 	for _, w := range callers {
 		t.Run(w.name, func(t *testing.T) {
@@ -190,10 +191,11 @@ func TestLaterAgain(t *testing.T) {
 					s.want("made", "echo made >"+dir+"/made && cat "+dir+"/made && rm "+dir+"/made")
 					o.owner("revoke", "--session", sessionName, fmt.Sprint("s", i))
 					if got := s.do("cat " + dir + "/sub/g"); strings.Contains(got, "deep") {
-						t.Errorf("%s/sub after it was revoked, by way of the root around it: %q", dir, got)
+						t.Errorf("%s/sub after it was revoked, through the root around it: %q", dir, got)
 					}
 				}
-				for i := range all { // revoking the later root removes the mark of the earlier revocation
+				// When r0 ends, the registry forgets that s0 was revoked inside r0, and so on.
+				for i := range all {
 					o.owner("revoke", "--session", sessionName, fmt.Sprint("r", i))
 				}
 				for i, dir := range all {
@@ -205,8 +207,8 @@ func TestLaterAgain(t *testing.T) {
 }
 
 // If the host replaces a file that is a root, as editors do, the root shows the new file of that
-// name, although the file is bound by itself. This holds for roots from the start and for later
-// ones.
+// name, although the mount for the command is a bind mount of the file, not of its directory. This
+// holds for roots from the start and for roots that are granted later.
 func TestLaterReplaced(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		dir, err := os.MkdirTemp("/etc", "rootsfs-later-")
@@ -227,7 +229,7 @@ func TestLaterReplaced(t *testing.T) {
 			replaceFile("first", text)
 			replaceFile("second", text)
 			for _, at := range []string{first, second} {
-				o.until(at+" as it was before", func() bool { return s.do("cat "+at) == text })
+				o.until(at+" shows "+text, func() bool { return s.do("cat "+at) == text })
 			}
 		}
 		o.owner("revoke", "--session", sessionName, "first", "second")
@@ -247,11 +249,11 @@ func TestLaterNotShown(t *testing.T) {
 	early, late := o.hostDirs()
 	for i, dir := range append(early, late...) {
 		output := o.owner("roots", "add", "--session", sessionName, "--allow-system", fmt.Sprintf("r%d=%s", i, dir))
-		follows := strings.HasPrefix(dir, "/srv/") || strings.HasPrefix(dir, "/opt/")
-		if seen := s.do("cat "+dir+"/f") == "of the host"; seen != follows && !strings.HasPrefix(dir, "/usr") {
+		visible := strings.HasPrefix(dir, "/srv/") || strings.HasPrefix(dir, "/opt/")
+		if seen := s.do("cat "+dir+"/f") == "of the host"; seen != visible && !strings.HasPrefix(dir, "/usr") {
 			t.Errorf("%s is seen: %v", dir, seen)
 		}
-		if reported := strings.Contains(output, "the running command does not see"); reported == follows {
+		if reported := strings.Contains(output, "the running command does not see"); reported == visible {
 			t.Errorf("%s: %s", dir, output)
 		}
 	}
@@ -281,25 +283,25 @@ func TestLaterBounds(t *testing.T) {
 		output := o.owner("roots", "add", "--session", sessionName, fmt.Sprintf("r%d=%s", i, dir))
 		seen := s.do("cat "+dir+"/f") == "of the host"
 		if not := strings.Contains(output, "the running command does not see"); not == seen {
-			t.Errorf("the %dth is seen: %v; said: %s", i+1, seen, output)
+			t.Errorf("root %d is seen: %v; its grant said: %s", i, seen, output)
 		} else if not {
 			unseen++
 		}
 	}
 	if unseen == 0 || unseen == len(dirs) {
-		t.Errorf("%d of %d were told of", unseen, len(dirs))
+		t.Errorf("%d of %d grants reported an unseen root, want some, but not all", unseen, len(dirs))
 	}
-	// The end of a root frees its room.
+	// When a root ends, the command sees another root instead.
 	o.owner("revoke", "--session", sessionName, "r0")
-	o.until("the wait of another", func() bool { return seenOf(dirs[1:]) == len(dirs)-unseen })
-	// A single file is visible. If the rules of the start do not permit writing to it, the
-	// grant says so.
+	o.until("another root is seen instead", func() bool { return seenOf(dirs[1:]) == len(dirs)-unseen })
+	// A root that is a single file is visible. If the rules that were set when the command started
+	// do not permit writing to the file, the grant says so.
 	file := filepath.Join("/etc", filepath.Base(dirs[0])+".conf")
 	testkit.Must(t, os.WriteFile(file, []byte("of a file"), 0o644))
 	t.Cleanup(func() { testkit.Must(t, os.Remove(file)) })
 	output := o.owner("roots", "add", "--session", sessionName, "--allow-system", "file="+file+":rw")
 	s.want("of a file", "cat "+file)
 	if got := s.do("echo x >" + file); !strings.Contains(got, "Permission denied") || !strings.Contains(output, "can only read") {
-		t.Errorf("writing to a single file: %q; said: %s", got, output)
+		t.Errorf("writing to a single file: %q; its grant said: %s", got, output)
 	}
 }

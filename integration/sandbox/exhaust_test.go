@@ -20,20 +20,22 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// hogger is a user of its own, so that the hogs take nothing from other programs.
+// hogger is the user whose programs use up resources (the hogs). No other program runs as this
+// user, so the hogs take nothing from other programs.
 var hogger = caller{name: "a user of its own", uid: 61917}
 
 // resources are the resources that a program can use up; see hostile/exhaust.go.
 var resources = []string{"processes", "descriptors", "epoll", "inotify", "terminals", "pipes", "signals", "locks", "inflight", "keys", "memory"}
 
-// bounded lists the resources of which a confined program gets less than the user has.
+// bounded has the resources of which a confined program gets less than the user has, and the most
+// that a confined program may hold.
 var bounded = map[string]int{"processes": pidsMax, "inotify": 32, "terminals": 256, "signals": 4096, "keys": 1, "descriptors": 16384}
 
-// revokeWithin is the most that revoke --all may take, with room for a loaded machine.
+// revokeWithin is the longest time that revoke --all may take, with room for a loaded machine.
 const revokeWithin = 10 * time.Second
 
-// startOrder starts an order, and returns the first line of its output. Its processes are killed
-// when the test ends.
+// startOrder starts the command of an order, and returns the first line of the command's output.
+// The command's processes are killed when the test ends.
 func (o *outside) startOrder(ord order) (*exec.Cmd, string) {
 	t := o.t
 	t.Helper()
@@ -44,7 +46,7 @@ func (o *outside) startOrder(ord order) (*exec.Cmd, string) {
 	testkit.Must(t, err)
 	testkit.Must(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // it has a session of its own
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // the command leads a session and process group of its own
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
@@ -53,7 +55,7 @@ func (o *outside) startOrder(ord order) (*exec.Cmd, string) {
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		t.Fatalf("it said %q, then %v\n%s", line, err, output.String())
+		t.Fatalf("the command said %q, then %v\n%s", line, err, output.String())
 	}
 	return cmd, line
 }
@@ -68,7 +70,7 @@ func newHogged(t *testing.T) *outside {
 			all, err := filepath.Glob("/proc/[0-9]*/status")
 			testkit.Must(t, err)
 			return !slices.ContainsFunc(all, func(status string) bool {
-				text, _ := os.ReadFile(status) // one that has ended has none
+				text, _ := os.ReadFile(status) // an error means that the process has ended
 				return bytes.Contains(text, fmt.Appendf(nil, "\nUid:\t%d\t", hogger.uid)) && !bytes.Contains(text, []byte("\nState:\tZ"))
 			})
 		})
@@ -76,11 +78,11 @@ func newHogged(t *testing.T) *outside {
 	return o
 }
 
-// hog returns the command line by which the hostile program uses a resource up.
+// hog returns the command line that makes the hostile program use up a resource.
 func hog(resource string) []string { return []string{"hostile", "-exhaust", resource} }
 
 // The owner's revoke --all, status and version work while the confined program has used up a
-// resource as far as the kernel lets it.
+// resource. (Some hogs stop before the kernel refuses more; see hogs in hostile/exhaust.go.)
 func TestRevokeWhileConfinedExhausts(t *testing.T) {
 	needRoot(t)
 	for _, resource := range resources {
@@ -91,7 +93,7 @@ func TestRevokeWhileConfinedExhausts(t *testing.T) {
 			_, line := o.startOrder(o.command(run{level: sandbox.Namespaces}, []string{"--mcp", "off"}, hog(resource)...))
 			held := heldAmount(t, line)
 			if most, ok := bounded[resource]; ok && held > most {
-				t.Errorf("it holds %d, more than the %d that confined programs get", held, most)
+				t.Errorf("the program holds %d, more than the %d that confined programs get", held, most)
 			}
 			o.mustRevoke()
 		})
@@ -99,7 +101,7 @@ func TestRevokeWhileConfinedExhausts(t *testing.T) {
 }
 
 // The owner's commands work at the other levels, too, while the confined program has used up a
-// resource that the kernel counts by user in all namespaces.
+// resource that the kernel counts for each user, across all namespaces.
 func TestRevokeWhileWeaklyConfinedExhausts(t *testing.T) {
 	needRoot(t)
 	for _, level := range []sandbox.Level{sandbox.Bubblewrap, sandbox.Landlock} {
@@ -144,13 +146,14 @@ func TestMemoryMaxBoundsEpollWatches(t *testing.T) {
 	case strings.Contains(output.String(), "no control group can be made here"):
 		t.Logf("this machine gives no control group: %s", line)
 	case line != "" || err == nil || !strings.Contains(output.String(), "--memory-max) was reached: the kernel ended"):
-		t.Errorf("it said %q; %v: %s", line, err, output.String())
+		t.Errorf("the program said %q; %v: %s", line, err, output.String())
 	}
 }
 
-// If an unconfined program of the owner has used up the owner's processes, no command can be
-// started. SIGUSR1, which a shell's built-in kill can send, still revokes every root. If the Go
-// runtime needs a thread and gets none, it ends the session instead, and its command with it.
+// If an unconfined program of the owner has used up the processes that the owner may have, no
+// command can be started. SIGUSR1, which a shell's built-in kill can send, still revokes every
+// root. If the Go runtime of the session needs a thread and gets none, the session ends instead,
+// and so does the session's command.
 func TestRevokeWithoutProcesses(t *testing.T) {
 	needRoot(t)
 	o := newHogged(t)
@@ -203,7 +206,8 @@ func heldAmount(t *testing.T, line string) (n int) {
 	return n
 }
 
-// mustRevoke fails unless the owner's commands work.
+// mustRevoke fails the test unless version, status and revoke --all work for the owner, and
+// revoke --all takes at most revokeWithin.
 func (o *outside) mustRevoke() {
 	t := o.t
 	t.Helper()
@@ -222,8 +226,8 @@ func (o *outside) mustRevoke() {
 	}
 }
 
-// A confined command's memory has a default limit, which leaves some memory to the owner. The
-// owner can switch the limit off.
+// A confined command's memory has a default limit. The owner can change the limit and switch it
+// off.
 func TestMemoryIsLimitedByDefault(t *testing.T) {
 	needRoot(t)
 	for _, level := range levels {
@@ -261,7 +265,7 @@ func TestMemoryIsLimitedByDefault(t *testing.T) {
 	}
 }
 
-// limitOf returns the limit of a control group in bytes, or 0 if there is no such group.
+// limitOf returns the memory limit of a control group in bytes, or 0 if there is no such group.
 func limitOf(t *testing.T, group string) (limit int64) {
 	t.Helper()
 	for dir := range strings.Lines(groups(t)) {

@@ -14,13 +14,14 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// host is the forger's host, with a user who can be asked.
+// host plays the MCP host of the hostile program (the forger), and the host's user, who answers
+// questions.
 type host struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *bufio.Reader
-	seen []string // all lines
+	seen []string // all lines that the host has read
 }
 
 type message struct {
@@ -36,7 +37,7 @@ func (h *host) say(format string, args ...any) {
 	testkit.Must(h.t, err)
 }
 
-// until reads up to the first wanted message.
+// until reads messages up to the first that want accepts, and returns that message.
 func (h *host) until(what string, want func(m *message) bool) *message {
 	h.t.Helper()
 	for {
@@ -62,8 +63,8 @@ func (h *host) answer(id string) string {
 	return m.Result.Content[0].Text
 }
 
-// forge runs the hostile program as an MCP server that forges its host's consent.
-// The test even gives the program the id of the question.
+// forge runs the hostile program as an MCP server that forges the consent of its host's user. The
+// test even gives the program the id of rootsfs's question to the user.
 func (o *outside) forge(r run) result {
 	t := o.t
 	t.Helper()
@@ -101,7 +102,7 @@ func (o *outside) forge(r run) result {
 		o.checkConsent(h, isQuestion, call)
 	}
 	testkit.Must(t, h.in.Close())
-	_, _ = io.Copy(io.Discard, h.out) // messages that are still on the way
+	_, _ = io.Copy(io.Discard, h.out) // messages that the host has not read yet
 	testkit.Must(t, h.cmd.Wait())
 	return res
 }
@@ -122,7 +123,7 @@ func (o *outside) checkConsent(h *host, isQuestion func(*message) bool, call fun
 	h.say(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"path1":"read only"}}}`, h.question(isQuestion))
 	text := ""
 	n := 4
-	if !testkit.Eventually(func() bool { // the grant is on its way
+	if !testkit.Eventually(func() bool { // the grant may not be in effect yet
 		n++
 		call(fmt.Sprint(n), "read", "")
 		text = h.answer(fmt.Sprint(n))
@@ -132,8 +133,8 @@ func (o *outside) checkConsent(h *host, isQuestion func(*message) bool, call fun
 	}
 }
 
-// checkNothingForwarded fails if the question's id is in anything that the host read, except the
-// question.
+// checkNothingForwarded fails the test if any line that the host read has the question's id, except
+// the question.
 func (h *host) checkNothingForwarded(question string) {
 	h.t.Helper()
 	n := 0

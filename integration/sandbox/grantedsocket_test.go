@@ -17,7 +17,7 @@ import (
 )
 
 // echoSocket is a listening socket of the host. It echoes each message together with a
-// descriptor, and counts the descriptors that arrive.
+// descriptor, and counts in passed the messages that arrive with descriptors.
 type echoSocket struct {
 	path   string
 	passed atomic.Int32
@@ -65,9 +65,9 @@ func (a *echoSocket) answer(c *net.UnixConn) {
 	}
 }
 
-// run --socket lets the command connect to one socket of the host, with a record. Bytes pass in
-// both directions, and descriptors in neither. revoke cuts a live connection, by the socket's
-// name and with --all, and later connections are refused.
+// run --socket lets the command connect to one socket of the host, and the audit log names the
+// socket. Bytes pass in both directions, and descriptors in neither. revoke with the socket's name
+// cuts a live connection, and so does revoke --all. Later connections are refused.
 func TestGrantedSocket(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		host := o.newEchoSocket("answering")
@@ -109,13 +109,13 @@ func TestGrantedSocket(t *testing.T) {
 			}
 		}
 		if n := host.passed.Load(); n != 0 {
-			t.Errorf("%d descriptors arrived outside", n)
+			t.Errorf("%d messages arrived outside with descriptors", n)
 		}
 	})
 }
 
-// With --socket, ssh-add inside reaches the agent outside, although the variable holds a path
-// of the host. Without --socket it does not.
+// With --socket, ssh-add inside reaches the agent outside, although SSH_AUTH_SOCK holds a path of
+// the host. Without --socket, ssh-add does not reach the agent.
 func TestGrantedAgent(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		at := filepath.Join(o.base, "tmp", "agent.17")
@@ -150,9 +150,9 @@ func TestGrantedAgent(t *testing.T) {
 	})
 }
 
-// --socket is refused at levels that cannot distinguish sockets of the host. It is also
-// refused for a file that is no socket, for a socket of rootsfs itself, and for a path that
-// passes another user's link.
+// --socket is refused at levels that cannot distinguish sockets of the host. The flag is also
+// refused for a file that is not a socket, for a socket of rootsfs itself, for an empty path, for a
+// path that leads through another user's symbolic link, and with the name of a root.
 func TestSocketRefused(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		o.addTargets()

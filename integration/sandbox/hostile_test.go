@@ -22,8 +22,8 @@ type run struct {
 	name  string
 	level sandbox.Level
 	net   string // the flag that gives a network, "" for none
-	// works lists the attempts that may and must work: the holes of a level, which its Report
-	// names.
+	// works lists the attempts that may and must work: the holes of the level (sandbox.Report
+	// names them), and what the flag net permits.
 	works []string
 }
 
@@ -61,7 +61,7 @@ func (o *outside) runHostile(r run) map[string]result {
 	raw, err := json.Marshal(o.targets)
 	testkit.Must(t, err)
 	var more []string
-	if r.level == sandbox.Namespaces { // with a kept HOME, only --socket permits Unix sockets at all
+	if r.level == sandbox.Namespaces { // with --home, which command sets, only --socket permits Unix sockets at all
 		more = []string{"--socket", o.granted}
 	}
 	ord := o.command(r, more, "hostile", string(raw))
@@ -88,8 +88,9 @@ func (o *outside) runHostile(r run) map[string]result {
 	return results
 }
 
-// At every level every attempt fails, except for the holes that the level reports. Without
-// rootsfs it works, as root, as an ordinary user, or both. R001, R063, R113, R131, R165.
+// With rootsfs every attempt fails in every run, except for the attempts in run.works and
+// worksEverywhere. Without rootsfs every attempt works, as root, as an ordinary user, or both,
+// except for the attempts in unproven. R001, R063, R113, R131, R165.
 func TestTable(t *testing.T) {
 	proven := map[string]bool{}
 	for _, w := range callers {
@@ -125,8 +126,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// judge compares the attempts that worked with those that may work. want is the number of
-// attempts.
+// judge checks that want attempts were made, and that exactly the attempts in r.works and
+// worksEverywhere worked.
 func judge(t *testing.T, r run, results map[string]result, want int) {
 	t.Helper()
 	if len(results) != want || want < 50 {
@@ -165,9 +166,9 @@ func markdown(names []string, table map[string]map[string]result) string {
 	return b.String()
 }
 
-// compareTopic fails unless the topic confinement has the rows of the table, and the same
-// attempts work in both. It does not compare the reasons of failed attempts, which depend on the
-// kernel.
+// compareTopic fails the test unless the help topic confinement has the rows of the table, and the
+// same attempts work in both. It does not compare the reasons of failed attempts, which depend on
+// the kernel, nor the results without rootsfs, which depend on the machine.
 func compareTopic(t *testing.T, table string) {
 	t.Helper()
 	topic, err := os.ReadFile("../../cmd/rootsfs/help/confinement.md")
@@ -177,7 +178,7 @@ func compareTopic(t *testing.T, table string) {
 	want, got := outcomes(table), outcomes(topicTable)
 	for i := range max(len(want), len(got)) {
 		if i >= len(want) || i >= len(got) || want[i] != got[i] {
-			t.Errorf("the table of attempts in cmd/rootsfs/help/confinement.md differs from row %d on; paste the one that this test logs with -v", i+1)
+			t.Errorf("the table of attempts in cmd/rootsfs/help/confinement.md differs from row %d on; replace it by the table that this test logs with -v", i+1)
 			return
 		}
 	}
@@ -200,7 +201,7 @@ func outcomes(table string) (rows []string) {
 }
 
 // Attempts by a shell script fail at every level, too, except for the holes of level Landlock.
-// Without rootsfs they work.
+// Without rootsfs at least half of the attempts work.
 func TestScript(t *testing.T) {
 	holes := []string{"stat a file", "chmod a file", "touch a file", "cd into a directory"}
 	for _, w := range callers {
@@ -268,7 +269,7 @@ func pidsWith(t *testing.T, text string) []int {
 	for _, l := range lines {
 		b, err := os.ReadFile(l)
 		if err != nil || !strings.Contains(string(b), text) {
-			continue // it has ended meanwhile
+			continue // the process has ended, or has another command line
 		}
 		pid := 0
 		_, err = fmt.Sscanf(l, "/proc/%d/", &pid)

@@ -49,7 +49,7 @@ func TestHostMountsEndDuringRun(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- host.Wait() }()
-			o.until("the end of the host", func() bool { return len(ended) > 0 })
+			o.until("the end of rootsfs mount", func() bool { return len(ended) > 0 })
 			testkit.Must(t, <-ended)
 			testkit.Must(t, run.Process.Signal(unix.SIGTERM))
 			_ = run.Wait()
@@ -58,9 +58,9 @@ func TestHostMountsEndDuringRun(t *testing.T) {
 }
 
 // The program is linked statically, as make build and the releases link it. A dynamic program
-// would map its loader and libraries from the copy of the host's root in the run's namespace.
-// A mount that is in use stays when it is unmounted lazily, with all mounts below it
-// (fs/namespace.c, disconnect_mount).
+// would map its loader and libraries from the copy of the host's root file system in the run's
+// namespace, so the copy would be in use. A mount that is in use stays when it is unmounted lazily,
+// and so do all mounts below that mount (fs/namespace.c, disconnect_mount).
 func TestProgramIsStatic(t *testing.T) {
 	f, err := elf.Open(filepath.Join(programsDir(t), "rootsfs"))
 	testkit.Must(t, err)

@@ -58,7 +58,8 @@ func (s *terminalShell) types(text string) {
 	testkit.Must(s.o.t, err)
 }
 
-// shows waits until the terminal shows a text, and drops the output up to it.
+// shows waits until the terminal shows text that matches pattern, and drops the output up to the
+// end of that text.
 func (s *terminalShell) shows(pattern string) {
 	s.o.t.Helper()
 	want := regexp.MustCompile(pattern)
@@ -126,8 +127,8 @@ func TestJobs_CtrlZ(t *testing.T) {
 	})
 }
 
-// A job that is begun in the background stays there and reads nothing that is typed. (If rootsfs
-// set the terminal's mode there, the job would be stopped.)
+// A job that is begun in the background keeps running there and reads nothing that is typed. (If
+// rootsfs set the terminal's mode from the background, the job would be stopped.)
 func TestJobs_Background(t *testing.T) {
 	o := newOutside(t, callers[0])
 	s := o.startTerminalShell(sandbox.Namespaces)
@@ -144,7 +145,7 @@ func TestJobs_Background(t *testing.T) {
 	s.shows("code=130")
 }
 
-// When a terminal is closed, no process of its runs stays, even if the command is stopped.
+// When a terminal is closed, the session of the run on it ends, even if the command is stopped.
 func TestJobs_Hangup(t *testing.T) {
 	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
 		for _, stop := range []string{"exec sleep 1000", "kill -STOP $$; exec sleep 1000"} {

@@ -44,9 +44,9 @@ const stopping = `setsid sleep 1000 MARK &
 	for pid in $PPID 1 -$PPID -1; do kill -s STOP -- $pid 2>/dev/null; done
 	echo ready; exec sleep 1000 MARK`
 
-// A command cannot prevent its end. It stops every process it can, and rootsfs is killed, as a
-// host does with a server that does not end. Nothing is left. (If a command at level Landlock
-// could stop its init, the init would end nothing.) R070.
+// A command cannot prevent its end. The command stops every process it can. Then rootsfs is killed,
+// as a host kills a server that does not end. No process of the command is left. (If a command at
+// level Landlock could stop its init, the init would end nothing.) R070.
 func TestStopped(t *testing.T) {
 	for _, w := range callers {
 		o := newOutside(t, w)
@@ -75,15 +75,15 @@ func TestStopped(t *testing.T) {
 						kill(t, pid)
 					}
 				})
-				o.until("the end of what the command has left", allGone)
+				o.until("the end of the command's processes", allGone)
 			})
 		}
 	}
 }
 
-// A run that is killed at any moment of its start ends at once, and leaves no mount and no
-// process. Before it has a watcher, it may leave a directory, which the next run removes. (A run
-// that is killed while it has a file of its own mount open could hang.)
+// A run that is killed at any moment of its start ends, and leaves no mount and no process. A run
+// that has no watcher yet may leave a directory, which the next run would remove. (The danger is a
+// run that is killed while it has a file of its own mount open: such a run could hang.)
 func TestKillAtStart(t *testing.T) {
 	kills := 30
 	if lab.Soak() {
@@ -100,12 +100,12 @@ func TestKillAtStart(t *testing.T) {
 		}
 		began := time.Now()
 		testkit.Must(t, start(levels[0], "true").Wait())
-		startTime := time.Since(began)
+		startupDuration := time.Since(began)
 		var dirs []string
 		for i := range kills {
 			cmd := start(levels[i%len(levels)], "sleep", "1000", tag)
-			time.Sleep(startTime * time.Duration(i) / time.Duration(kills))
-			// A stopped process makes no directory while the test looks for it.
+			time.Sleep(startupDuration * time.Duration(i) / time.Duration(kills))
+			// A stopped process makes no directory while the test looks for one.
 			testkit.Must(t, cmd.Process.Signal(unix.SIGSTOP))
 			dir := runDir(t, cmd.Process.Pid)
 			if dir != "" {
@@ -118,7 +118,7 @@ func TestKillAtStart(t *testing.T) {
 			case <-ended:
 			case <-time.After(giveUp):
 				_ = unix.Unmount(filepath.Join(dir, "tree", "mnt"), unix.MNT_FORCE)
-				t.Fatalf("killed %v after its start, a run does not end", startTime*time.Duration(i)/time.Duration(kills))
+				t.Fatalf("killed %v after its start, a run does not end", startupDuration*time.Duration(i)/time.Duration(kills))
 			}
 		}
 		o.until("the end of processes", func() bool { return len(pidsWith(t, tag)) == 0 })
@@ -130,9 +130,10 @@ func TestKillAtStart(t *testing.T) {
 	})
 }
 
-// If rootsfs is killed as soon as its command runs, its other processes end at once. The test
-// repeats this many times at each level, to find a race: the init ends by a parent-death signal,
-// which the kernel forgets if the capabilities are dropped later. R070.
+// If rootsfs is killed as soon as its command runs, the run's other processes end at once. The
+// test repeats this many times at each level, to find a race. (In a pid namespace the init ends by
+// a parent-death signal. The kernel does not send the signal if the init drops capabilities after
+// asking for it.) R070.
 func TestKillOften(t *testing.T) {
 	kills := 12
 	if lab.Soak() {
@@ -176,7 +177,7 @@ func TestKillWithWatcher(t *testing.T) {
 				dir := runDir(t, cmd.Process.Pid)
 				testkit.Must(t, cmd.Process.Kill())
 				if !killed || dir == "" {
-					t.Fatalf("a watcher was killed: %v, of %q", killed, dir)
+					t.Fatalf("a watcher was killed: %v; the directory of the run is %q", killed, dir)
 				}
 				_ = cmd.Wait()
 				if absent(o.Session) {
@@ -184,7 +185,7 @@ func TestKillWithWatcher(t *testing.T) {
 				}
 				old := time.Now().Add(-time.Hour) // a new directory may belong to a run that is starting
 				testkit.Must(t, os.Chtimes(dir, old, old))
-				o.until("the end of what it left", func() bool {
+				o.until("the end of what the run left", func() bool {
 					_ = o.driver(order{Args: o.rootsfs("doctor")}).Run() // the exit code depends on the machine
 					return absent(o.Session) && o.runDirGone(dir)
 				})
@@ -193,7 +194,7 @@ func TestKillWithWatcher(t *testing.T) {
 	}
 }
 
-// runDirGone reports whether nothing is left of the directory of a run.
+// runDirGone reports whether the directory of a run and the mounts in it are gone.
 func (o *outside) runDirGone(dir string) bool {
 	return absent(dir) && !strings.Contains(hostMounts(o.t), dir)
 }
@@ -237,7 +238,7 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 		_ = cmd.Process.Kill()
 		t.Fatalf("the command said %q, %v", line, err)
 	}
-	// The command prints its line before it is the last process.
+	// The shell prints ready before it executes sleep, so the process may still be the shell.
 	o.until("the command's start", func() bool { return len(pidsWith(t, "/bin/sh\x00./linger\x00"+tag+"\x00")) == 0 })
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // if the test has failed
 	var pids []int
@@ -245,9 +246,9 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	o.until("the run's processes", func() bool {
 		pids, watcher, dir = runProcesses(t, cmd.Process.Pid, mark), false, "" // without processes dir stays ""
 		for i, pid := range pids {
-			// Only the last process may be the command. If an earlier one looks like it, or
-			// has no command line because it is in an execve, the shell is still starting
-			// the command.
+			// Only the last process may be the command. If an earlier process has the mark, or
+			// has no command line because it is in an execve, the shell is still starting the
+			// command.
 			if line := cmdline(pid); i < len(pids)-1 && (line == "" || strings.Contains(line, mark)) {
 				return false
 			}
@@ -267,13 +268,13 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 		testkit.Must(t, cmd.Process.Signal(unix.SIGTERM))
 	}
 	if _, err := io.Copy(io.Discard, lines); err != nil { // until no process has the output open
-		t.Errorf("%s, process %d of %v killed: somebody holds its output after %v", level, index, pids, giveUp)
+		t.Errorf("%s, process %d of %v killed: a process has the run's output open after %v", level, index, pids, giveUp)
 	}
 	_ = cmd.Wait() // the exit code does not matter here
 	what := fmt.Sprintf("%s, process %d of %v killed", level, index, pids)
 	o.until(what+": the end of processes", func() bool { return len(pidsWith(t, mark)) == 0 })
-	o.until(what+": the end of its directory", func() bool { return o.runDirGone(dir) })
-	o.until(what+": the end of directories", func() bool { return absent(o.Session) })
+	o.until(what+": the end of the run's directory", func() bool { return o.runDirGone(dir) })
+	o.until(what+": the end of the session's directory", func() bool { return absent(o.Session) })
 	if group == "" && os.Getuid() == 0 && o.caller.uid == 0 && memoryControlled() {
 		t.Errorf("%s: the command's memory was not limited", what)
 	}
@@ -341,8 +342,8 @@ func runProcesses(t *testing.T, pid int, mark string) []int {
 // isWatcher reports whether a process is a run's watcher.
 func isWatcher(pid int) bool { return strings.Contains(cmdline(pid), "\x00cleanup\x00run\x00") }
 
-// runDir returns the directory of a run, "" if the run has none yet. The run has the directory
-// open, because it locks it.
+// runDir returns the directory of a run, "" if the run has none yet. The run keeps the
+// directory open, because it holds a lock on the directory.
 func runDir(t *testing.T, pid int) string {
 	t.Helper()
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))

@@ -37,8 +37,8 @@ func TestListen(t *testing.T) {
 					// not.
 					"listen by SCTP: EPROTONOSUPPORT", "listen by DCCP: EPERM", "listen by MPTCP: EPROTONOSUPPORT", "",
 				}
-				if got := strings.Join(expect, "\n"); stdout != got || code != 0 {
-					t.Errorf("%s, given %v: exit code %d, the command said\n%swant\n%s; rootsfs: %s", level, withListen, code, stdout, got, log)
+				if wantOutput := strings.Join(expect, "\n"); stdout != wantOutput || code != 0 {
+					t.Errorf("%s, given %v: exit code %d, the command said\n%swant\n%s; rootsfs: %s", level, withListen, code, stdout, wantOutput, log)
 				}
 			}
 		}
