@@ -26,27 +26,29 @@ import (
 //go:embed testdata/package.json testdata/package-lock.json
 var serversManifest embed.FS
 
-// Keys of the owner's at the S3 server, which the programs of these tests must not have.
+// s3KeyID and s3Secret are the owner's key for the S3 server. The confined programs must not find
+// either of them.
 const (
 	s3KeyID  = "AKIAOWNERSKEY" + "2345678"
 	s3Secret = "ownersS3secret" + "/abcdefghij0123456789ABCDEF"
 )
 
-// s3Script runs s3rver with one key. It prints a line when the server listens.
+// s3Script runs s3rver with one key. It prints one line: the port when the server listens, or the
+// error.
 const s3Script = `
 const account = require("s3rver/lib/models/account"), S3rver = require("s3rver");
 account.DUMMY_ACCOUNT.createKeyPair(process.env.ID, process.env.SECRET);
 new S3rver({port: 0, address: "127.0.0.1", directory: process.env.DIR, silent: true, vhostBuckets: false, allowMismatchedSignatures: false})
 	.run((err, at) => console.log(err || at.port));`
 
-// verdaccioConfig lets owners of tokens install and publish.
+// verdaccioConfig lets authenticated users install and publish packages.
 const verdaccioConfig = `storage: DIR/storage
 auth: {htpasswd: {file: DIR/htpasswd, max_users: 10}}
 packages: {"**": {access: $authenticated, publish: $authenticated}}
 log: {type: stdout, format: pretty, level: fatal}
 `
 
-// startServer starts a server, and ends it with the test.
+// startServer starts a server, and kills the server when the test ends.
 func startServer(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	cmd.Stderr = os.Stderr
@@ -54,13 +56,13 @@ func startServer(t *testing.T, cmd *exec.Cmd) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 }
 
-// proxyTo serves HTTPS, and forwards the requests that check permits to a server on a port of this
-// machine.
+// proxyTo serves HTTPS on behalf of a server at port of this machine. It forwards a request if
+// check returns nil. Otherwise it refuses the request with the error.
 func proxyTo(t *testing.T, port string, check func(*http.Request) error) *api {
 	t.Helper()
 	p := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: "127.0.0.1:" + port})
-		r.Out.Host = r.In.Host // the signature covers it
+		r.Out.Host = r.In.Host // a signature covers Host
 		r.SetXForwarded()
 	}}
 	return serveHTTPS(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -117,8 +119,8 @@ func npmServer(t *testing.T, modules string) (a *api, token string) {
 	return proxyTo(t, port, func(*http.Request) error { return nil }), answer.Token
 }
 
-// awsCLI copies the AWS CLI of this machine's Python to where everybody can read it, and returns the
-// directory, "" if there is no AWS CLI.
+// awsCLI copies the AWS CLI of this machine's Python to a directory that everybody can read, and
+// returns the directory. It returns "" if there is no AWS CLI.
 func awsCLI(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("python3", "-c", "import awscli, os; print(os.path.dirname(os.path.dirname(awscli.__file__)))").Output()
@@ -135,7 +137,8 @@ func awsCLI(t *testing.T) string {
 	return dir
 }
 
-// serversScript is the work of the programs.
+// serversScript is the shell script that rootsfs runs. It uses npm, Node and the AWS CLI, and then
+// searches for the keys. The test replaces the words WHO, MODULES, NPM and AWS.
 const serversScript = `exec 2>&1
 	mkdir p q && cd p && echo '{"name":"pkg-WHO","version":"1.0.0","license":"MIT"}' >package.json && npm whoami && npm publish --silent && echo published
 	cd ../q && npm install --silent --no-audit --no-fund pkg-WHO && cat node_modules/pkg-WHO/package.json; cd ..
@@ -148,9 +151,10 @@ const serversScript = `exec 2>&1
 	aws s3 ls s3://mine-WHO | sed 's/.* \([0-9]* .*\)/\1/'; aws s3 presign s3://mine-WHO/big >url; curl -sS "$(cat url)" | cut -d' ' -f2-8
 	find /proc/[0-9]*/environ ~ /tmp /etc /run . -type f -readable ! -name pattern -exec grep -laF -f pattern {} + 2>/dev/null; env | grep -F -f pattern; echo searched`
 
-// Real servers accept requests of real clients that have no key. verdaccio takes a package,
-// gives it back, and answers axios and undici. s3rver verifies the signatures of the AWS CLI,
-// and stores its files, also in parts.
+// Real servers accept the requests of real clients, although the clients do not have the keys.
+// verdaccio accepts a package, returns the package, and answers axios and undici. The proxy in
+// front of s3rver verifies the signature of each request. s3rver stores the files of the AWS CLI,
+// also in parts.
 func TestKeysAtRealServers(t *testing.T) {
 	if os.Getenv("ROOTSFS_SOAK") == "" {
 		t.Skip("ROOTSFS_SOAK=1 runs it")
@@ -174,7 +178,7 @@ func TestKeysAtRealServers(t *testing.T) {
 	two, err := os.ReadFile(s3.certificate)
 	testkit.Must(t, err)
 	for i, w := range callers {
-		for j := range callers { // each with both levels
+		for j := range callers { // each caller runs at both levels
 			level := netLevels[(i+j)%2]
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				o := newOutside(t, w)
@@ -192,7 +196,7 @@ func TestKeysAtRealServers(t *testing.T) {
 				testkit.Must(t, copyFile(certificates, ca, 0o644))
 				name := strings.ReplaceAll(t.Name()[strings.LastIndex(t.Name(), "/")+1:]+"-"+w.name, "_", "-")
 				script := strings.NewReplacer("WHO", name, "AWS", cli, "MODULES", clients, "NPM", "api.example.com:"+npm.port).Replace(serversScript)
-				half := func(key string) string { return key[:len(key)/2] + "''" + key[len(key)/2:] } // the script has no key
+				half := func(key string) string { return key[:len(key)/2] + "''" + key[len(key)/2:] } // so that the script contains no whole key
 				script = "for k in " + half(token) + " " + half(s3KeyID) + " " + half(s3Secret) + "; do echo $k; done >pattern\n" + script
 				ord := o.networkOrder(level, "--net=127.0.0.5", script)
 				ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "npm", "--secret", "aws", "--root", cli+":ro", "--root", clients+":ro", "--env", "AWS_REQUEST_CHECKSUM_CALCULATION=when_required") // before --

@@ -26,8 +26,9 @@ func TestOwnSockets(t *testing.T) {
 	})
 }
 
-// A command cannot connect to a socket of the host in a kept HOME. If a socket is granted, the
-// command may use all Unix sockets and can connect. status names this hole.
+// A command cannot connect to a socket of the host in a HOME that --home keeps. If --socket grants
+// another socket, the command may use Unix sockets, and can connect to the one in HOME, too.
+// status reports this hole.
 func TestSocketsInKeptHome(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		o.resetFiles()
@@ -48,7 +49,7 @@ func TestSocketsInKeptHome(t *testing.T) {
 				o.t = t
 				s := o.startShell(sandbox.Namespaces, append(tc.flags, "--root", "root="+o.root, "--home", o.home)...)
 				if output := s.do("./hostile -dial $HOME/socket once"); !strings.Contains(output, tc.output) {
-					t.Errorf("it said %q", output)
+					t.Errorf("the command said %q", output)
 				}
 				if st := o.owner("status", "--json", "--session", sessionName); !strings.Contains(st, tc.hole) {
 					t.Errorf("status: %s", st)
@@ -58,8 +59,8 @@ func TestSocketsInKeptHome(t *testing.T) {
 	})
 }
 
-// Standard streams that are sockets, as Node gives them to its children, carry bytes to
-// the command and no descriptors back.
+// If the standard streams of rootsfs are sockets, as Node gives them to its children, the streams
+// of the command are not sockets, and no descriptor of the command arrives.
 func TestSocketStreams(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		for _, r := range runs {
@@ -77,8 +78,8 @@ func TestSocketStreams(t *testing.T) {
 	})
 }
 
-// passDescriptors runs the hostile program with sockets for standard streams. It returns the
-// program's output and whether a descriptor arrived.
+// passDescriptors runs the hostile program with one socket as all three standard streams. It
+// returns the program's output and whether a descriptor arrived.
 func (o *outside) passDescriptors(r run) (log string, passed bool) {
 	t := o.t
 	t.Helper()
@@ -86,15 +87,15 @@ func (o *outside) passDescriptors(r run) (log string, passed bool) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	testkit.Must(t, err)
 	defer unix.Close(pair[0])
-	theirs := os.NewFile(uintptr(pair[1]), "socket")
+	childEnd := os.NewFile(uintptr(pair[1]), "socket")
 	cmd := o.driver(o.command(r, nil, "hostile", "-pass"))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = childEnd, childEnd, childEnd
 	leak, err := os.Open(os.DevNull)
 	testkit.Must(t, err)
 	defer leak.Close()
 	cmd.ExtraFiles = []*os.File{leak}
 	testkit.Must(t, cmd.Start())
-	testkit.Must(t, theirs.Close())
+	testkit.Must(t, childEnd.Close())
 	timer := time.AfterFunc(giveUp, func() { _ = unix.Shutdown(pair[0], unix.SHUT_RDWR) })
 	defer timer.Stop()
 	var output bytes.Buffer
@@ -110,7 +111,7 @@ func (o *outside) passDescriptors(r run) (log string, passed bool) {
 		output.Write(b[:n])
 		if oobn > 0 {
 			passed = true
-			closeRights(t, oob[:oobn]) // the descriptor is the socket's other end: while it is open, no end is read
+			closeRights(t, oob[:oobn]) // the descriptor is a copy of childEnd: while the copy is open, Recvmsg waits
 		}
 	}
 	_ = cmd.Wait() // the output is checked

@@ -10,13 +10,13 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// If rootsfs's standard input is /dev/null or closed, the command's is /dev/null, at every level. A
-// file is copied through a pipe, from its current position, so that the command has no descriptor
-// of the file.
+// If rootsfs's standard input is /dev/null or closed, the command's is /dev/null, at every level.
+// If rootsfs's standard input is a file, the command reads a pipe with the content of the file from
+// its current position. So the command has no descriptor of the file.
 func TestStdin(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		for _, r := range runs[1:] {
-			o.stdinIsFile(r)
+			o.checkFileAsStdin(r)
 			for _, mode := range []int{os.O_RDONLY, os.O_RDWR} {
 				null, err := os.OpenFile(os.DevNull, mode, 0)
 				testkit.Must(t, err)
@@ -32,8 +32,9 @@ func TestStdin(t *testing.T) {
 	})
 }
 
-// stdinIsFile runs the hostile program with a file of the command's own user.
-func (o *outside) stdinIsFile(r run) {
+// checkFileAsStdin runs the hostile program with a file as standard input, and checks that the
+// program reads a pipe with the rest of the file. The file belongs to the command's user.
+func (o *outside) checkFileAsStdin(r run) {
 	t := o.t
 	t.Helper()
 	path := filepath.Join(o.Dir, "input")
@@ -48,8 +49,8 @@ func (o *outside) stdinIsFile(r run) {
 	}
 }
 
-// withStdin runs the hostile program with the standard input stdin, and closes stdin. If stdin is
-// nil, the program's standard input is closed.
+// withStdin runs the hostile program through rootsfs, whose standard input is stdin, and closes
+// stdin afterwards. If stdin is nil, rootsfs's standard input is closed.
 func (o *outside) withStdin(r run, stdin *os.File) (stdout, log string) {
 	t := o.t
 	t.Helper()
@@ -69,7 +70,8 @@ func (o *outside) withStdin(r run, stdin *os.File) (stdout, log string) {
 	return out.String(), err.String()
 }
 
-// rg inside searches the directory and not standard input, as it does outside.
+// If rootsfs's standard input is /dev/null, a confined rg searches the directory, and does not
+// search standard input.
 func TestSearchWithoutInput(t *testing.T) {
 	o := newOutside(t, callers[0])
 	o.resetRoot()

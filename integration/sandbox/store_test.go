@@ -10,9 +10,10 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// searchStore changes a file of a staged root. Then it looks for the store by its path, through
-// other processes, and in /proc. It also has rootsfs itself apply and discard the change with
-// the owner's directories.
+// searchStore is a shell script. It changes a file of a staged root. Then it looks for the store,
+// the directory in which rootsfs keeps staged changes: by the store's path, also below
+// /proc/PID/root, and in other files of /proc. Last, it runs rootsfs with the owner's directories
+// to apply, undo or discard the change.
 const searchStore = `
 state=$1; runtime=$2; source=$3
 echo staged >a && echo changed
@@ -24,7 +25,8 @@ for command in "stage apply" "undo 0" "stage discard --all --yes"; do
 done
 :`
 
-// A program neither finds the store of its staged root nor acts on it as its owner does.
+// A confined program can neither find the store of its staged root nor apply, undo or discard the
+// staged change.
 func TestProgramsCannotReachTheStore(t *testing.T) {
 	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
 		code := filepath.Join(o.base, "code")
@@ -51,7 +53,7 @@ func TestProgramsCannotReachTheStore(t *testing.T) {
 		if out := output(order{Args: o.rootsfs("stage", "diff", "--root", code, "--name-only")}); out != "code/a\n" {
 			t.Errorf("staged is %q", out)
 		}
-		// Outside, the same search finds the store, and can act.
+		// Outside, the same script finds the store, and can apply the change.
 		out := output(order{Bare: true, Args: []string{"/bin/sh", "-c", "cd $3; " + searchStore, "sh", state, runtime, code}, Env: o.env})
 		for _, want := range []string{"/upper\n", "stage apply\n"} {
 			if !strings.Contains(out, want) {

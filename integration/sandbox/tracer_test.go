@@ -11,12 +11,14 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// leaks is a program that LeakSanitizer examines at its end, by tracing it.
+// leaks is the source of a C program. When the program ends, LeakSanitizer traces it.
 const leaks = `#include <stdio.h>
 int main(void) { puts("fine"); return 0; }
 `
 
-// traceMe makes its parent, which is rootsfs's init, its tracer. Then it gets a signal, and stops.
+// traceMe is the source of a C program that makes its parent, rootsfs's init, its tracer. Then the
+// program sends itself a signal, which stops a traced process. The exit code is 9 if the tracer
+// lets the process continue with the signal.
 const traceMe = `#include <signal.h>
 #include <sys/ptrace.h>
 static volatile int got;
@@ -31,7 +33,7 @@ int main(void) {
 
 // Debuggers, tracers and sanitizers work on the processes that they start. (If ptrace is
 // refused, a program built with -fsanitize=address ends with an error of LeakSanitizer.) A
-// command that makes the init its tracer gains nothing and does no harm.
+// command that makes the init its tracer still gets its signals, and ends.
 func TestTracers(t *testing.T) {
 	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
 		build := func(name, source string, flags ...string) {

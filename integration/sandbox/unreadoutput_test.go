@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A host that has stopped reading ends a run by a signal, as it would end the command:
-// unread output of the command does not keep rootsfs alive.
+// A host that no longer reads the output of a run can still end the run by signals. Unread output
+// of the command does not keep rootsfs alive.
 func TestUnread(t *testing.T) {
 	o := newOutside(t, callers[0])
 	for _, c := range []struct {
@@ -66,7 +66,7 @@ func TestUnread(t *testing.T) {
 			}
 			o.until("the end of the session", func() bool { return absent(o.Session) })
 			if left := strings.Join(processes(t), "\n"); strings.Contains(left, c.script) {
-				t.Errorf("left: %s", left)
+				t.Errorf("processes are left: %s", left)
 			}
 		})
 	}

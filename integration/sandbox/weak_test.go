@@ -15,11 +15,12 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// These tests run on machines that cannot confine, or not fully: system calls are refused to
-// rootsfs and to all it starts, as by a container's profile or an old kernel.
+// These tests imitate machines that cannot confine a command, or not fully. A seccomp filter
+// refuses system calls to rootsfs and to all processes that rootsfs starts, as a container's
+// profile or an old kernel does.
 
-// weaken makes system calls of this thread fail, as on a machine without the features in what:
-// "namespaces", "landlock", "mounts", or a fault as faultOf reads it.
+// weaken makes system calls of this thread fail, as on a machine without the features in what.
+// Each feature is "namespaces", "landlock", "mounts", or a fault in the syntax of faultOf.
 func weaken(what []string) error {
 	const (
 		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -68,7 +69,8 @@ func weaken(what []string) error {
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
 }
 
-// fault is an error with which a system call fails, always or for one argument.
+// fault is an error with which a system call fails: always, or only if the argument number arg
+// meets the condition cond for value.
 type fault struct {
 	nr, value uint32
 	errno     unix.Errno
@@ -76,8 +78,8 @@ type fault struct {
 	cond      uint16
 }
 
-// faultOf parses a fault, such as "pivot_root=ENOMEM". The fault of clone is only for calls
-// that make a namespace.
+// faultOf parses a fault, such as "pivot_root=ENOMEM". A fault of clone affects only calls that
+// make a user, mount or PID namespace.
 func faultOf(s string) (fault, error) {
 	const equal, has = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
 	calls := map[string]fault{
@@ -118,8 +120,8 @@ func (o *outside) weakRun(weak []string, wrapper []string, flags ...string) (std
 // runDirName matches the path of the private directory of a run, as the audit log names it.
 var runDirName = regexp.MustCompile(`/[^ "]*/\.rootsfs-run-[a-z0-9]+`)
 
-// checkNothingLeft checks that the directories of all runs so far are gone, and returns how many the
-// audit logs name.
+// checkNothingLeft checks that the session and the directories of all runs so far are gone. It
+// returns the number of these directories, which it finds in the audit logs.
 func (o *outside) checkNothingLeft() int {
 	t := o.t
 	t.Helper()
@@ -142,9 +144,9 @@ func (o *outside) checkNothingLeft() int {
 	return len(dirs)
 }
 
-// If no level can be reached, nothing is started and nothing is left: the error says for
-// each level what is missing, and what to do. --unconfined starts the command, and prints
-// the consequences. R063.
+// If no level can be reached, nothing is started and nothing is left. The error says for each
+// level what is missing, and what to do. --unconfined starts the command, and prints the
+// consequences. R063.
 func TestRefused(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		none := []string{"namespaces", "landlock"}
@@ -176,7 +178,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("unconfined: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
 		}
 		if n := o.checkNothingLeft(); n < 3 { // the run with --level namespaces has no directory
-			t.Errorf("%d directories of runs were looked for", n)
+			t.Errorf("the audit logs name %d directories of runs, want at least 3", n)
 		}
 		_, _, _ = o.weakRun(none[:1], nil)
 		var recorded []string
@@ -188,13 +190,14 @@ func TestRefused(t *testing.T) {
 		refused := "refused: Other, control, no confinement that was asked for can be had here"
 		want := []string{refused, refused, refused, fmt.Sprintf("allowed: control, not confined, uid %d", o.caller.uid), fmt.Sprintf("allowed: control, confined by landlock, uid %d", o.caller.commandUID())}
 		if !slices.Equal(recorded, want) {
-			t.Errorf("on record are %q, want %q", recorded, want)
+			t.Errorf("the audit records are %q, want %q", recorded, want)
 		}
 	})
 }
 
-// A run that cannot reach its level uses the next one, and leaves nothing behind. If the
-// session fails, the run ends like any other.
+// If namespaces are refused, a run without --level still runs the command, at another level, and
+// leaves nothing behind. If the audit log cannot be opened, the run fails, and leaves nothing
+// behind either.
 func TestNextLevel(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		stdout, log, code := o.weakRun([]string{"namespaces"}, nil)
@@ -202,7 +205,7 @@ func TestNextLevel(t *testing.T) {
 			t.Errorf("exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
 		}
 		if n := o.checkNothingLeft(); n != 1 {
-			t.Errorf("%d directories of runs were looked for", n)
+			t.Errorf("the audit logs name %d directories of runs, want 1", n)
 		}
 		stdout, log, code = o.weakRun([]string{"namespaces"}, []string{"/usr/bin/env", "XDG_STATE_HOME=/dev/null"})
 		if stdout != "" || code == 0 || !strings.Contains(log, "the audit log cannot be opened") {
@@ -212,8 +215,9 @@ func TestNextLevel(t *testing.T) {
 	})
 }
 
-// A user's hard limits, as administrators set them, do not prevent confinement: the command may
-// then have fewer processes, and no core files.
+// Hard limits that an administrator sets for a user do not prevent confinement: the command runs at
+// each level, with fewer processes and without core files. If the limit of processes is too low,
+// the command does not run, and rootsfs run and rootsfs doctor report the limit.
 func TestHardLimits(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		for _, level := range []string{"namespaces", "bubblewrap", "landlock"} {

@@ -43,7 +43,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// connection is a server, and the way by which clients connect to it.
+// connection is a server, and what a client needs to connect to the server.
 type connection struct {
 	target []string // the end of a client's command line: the server's command line or URL
 	env    []string
@@ -73,7 +73,7 @@ func eachTransport(t *testing.T, f func(t *testing.T, r *connection)) {
 	}
 }
 
-// The TypeScript SDK's client: R003, R071.
+// The TypeScript SDK's client works with rootsfs serve. R003, R071.
 func TestTypeScriptClient(t *testing.T) {
 	eachTransport(t, func(t *testing.T, r *connection) {
 		dir := t.TempDir()
@@ -106,7 +106,7 @@ func TestTypeScriptClient(t *testing.T) {
 	})
 }
 
-// The MCP Inspector in its CLI mode.
+// The MCP Inspector, in its CLI mode, works with rootsfs serve.
 func TestInspector(t *testing.T) {
 	eachTransport(t, func(t *testing.T, r *connection) {
 		cli := needPeers(t).Module("@modelcontextprotocol", "inspector-cli", "build", "index.js")
@@ -144,16 +144,16 @@ func TestInspector(t *testing.T) {
 	})
 }
 
-// The Go SDK's client, in both kinds of protocol: R003.
+// The Go SDK's client works with rootsfs serve in two revisions of the protocol. R003.
 func TestGoClient(t *testing.T) {
 	eachTransport(t, func(t *testing.T, r *connection) {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
-			t.Run(revision, func(t *testing.T) { inGo(t, r, revision) })
+			t.Run(revision, func(t *testing.T) { checkGoClient(t, r, revision) })
 		}
 	})
 }
 
-func inGo(t *testing.T, r *connection, revision string) {
+func checkGoClient(t *testing.T, r *connection, revision string) {
 	ctx := context.Background()
 	var cs *mcp.ClientSession
 	if r.site != nil {

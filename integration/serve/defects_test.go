@@ -43,8 +43,8 @@ func (o *rootServer) checkOutside() {
 	}
 }
 
-// Each TestDefect is about a defect of other servers (servers#3253, #2815 and others of
-// modelcontextprotocol/servers), which rootsfs does not have. The swap race is in swap_test.go.
+// Each TestDefect shows that rootsfs does not have a defect of other servers (servers#3253, #2815
+// and others of modelcontextprotocol/servers). TestDefect_SwapRace is in swap_test.go.
 // same_test.go shows that server-filesystem has such defects.
 
 func TestDefect_DanglingLink(t *testing.T) {
@@ -69,7 +69,7 @@ func TestDefect_DanglingLink(t *testing.T) {
 	}
 }
 
-// Nothing opens a FIFO: the answer comes at once, and the next one, too.
+// No tool waits for a FIFO or a socket: each call gets its answer, and so does the next call.
 func TestDefect_FIFO(t *testing.T) {
 	o := newRootServer(t, "pipe|", "sock@", "link => pipe", "d/pipe|", "d/x=text", "a=1")
 	for _, path := range []string{"w/pipe", "w/sock", "w/link", "w/d/pipe", o.dir + "/pipe"} {
@@ -152,13 +152,13 @@ func TestDefect_MoveOfALink(t *testing.T) {
 		}
 	}
 	if o.file("file") != "x" || o.file("d/x") != "1" {
-		t.Error("what a link leads to was moved")
+		t.Error("the target of a link was moved")
 	}
 	o.checkOutside()
 }
 
-// CVE-2025-53110 and CVE-2025-53109: a sibling whose name begins alike, and a
-// link that leads out.
+// No tool reaches a sibling of the root whose name begins with the root's name, or follows a link
+// that leads out: CVE-2025-53110 and CVE-2025-53109.
 func TestDefect_SiblingAndLinkOut(t *testing.T) {
 	o := newRootServer(t, "a=1", "out => $OUT/f", "away => $OUT", "sib => ../w-sibling")
 	for _, path := range []string{
@@ -176,7 +176,7 @@ func TestDefect_SiblingAndLinkOut(t *testing.T) {
 			}
 			// An answer contains no path of the host except the requested path.
 			if text := strings.ReplaceAll(a.text(), path, ""); strings.Contains(text, filepath.Dir(o.dir)) || strings.Contains(text, "secret") {
-				t.Errorf("%s %s tells %s", tool, path, a.text())
+				t.Errorf("%s %s reveals %s", tool, path, a.text())
 			}
 		}
 	}
@@ -201,7 +201,7 @@ func TestDefect_HardLink(t *testing.T) {
 	o.checkOutside()
 }
 
-// After the last revocation nothing is accessible: R070.
+// After all roots are revoked, nothing is accessible: R070.
 func TestDefect_Revoked(t *testing.T) {
 	o := newRootServer(t, "a=1")
 	o.ok("read_text_file", m{"path": "w/a"})
@@ -218,6 +218,6 @@ func TestDefect_Revoked(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if o.file("a") != "1" {
-		t.Error("it was written")
+		t.Error("the file was written after the revocation")
 	}
 }

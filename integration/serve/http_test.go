@@ -24,7 +24,7 @@ import (
 
 const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
-// site is `rootsfs serve --http`.
+// site is a running `rootsfs serve --http`.
 type site struct {
 	t     testing.TB
 	home  *home
@@ -65,7 +65,7 @@ func (h *home) http(args ...string) *site {
 	return h.httpEnding(0, args...)
 }
 
-// httpEnding is http for a program whose exit code is expected to be code.
+// httpEnding does the same as http, except that the program must end with the exit code code.
 func (h *home) httpEnding(code int, args ...string) *site {
 	h.t.Helper()
 	s := &site{t: h.t, home: h, log: &log{}}
@@ -132,7 +132,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// client is a client on the Go SDK.
+// client connects a client of the Go SDK, and disconnects it when the test ends.
 func (s *site) client(revision string) *mcp.ClientSession {
 	s.t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
@@ -158,7 +158,7 @@ func (s *site) checkAlive() {
 	cs := s.client("2025-11-25")
 	res, err := cs.CallTool(context.Background(), &mcp.CallToolParams{Name: "read_text_file", Arguments: m{"path": "r/a.txt"}})
 	if err != nil || res.IsError || res.Content[0].(*mcp.TextContent).Text != "text" {
-		s.t.Errorf("the server does not live: %+v, %v", res, err)
+		s.t.Errorf("the server does not serve the root r: %+v, %v", res, err)
 	}
 }
 
@@ -189,13 +189,13 @@ func TestHTTPAttacked_R072(t *testing.T) {
 		"foreign Origin":       {403, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, "the Origin"},
 		"null Origin":          {403, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Origin", "null") }, ""},
 		"file Origin":          {403, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Origin", "file://localhost") }, ""},
-		"Origin that begins":   {403, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Origin", "http://localhost.evil.example") }, ""},
+		"lookalike Origin":     {403, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Origin", "http://localhost.evil.example") }, ""},
 		"foreign Host":         {403, strings.NewReader(hello), func(r *http.Request) { r.Host = "evil.example:" + at.Port() }, "the Host"},
 		"rebound Host":         {403, strings.NewReader(hello), func(r *http.Request) { r.Host = "localhost.evil.example" }, ""},
 		"another port's Host":  {403, strings.NewReader(hello), func(r *http.Request) { r.Host = "localhost:1" }, ""},
 		"another port's page":  {403, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Origin", "http://localhost:1") }, ""},
 		"null":                 {400, strings.NewReader("null"), nil, "a message is a JSON object"},
-		"foreign, and a token": {403, strings.NewReader(hello), func(r *http.Request) { r.Host = "127.0.0.1.evil.example" }, ""},
+		"token, foreign Host":  {403, strings.NewReader(hello), func(r *http.Request) { r.Host = "127.0.0.1.evil.example" }, ""},
 		"oversized":            {413, strings.NewReader(large), nil, "large"},
 		"oversized, in chunks": {413, io.MultiReader(strings.NewReader(large)), nil, ""},
 		"no message":           {400, strings.NewReader("{"), nil, ""},
@@ -261,12 +261,12 @@ func TestHTTPAttacked_R072(t *testing.T) {
 		t.Error("the token is in the log")
 	}
 	if shown := h.mustRun("audit", "show", "--json"); strings.Count(shown, "HTTP request from 127.0.0.1:") < 30 {
-		t.Errorf("the audit record has nothing of it: %.2000s", shown)
+		t.Errorf("the audit records lack refused requests: %.2000s", shown)
 	}
 }
 
-// Two servers of one name have a token each, which does not depend on the end of the other
-// server.
+// Two servers of one session have their own tokens. When one server ends, only its own token's file
+// is removed, and the other server still works.
 func TestHTTPTokensOfOneName(t *testing.T) {
 	h := newHome(t)
 	dir := t.TempDir()
@@ -283,12 +283,13 @@ func TestHTTPTokensOfOneName(t *testing.T) {
 	checkToken(s)
 	checkToken(shared)
 	shared.end(os.Interrupt)
-	testkit.Until(t, "its token ends with it", func() bool { _, err := os.Stat(shared.file); return os.IsNotExist(err) })
+	testkit.Until(t, "the token's file of the ended server is removed", func() bool { _, err := os.Stat(shared.file); return os.IsNotExist(err) })
 	checkToken(s)
 	s.checkAlive()
 }
 
-// A server that would let in every client, or whose flags are wrong, does not start.
+// A server does not start if its flags are wrong, or if it would serve a network without TLS or
+// without a token.
 func TestHTTPDoesNotStart(t *testing.T) {
 	h := newHome(t)
 	dir := t.TempDir()
@@ -317,8 +318,8 @@ func TestHTTPDoesNotStart(t *testing.T) {
 	}
 }
 
-// Connections that send no token delay no other client, however many there are and whatever they
-// do. A server with a session of its own logs them.
+// Many connections that send no token, or only the beginning of a request, delay no other client. A
+// server with its own session logs that there are too many connections.
 func TestHTTPSilentConnections(t *testing.T) {
 	for name, shared := range map[string]bool{"own session": false, "shared session": true} {
 		t.Run(name, func(t *testing.T) {
@@ -326,7 +327,7 @@ func TestHTTPSilentConnections(t *testing.T) {
 			dir := t.TempDir()
 			testkit.Must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))
 			var s *site
-			var at *log
+			var ownLog *log
 			if shared {
 				base := start(t, h.command("serve", "--root", "r="+dir, "--name", "base"))
 				t.Cleanup(func() {
@@ -336,7 +337,7 @@ func TestHTTPSilentConnections(t *testing.T) {
 				s = h.http("--session", "base", "--max-sessions", "8")
 			} else {
 				s = h.http("--root", "r="+dir, "--max-sessions", "8")
-				at = s.log
+				ownLog = s.log
 			}
 			u, err := url.Parse(s.url)
 			testkit.Must(t, err)
@@ -368,12 +369,12 @@ func TestHTTPSilentConnections(t *testing.T) {
 			// The oldest connection is closed before its timeout.
 			testkit.Must(t, slow[0].SetReadDeadline(time.Now().Add(giveUp)))
 			if _, err := slow[0].Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
-				t.Errorf("the oldest is open: %v", err)
+				t.Errorf("the oldest connection is open: %v", err)
 			}
 			for range 5 {
 				s.checkAlive()
 			}
-			if at != nil {
+			if ownLog != nil {
 				s.checkLog("too many connections")
 			}
 		})

@@ -17,9 +17,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// An unused session does not wake up, and commands that show events do not poll. While nothing
-// happens their threads give up a processor at most 20 times in ten seconds. A timer of once a
-// second alone would take more.
+// An unused session hardly ever wakes up, and commands that show events do not poll. While nothing
+// happens, the threads of such a process give up a processor at most 20 times in ten seconds. A
+// timer that fires once a second would alone cause more.
 func TestAtRest(t *testing.T) {
 	lab.NeedFUSE(t)
 	dir := privateDir(t)
@@ -56,8 +56,8 @@ func TestAtRest(t *testing.T) {
 	checkIdle(t, pids)
 }
 
-// homeIn returns a home whose sessions have their files in a new directory, with directories for a
-// root and for a mount.
+// homeIn returns a home whose sessions have their files in dir. It makes dir, with the directories
+// src for a root and point for a mount.
 func homeIn(t *testing.T, dir string) *home {
 	t.Helper()
 	h := newHome(t)
@@ -84,8 +84,9 @@ func privateDir(t *testing.T) string {
 	return dir
 }
 
-// checkIdle fails the test for each process that wakes up more often than an idle one. pids has the
-// processes by their names.
+// checkIdle fails the test for each process whose threads give up a processor more than 20 times in
+// each of five periods of ten seconds. pids has the pids by the names of the processes. checkIdle
+// deletes idle processes from pids.
 func checkIdle(t *testing.T, pids map[string]string) {
 	t.Helper()
 	countFor := func(d time.Duration) map[string]int {
@@ -109,14 +110,14 @@ func checkIdle(t *testing.T, pids map[string]string) {
 	for look := 0; look < looks && len(pids) > 0; look++ {
 		for name, n := range countFor(10 * time.Second) {
 			if n > most {
-				t.Logf("%s: %d times in ten seconds", name, n)
+				t.Logf("%s gave up a processor %d times in ten seconds", name, n)
 			} else {
 				delete(pids, name)
 			}
 		}
 	}
 	for name := range pids {
-		t.Errorf("%s: more than %d times in each of %d looks", name, most, looks)
+		t.Errorf("%s gave up a processor more than %d times in each of %d periods", name, most, looks)
 	}
 }
 

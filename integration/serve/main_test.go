@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }
 
-// peers installs the published peers once for all tests.
+// peers installs the published MCP packages that tests run against, once for all tests.
 var peers = sync.OnceValues(func() (*files.Peers, error) { return files.InstallPeers(context.Background()) })
 
 func needPeers(t testing.TB) *files.Peers {
@@ -25,7 +25,7 @@ func needPeers(t testing.TB) *files.Peers {
 	return p
 }
 
-// rootsfs is the program, built once.
+// rootsfs builds the program once and returns its path.
 var rootsfs = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "rootsfs-serve-test")
 	if err != nil {

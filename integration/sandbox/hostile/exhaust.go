@@ -11,13 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hogs are functions that use up resources, each until the kernel refuses more, or, for some,
-// until it has far more than any program needs. They return how much they hold, and the error
-// that stopped them. Everything is held until the process ends.
+// hogs has a function for each resource. The function takes more and more of the resource until
+// the kernel refuses. The functions for locks and memory also stop, without an error, when they
+// have far more than any program needs. Each function returns how much it holds, and the error
+// that stopped it. The process holds the resource until the process ends.
 var hogs = map[string]func() (int, error){
 	"processes": func() (n int, err error) {
 		for ; err == nil; n++ {
-			_, err = syscall.ForkExec("/bin/sleep", []string{"sleep", "1000"}, &syscall.ProcAttr{}) // without this program's streams, for whose end a test may wait
+			_, err = syscall.ForkExec("/bin/sleep", []string{"sleep", "1000"}, &syscall.ProcAttr{}) // without this program's streams, because a test may wait until they are closed
 		}
 		return n, err
 	},
@@ -64,8 +65,8 @@ func repeat(call func() error) (n int, err error) {
 	}
 }
 
-// exhaust is this program with the arguments -exhaust NAME: it prints on one line how
-// much it holds, and holds it.
+// exhaust does the work of the arguments -exhaust NAME. It uses up the resource, prints on one line
+// how much it holds, and then waits until a signal ends this process.
 func exhaust(name string) int {
 	n, err := hogs[name]()
 	fmt.Printf("holds %d: %v\n", n, err)
@@ -74,7 +75,7 @@ func exhaust(name string) int {
 	}
 }
 
-// epollWatches adds each of many descriptors to instance after instance.
+// epollWatches adds the same 256 descriptors to one epoll instance after another.
 func epollWatches() (n int, err error) {
 	var targets [256]int
 	for i := range targets {
@@ -114,7 +115,8 @@ func queuedSignals() (int, error) {
 	})
 }
 
-// fileLocks locks every other byte of a file beside this program, which is in a root.
+// fileLocks locks every other byte of a file, at most 10,000 bytes. The file is in the directory of
+// this program, which is a root.
 func fileLocks() (n int, err error) {
 	fd, err := unix.Open(filepath.Dir(os.Args[0])+"/locked", unix.O_RDWR|unix.O_CREAT, 0o600)
 	if err != nil {
@@ -127,7 +129,8 @@ func fileLocks() (n int, err error) {
 	return n, err
 }
 
-// descriptorsInFlight sends descriptors that are never received.
+// descriptorsInFlight sends messages of eight descriptors each that are never received. n is the
+// number of messages.
 func descriptorsInFlight() (n int, err error) {
 	rights := unix.UnixRights(0, 0, 0, 0, 0, 0, 0, 0)
 	for {

@@ -93,7 +93,8 @@ func hardLink(t *targets) error {
 	return reveals(t, b, err)
 }
 
-// climb goes up from a root, and through the directories of the process.
+// climb tries to read the secret by paths with many ".." components. The paths start in the root,
+// and in the current directories and root directories that /proc shows for processes.
 func climb(t *targets) error {
 	up := strings.Repeat("../", 60)
 	var last error
@@ -187,7 +188,7 @@ func setUID(t *targets) error {
 	return nil
 }
 
-// leaveSetUID tries every call that gives a file a mode. HOME is a directory of the host, so the
+// leaveSetUID tries many calls that give a file a mode. HOME is a directory of the host, so the
 // attempt works if one of the files there has the set-uid bit.
 func leaveSetUID(*targets) error {
 	const mode = 0o4755
@@ -232,7 +233,7 @@ func leaveSetUID(*targets) error {
 	return last
 }
 
-// inherited looks for a descriptor that this program did not open.
+// inherited looks for an inherited descriptor from which it can read the secret.
 func inherited(t *targets) error {
 	for fd := 3; fd < 256; fd++ {
 		b := make([]byte, 4096)
@@ -243,8 +244,8 @@ func inherited(t *targets) error {
 	return errRefused
 }
 
-// readLog opens standard error again, for reading. (Standard output is the pipe
-// that the results go to.)
+// readLog opens standard error again, for reading, and looks for the content of the host's log. (It
+// does not try standard output, to which this program prints the results.)
 func readLog(t *targets) error {
 	b, err := readSome("/proc/self/fd/2")
 	return reveals(&targets{SecretContent: t.Log}, b, err)

@@ -2,6 +2,6 @@
 
 package main
 
-// foreignCall returns 2: programs of this architecture cannot make system calls of
-// another one.
+// foreignCall returns 2: programs of this architecture cannot make system calls of another
+// architecture.
 func foreignCall() int { return 2 }

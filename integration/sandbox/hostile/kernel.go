@@ -44,7 +44,7 @@ func init() {
 		attempt{"read the kernel's memory, keys or log", kernelFiles},
 		attempt{"load a BPF program", func(*targets) error {
 			var attr [128]byte
-			*(*uint32)(unsafe.Pointer(&attr[0])), *(*uint32)(unsafe.Pointer(&attr[4])) = 1, 4 // a hash with keys of 4 bytes
+			*(*uint32)(unsafe.Pointer(&attr[0])), *(*uint32)(unsafe.Pointer(&attr[4])) = 1, 4 // BPF_MAP_CREATE: a hash map with keys of 4 bytes
 			*(*uint32)(unsafe.Pointer(&attr[8])), *(*uint32)(unsafe.Pointer(&attr[12])) = 4, 1
 			fd, _, errno := unix.Syscall(unix.SYS_BPF, 0, uintptr(unsafe.Pointer(&attr)), uintptr(len(attr)))
 			if errno != 0 {
@@ -104,7 +104,7 @@ func dialUnix(name string) error {
 	return unix.Connect(s, &unix.SockaddrUnix{Name: name})
 }
 
-// pairOut uses one end of a pair as if it were a socket of its own.
+// pairOut sends from one end of its own socket pair to a datagram socket of the host.
 func pairOut(t *targets) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
 	if err != nil {
@@ -158,7 +158,7 @@ func sendUDP(addr string) error {
 	return err
 }
 
-// seeInterfaces looks for an interface that only the host has.
+// seeInterfaces looks for an interface that is not a loopback interface. Only the host has one.
 func seeInterfaces(*targets) error {
 	list, err := net.Interfaces()
 	if err != nil {
@@ -184,7 +184,7 @@ func changeInterface(*targets) error {
 	binary.NativeEndian.PutUint32(msg, uint32(len(msg)))
 	binary.NativeEndian.PutUint16(msg[4:], unix.RTM_NEWLINK)
 	binary.NativeEndian.PutUint16(msg[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
-	for _, at := range []int{20, 24, 28} { // the index of lo, flags, the flags to change
+	for _, at := range []int{20, 24, 28} { // the index of lo (which is 1, like IFF_UP), flags, the flags to change
 		binary.NativeEndian.PutUint32(msg[at:], unix.IFF_UP)
 	}
 	if err := unix.Sendto(s, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
@@ -334,7 +334,7 @@ func foreign(*targets) error {
 	return nil
 }
 
-// userNamespace tries all ways to make a user namespace.
+// userNamespace tries to make a user namespace by clone, unshare and clone3.
 func userNamespace(*targets) error {
 	var last error
 	for _, flags := range []uintptr{unix.CLONE_NEWUSER, unix.CLONE_NEWUSER | unix.CLONE_NEWNS} {

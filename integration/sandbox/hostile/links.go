@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Links that the program makes itself, or finds, and that lead out of a root.
+// These attempts use links that lead out of a root. Some of the links are this program's own. The
+// tests have made the others.
 
 func init() {
 	out := strings.Repeat("../", 60)
@@ -24,7 +25,8 @@ func init() {
 	)
 }
 
-// readSecretThrough reads the owner's secret through a link of the program.
+// readSecretThrough makes a link to target in the root and reads the owner's secret through the
+// link.
 func readSecretThrough(t *targets, target string) error {
 	return readThrough(t, target, func(b []byte) bool { return reveals(t, b, nil) == nil })
 }
@@ -47,7 +49,7 @@ func makeLink(t *targets, name, target string) string {
 	at := filepath.Join(t.Root, name)
 	_ = os.Remove(at) // an earlier attempt may have made it
 	if err := os.Symlink(target, at); err != nil {
-		return at + ": " + err.Error() // a path that does not exist
+		return at + ": " + err.Error() // no file has this path, so that the attempt fails
 	}
 	return at
 }

@@ -25,9 +25,9 @@ func init() {
 				return err
 			}
 			defer unix.Close(s)
-			return onHost(unix.Bind(s, &unix.SockaddrInet4{Port: freePort(unix.SOCK_DGRAM)}))
+			return requireHostNet(unix.Bind(s, &unix.SockaddrInet4{Port: freePort(unix.SOCK_DGRAM)}))
 		}},
-		attempt{"receive on a UDP port of its choice by a range", func(*targets) error { return onHost(bindRange(unix.SOCK_DGRAM)) }},
+		attempt{"receive on a UDP port of its choice by a range", func(*targets) error { return requireHostNet(bindRange(unix.SOCK_DGRAM)) }},
 	)
 }
 
@@ -50,8 +50,9 @@ func bindRange(kind int) error {
 // freePort returns a port that the kernel does not choose by itself.
 func freePort(kind int) int { return 20000 + kind*1000 + os.Getpid()%1000 }
 
-// onHost returns err, but errRefused instead of nil in a network namespace that is not the host's.
-func onHost(err error) error {
+// requireHostNet returns err if err is not nil. Otherwise it returns errRefused if this process is
+// in a network namespace that is not the host's.
+func requireHostNet(err error) error {
 	if err == nil {
 		if self, e := os.Readlink("/proc/self/ns/net"); e == nil && self != hostNet {
 			return errRefused
@@ -76,14 +77,14 @@ func listenInet(at *unix.SockaddrInet4, shared bool) error {
 			return err
 		}
 	}
-	return onHost(unix.Listen(s, 1))
+	return requireHostNet(unix.Listen(s, 1))
 }
 
-// tryListening prints for each use of an address, by a client or by a server on a port, whether it
-// works. tcp is a TCP address that answers.
+// tryListening tries several ways to use an address, as a client and as a server, and prints the
+// result of each. port is the port that --listen may name. tcp is the address of a TCP server.
 func tryListening(port int, tcp string) int {
 	at := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: port}
-	kind := func(kind int, addr unix.Sockaddr) error {
+	bind := func(kind int, addr unix.Sockaddr) error {
 		s, err := unix.Socket(unix.AF_INET, kind, 0)
 		if err != nil {
 			return err
@@ -106,22 +107,22 @@ func tryListening(port int, tcp string) int {
 		}
 		return unix.Connect(s, to)
 	}
-	hidden := func() error { // makes this process unreadable, as ssh-agent is
+	hidden := func() error { // makes this process undumpable, as ssh-agent is, and binds
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 			return err
 		}
-		return kind(unix.SOCK_DGRAM, &unix.SockaddrInet4{})
+		return bind(unix.SOCK_DGRAM, &unix.SockaddrInet4{})
 	}
 	for _, a := range []struct {
 		name string
 		err  error
 	}{
 		{"client with an address", client()},
-		{"UDP, any port", kind(unix.SOCK_DGRAM, &unix.SockaddrInet4{})},
+		{"UDP, any port", bind(unix.SOCK_DGRAM, &unix.SockaddrInet4{})},
 		{"listen on the port", listenInet(at, false)},
-		{"UDP, the port", kind(unix.SOCK_DGRAM, at)},
+		{"UDP, the port", bind(unix.SOCK_DGRAM, at)},
 		{"listen on another port", listenInet(&unix.SockaddrInet4{Port: freePort(unix.SOCK_STREAM)}, false)},
-		{"UDP, another port", kind(unix.SOCK_DGRAM, &unix.SockaddrInet4{Port: freePort(unix.SOCK_DGRAM)})},
+		{"UDP, another port", bind(unix.SOCK_DGRAM, &unix.SockaddrInet4{Port: freePort(unix.SOCK_DGRAM)})},
 		{"listen on any port", listenInet(&unix.SockaddrInet4{}, false)},
 		{"listen without an address", listenInet(nil, false)},
 		{"UDP, a range", bindRange(unix.SOCK_DGRAM)},

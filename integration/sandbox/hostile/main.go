@@ -2,8 +2,9 @@
 // processes outside its roots, and prints the result of each attempt as a line of JSON.
 //
 // It promises nothing, and must never be run outside tests: unconfined, most of its attempts
-// succeed (the tests check this). It changes only the files and servers that its targets name,
-// except that at worst it leaves processes behind.
+// succeed (the tests check this). It changes the files and servers that its targets name, leaves
+// files in HOME, and makes files in system directories, which it removes at once. At worst it
+// leaves processes behind.
 package main
 
 import (
@@ -19,41 +20,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// targets are the files and servers that the tests have put outside, by their paths and
-// names there.
+// targets are the files, processes and servers that the attempts use. The tests have put most of
+// them outside. Root, Link and SetUID are paths inside; all other paths are paths outside.
 type targets struct {
 	Secret        string // a file that every user may read and write
 	SecretContent string // the content of Secret
-	Dir           string // the directory it lies in; writable
-	Root          string // a root, writable, as a path inside
+	Dir           string // the directory of Secret; every user may write to it
+	Root          string // a writable root
 	Link          string // a link in the root that leads to Secret
 	SetUID        string // a set-uid copy of this program in the root
 	Handle        string // Secret's file handle: type, and bytes in hex
 	Victim        int    // a process of the same user
-	Parent        int    // the process that serves
-	Pathname      string // a listening unix socket
+	Parent        int    // the process of the tests
+	Pathname      string // the path of a listening Unix socket
 	Abstract      string // the name of a listening abstract socket, without its @
-	System        string // a listening unix socket in a directory of the system
-	Shared        string // a TCP port whose listener shares it with others of its user
+	System        string // the path of a listening Unix socket in a directory of the system
+	Shared        string // the address of a TCP listener that shares its port with other listeners of its user
 	Net           string // the host's network namespace
-	TCP           string // a listening port of the host's
+	TCP           string // the address of a TCP server of the host
 	UDP           string
 	MPTCP         string
 	Log           string // the content of the file that is standard error
-	ShmKey        int    // a shared memory segment
+	ShmKey        int    // the key of a shared memory segment
 	Shm           string // a file in the host's /dev/shm
 	Pids          int    // the number of processes that forkBomb has to exceed
 	Inotify       int    // how many inotify instances a user may have
 	Host          string // the host's name
-	Control       string // the control socket of another session of the owner's
+	Control       string // the control socket of another session of the owner
 	Audit         string // the audit file of that session
-	Session       string // the directory of this very session, its control socket in it
+	Session       string // the directory of this session, which contains its control socket
 }
 
 // errRefused means that an attempt got nothing, although no call failed.
 var errRefused = errors.New("refused")
 
-// attempt is one thing to try: nil means that it worked.
+// attempt is one attack. try returns nil if the attack worked.
 type attempt struct {
 	name string
 	try  func(t *targets) error
@@ -69,7 +70,7 @@ type result struct {
 }
 
 func main() {
-	// An attempt has started this program as its helper.
+	// An attempt or a test has started this program as a helper.
 	if len(os.Args) == 2 {
 		if helper, ok := helpers[os.Args[1]]; ok {
 			os.Exit(helper())
@@ -123,7 +124,7 @@ func detail(err error) string {
 	return err.Error()
 }
 
-// run keeps a panic of one attempt from hiding the others.
+// run makes the attempt. It returns a panic as an error, so that the other attempts still run.
 func (a *attempt) run(t *targets) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -133,7 +134,8 @@ func (a *attempt) run(t *targets) (err error) {
 	return a.try(t)
 }
 
-// helpers are the roles of this program when an attempt starts it again.
+// helpers maps this program's only argument to a role of this program. Attempts start it again with
+// -euid, -foreign or -nothing. Tests start it with the other arguments.
 var helpers = map[string]func() int{
 	"-euid":    func() int { return os.Geteuid() & 0x7f },
 	"-foreign": func() int { return foreignCall() },

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netTargets are the servers of the tests for attempts at a network of approved hosts.
+// netTargets are the names, addresses and ports of the tests' servers that netAttempts use.
 type netTargets struct {
-	Approved string // host of the approved server
-	Address  string // of that server, which is approved as well
+	Approved string // the name of an approved server
+	Address  string // the address of that server; the address is approved, too
 	TLS      string // its port for TLS
 	UDP      string // its UDP port, which echoes
 	Evil     string // a name that is not approved, of the same server
@@ -29,11 +29,11 @@ type netTargets struct {
 	Own      string // an address of this machine that no rule names
 	Port     string // of a server at every address of this machine
 
-	Group, Everybody string // address and port at which a server of this machine hears multicast and broadcast
+	Group, Everybody string // address and port at which a server of this machine receives multicast and broadcast
 }
 
-// netAttempts try to get an answer of a host that was not approved, or to act as the owner of
-// a network.
+// netAttempts try to get an answer from a host, a port or a protocol that was not approved, or to
+// use the network in ways that need privileges.
 var netAttempts = []struct {
 	name string
 	try  func(t *netTargets) error
@@ -95,7 +95,7 @@ var netAttempts = []struct {
 // looseRoute is the option of IPv4 that routes a packet through 127.0.0.1.
 const looseRoute = "\x83\x07\x04\x7f\x00\x00\x01\x00"
 
-// attackNetwork makes the attempts.
+// attackNetwork makes netAttempts and prints the results. raw is the netTargets as JSON.
 func attackNetwork(raw string) int {
 	var t netTargets
 	if err := json.Unmarshal([]byte(raw), &t); err != nil {
@@ -125,7 +125,7 @@ func atOnce(n int, try func(i int) (name string, err error)) int {
 	return 0
 }
 
-// outcome is detail, with short texts for missing names and timeouts.
+// outcome returns the same as detail, but has short texts for missing names and timeouts.
 func outcome(err error) string {
 	var missing *net.DNSError
 	switch {
@@ -139,7 +139,7 @@ func outcome(err error) string {
 
 const netPatience = 3 * time.Second
 
-// reach gets an answer from a server that reads a line.
+// reach connects to address, sends a line, and waits for the first byte of an answer.
 func reach(address string) error {
 	c, err := net.DialTimeout("tcp", address, netPatience)
 	if err != nil {
@@ -159,7 +159,8 @@ func exchangeLine(c net.Conn) error {
 	return err
 }
 
-// resolve looks a name up at a resolver; "" is the resolver of the system.
+// resolve looks a name up at the resolver at server. If server is "", it uses the resolver of the
+// system.
 func resolve(name, network, server string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), netPatience)
 	defer cancel()
@@ -174,7 +175,8 @@ func resolve(name, network, server string) error {
 	return err
 }
 
-// askOther connects to an approved host, and asks for a server that is not approved.
+// askOther connects to an approved host by TLS, with the server name of a host that is not
+// approved.
 func askOther(t *netTargets, host string) error {
 	d := &net.Dialer{Timeout: netPatience}
 	c, err := tls.DialWithDialer(d, "tcp", host+":"+t.TLS, &tls.Config{ServerName: t.Evil, InsecureSkipVerify: true})
@@ -281,8 +283,8 @@ func get(url string) int {
 	return 0
 }
 
-// dial sends a descriptor to a socket, and prints how many descriptors come with the
-// answer. Unless once is set, it also prints when the connection ends.
+// dial sends a descriptor to a Unix socket, and prints whether a descriptor comes with the answer.
+// Unless once is set, it then waits for the end of the connection and prints "cut".
 func dial(path string, once bool) int {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {

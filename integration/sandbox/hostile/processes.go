@@ -40,7 +40,8 @@ func init() {
 	)
 }
 
-// seeOthers looks for the victim, which may have another number inside.
+// seeOthers looks for the victim's command line in /proc. It does not use the victim's pid, which
+// may be a different one inside.
 func seeOthers(*targets) error {
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -65,7 +66,7 @@ func dialControl(t *targets) error {
 	return err
 }
 
-// isVictim reports whether the victim's pid is the victim's inside, too.
+// isVictim reports whether the process that has the victim's pid inside is the victim.
 func isVictim(t *targets) bool {
 	b, err := os.ReadFile(proc(t.Victim, "cmdline"))
 	return err == nil && bytes.Contains(b, []byte("rootsfs-victim"))
@@ -118,9 +119,9 @@ func seize(tid int) error {
 	return nil
 }
 
-// traceParent traces any thread of the process that started this one, which is the init of
-// rootsfs, or reads its memory. If /proc does not show the init's threads, traceParent tries the
-// pids between the init's and this process's.
+// traceParent tries to trace any thread of the parent process, or to read its memory. With rootsfs
+// the parent is rootsfs's init. If /proc does not show the parent's threads, traceParent tries the
+// 63 pids after the parent's that are below this process's pid.
 func traceParent() error {
 	parent := os.Getppid()
 	threads := []int{parent}
@@ -171,7 +172,7 @@ func stealDescriptor(t *targets) error {
 func signalVictim(t *targets) error {
 	err := unix.Kill(t.Victim, unix.SIGUSR1)
 	if err == nil && !isVictim(t) {
-		return unix.ESRCH // a process inside has that number
+		return unix.ESRCH // another process has that pid inside
 	}
 	return err
 }
@@ -233,8 +234,8 @@ func capability(*targets) error {
 	return unix.Capset(&hdr, &data[0])
 }
 
-// forkBomb works if it starts more processes than the limit. They end by themselves
-// after a minute, and they are small, so that an unconfined run does no harm.
+// forkBomb works if it starts more than t.Pids processes. It kills them at the end. They also end
+// by themselves after a minute, and they are small, so that an unconfined run does no harm.
 func forkBomb(t *targets) error {
 	var pids []int
 	defer func() {

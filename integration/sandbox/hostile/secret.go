@@ -19,8 +19,8 @@ import (
 // secretTargets describe a credential that this program uses and must not have. The rules of the
 // credential allow only GET /hello.
 type secretTargets struct {
-	Base   string    // host inside, without a port
-	Host   string    // host outside
+	Base   string    // the host that stands for Host inside, without a port
+	Host   string    // the host outside that accepts the credential
 	Port   string    // its port
 	Evil   string    // another host of the same server
 	File   string    // the file outside that holds the credential
@@ -82,7 +82,8 @@ var secretAttempts = []struct {
 	{"look up the name of another secret", func(*secretTargets) error { return resolve("other.secret.internal", "udp", "") }},
 }
 
-// attackSecret makes the attempts. It makes attempts that use ask twice, by both ways to the host.
+// attackSecret makes the attempts. If an attempt calls ask and fails, attackSecret makes it again
+// by https.
 func attackSecret(raw string) int {
 	var t secretTargets
 	if err := json.Unmarshal([]byte(raw), &t); err != nil {
@@ -104,7 +105,7 @@ func attackSecret(raw string) int {
 // key joins the halves of the credential.
 func (t *secretTargets) key() []byte { return []byte(t.Halves[0] + t.Halves[1]) }
 
-// holds returns nil if the bytes read hold the credential.
+// holds returns nil if read contains the credential and err is nil.
 func (t *secretTargets) holds(read []byte, err error) error {
 	if err == nil && !bytes.Contains(read, t.key()) {
 		err = errNotThere
@@ -126,7 +127,8 @@ func findKey(t *secretTargets) error {
 	return errNotThere
 }
 
-// findKeyInMemory searches all processes except this one, which has joined the key's halves.
+// findKeyInMemory searches the memory of all processes except this one, because this process has
+// joined the key's halves. It skips regions larger than 256 MiB.
 func findKeyInMemory(t *secretTargets) error {
 	why := errNotThere
 	procs, _ := filepath.Glob("/proc/[0-9]*")
@@ -164,7 +166,8 @@ func (t *secretTargets) get(path string, headers ...string) error {
 	return t.ask(append([]string{"GET " + path + " HTTP/1.1", "Host: " + t.requestHost()}, headers...)...)
 }
 
-// reachPast connects to the host outside. It works if rootsfs is not the one who answers.
+// reachPast connects to the host outside. It returns nil if the certificate of the answer is not
+// one of rootsfs.
 func reachPast(t *secretTargets) error {
 	c, err := tls.DialWithDialer(&net.Dialer{Timeout: netPatience}, "tcp", t.Host+":"+t.Port, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // any certificate is looked at
 	if err != nil {
@@ -180,7 +183,7 @@ func reachPast(t *secretTargets) error {
 // errAnswered means that rootsfs, and not the host, has answered.
 var errAnswered = errors.New("rootsfs answers")
 
-// dial connects to the base URL, or to the host outside.
+// dial connects to Base, or to Host if byHTTPS is set. It sets hasAsked.
 func (t *secretTargets) dial() (net.Conn, error) {
 	t.hasAsked = true
 	if t.byHTTPS {
@@ -189,9 +192,9 @@ func (t *secretTargets) dial() (net.Conn, error) {
 	return net.DialTimeout("tcp", t.Base+":80", netPatience)
 }
 
-// ask sends lines to the name of the secret. It returns nil if an answer holds the credential or
-// is to a forbidden request. Otherwise the error is errLeftOut for status 200, the status, or the
-// reason why no answer came.
+// ask sends lines to the host of the secret. It returns nil if an answer contains the credential,
+// or owned, the answer to a forbidden request. Otherwise it returns errLeftOut for status 200, an
+// error with any other status, or the reason why no answer came.
 func (t *secretTargets) ask(lines ...string) error {
 	c, err := t.dial()
 	if err != nil {
@@ -222,5 +225,5 @@ func (t *secretTargets) ask(lines ...string) error {
 }
 
 // errLeftOut means that rootsfs has sent the request to the host without the part that makes
-// it an attempt.
+// it an attack.
 var errLeftOut = errors.New("it is left out")

@@ -40,9 +40,9 @@ func sendDgram(name string) error {
 	return unix.Sendto(s, []byte("x"), 0, &unix.SockaddrUnix{Name: name})
 }
 
-// passOut tries every socket of the host that it may be able to reach. The server hangs
-// up after it has accepted, perhaps before the descriptor comes. So if a connection succeeds but
-// the descriptor cannot be sent, passOut tries again, at most 50 times.
+// passOut tries to pass a descriptor to each socket of the host that it may be able to reach. The
+// server closes each connection that it accepts, perhaps before the descriptor comes. So if a
+// connection succeeds but the descriptor cannot be sent, passOut tries again: 50 times in all.
 func passOut(t *targets) error {
 	last := error(errRefused)
 	for _, name := range []string{t.Pathname, t.System, "\x00" + t.Abstract, filepath.Join(t.Root, "socket")} {
@@ -91,14 +91,15 @@ func listenUnix(name string) error {
 	if name[0] != 0 {
 		return nil
 	}
-	// An abstract name in a network namespace of its own reaches no process outside.
+	// A process outside cannot connect to an abstract name in another network namespace.
 	if self, err := os.Readlink("/proc/self/ns/net"); err == nil && self != hostNet {
 		return errRefused
 	}
 	return nil
 }
 
-// hostNet is the host's network namespace, as the tests see it.
+// hostNet is the network namespace that counts as the host's: targets.Net, or with -listen this
+// process's own.
 var hostNet string
 
 // lie sends a message with the credentials of root, or of another process.
