@@ -16,9 +16,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R093: users of a mount who try to leave a root too often are suspended. They are refused the
-// files that they hold open and everything that the kernel had cached. After a resume all works
-// again. Another subject's mount of the same directory is not affected.
+// R093: a subject is suspended if the users of its mount try to leave a root too often. The users
+// can then use neither the files that they hold open nor the files that the kernel has cached.
+// After a resume they can read both again. Another subject's mount of the same tree is not
+// affected.
 func TestSuspendedMount(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
@@ -56,14 +57,14 @@ func TestSuspendedMount(t *testing.T) {
 			}
 		}
 		if got := contents(good("r/f")); got != "text" {
-			t.Errorf("the other server reads %q", got)
+			t.Errorf("the other subject reads %q", got)
 		}
 		testkit.Must(t, reg.Resume("bad"))
 		if got := contents(bad("r/f")); got != "text" {
-			t.Errorf("resumed, it reads %q", got)
+			t.Errorf("after the resume, the suspended subject reads %q", got)
 		}
 		if n, err := f.ReadAt(buf, 0); n != 4 || err != nil {
-			t.Errorf("resumed, the open file: %d, %v", n, err)
+			t.Errorf("after the resume, the open file: %d, %v", n, err)
 		}
 	})
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // If a command cannot choose a session, its error also lists sessions without a mount. If the owner
-// names a session where a root is expected, the error refers to rootsfs roots list. unmount ends
-// such a session.
+// gives revoke a name that is not a root's, for example a session's, the error refers to
+// `rootsfs roots list`. unmount also ends a session that has no mount.
 func TestSessionsWithoutMount(t *testing.T) {
 	h := newHome(t)
 	root := "r=" + t.TempDir()

@@ -17,34 +17,35 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// comparison is one call that both servers get. In the arguments and in the answers, $R stands
-// for a directory that both servers have, read-only in ours. $W stands for a directory that each
-// server has for itself, with the same contents.
+// comparison is one call to each of two servers: rootsfs (ours) and server-filesystem (theirs). In
+// the arguments and in the answers, $R stands for a directory that both servers have, read-only in
+// ours. $W stands for a directory that each server has for itself, with the same contents.
 type comparison struct {
 	tool string
 	args m
-	// why is the reason for a difference, or "". Without a difference the answers are the same
-	// byte for byte, and so is $W afterwards. Two errors count as the same, whatever their
-	// texts: theirs come from Node, with host paths; ours name the root, and say what to do.
+	// why is the reason for a difference. If why is "", the parsed answers are equal, and so are
+	// the two $W after the call. Two errors count as equal, whatever their texts: their errors
+	// come from Node, with host paths; our errors name the root, and say what to do.
 	why          string
 	ours, theirs string // a part of each server's text, if the texts differ
-	// noted is a part of a second block that only our answer has. The rest is the same.
+	// noted is a part of a second block that only our answer has. The rest of the answers is equal.
 	noted  string
-	writes bool // $W is made again before the call
+	writes bool // $W is filled again before the call
 }
 
-// Reasons that several rows have.
+// Values of comparison.why that several rows have.
 const (
 	whyLossy   = "a note says that bytes are not shown as they are, and how to get them"
-	whySpecial = "FIFOs, sockets and devices are not there: to open one can hang"
+	whySpecial = "FIFOs, sockets and devices are not listed: opening one can block"
 	whySecret  = "the built-in rules keep secrets out of reach"
-	whyLinks   = "a name is found wherever a listing shows it; to read through the link is refused"
-	whyPattern = "what the two glob libraries read differently is refused by name"
-	whyOrder   = "by bytes, as list_directory: the same on every machine, and in pages"
+	whyLinks   = "search_files finds each link that a listing shows, also a link that leads outside; only reading through the link is refused"
+	whyPattern = "rootsfs refuses a pattern that the two glob libraries would read differently"
+	whyOrder   = "sorted by bytes, as in list_directory: the order is the same on every machine and across pages"
 	whyBytes   = "bytes stay as they are"
 )
 
-var readings = []comparison{
+// readCalls are the calls that change nothing.
+var readCalls = []comparison{
 	{tool: "read_text_file", args: m{"path": "$R/a.txt"}},
 	{tool: "read_file", args: m{"path": "$R/a.txt"}},
 	{tool: "read_text_file", args: m{"path": "$R/a.txt", "head": 2}},
@@ -77,16 +78,16 @@ var readings = []comparison{
 	{tool: "read_text_file", args: m{}},
 	{tool: "read_text_file", args: m{"path": 1}},
 	{tool: "read_text_file", args: m{"path": "$R/a.txt", "head": "2"}},
-	{tool: "read_text_file", args: m{"path": "$R/a.txt", "tail": 1}, why: "a newline at the end of a file ends its last line: it begins none",
+	{tool: "read_text_file", args: m{"path": "$R/a.txt", "tail": 1}, why: "a newline at the end of a file ends the last line, and begins no new one",
 		ours: "three", theirs: ""},
 	{tool: "read_text_file", args: m{"path": "$R/crlf-open", "tail": 2}, why: whyBytes, ours: "one\r\ntwo", theirs: "one\ntwo"},
 	{tool: "read_text_file", args: m{"path": "$R/latin"}, why: whyLossy, noted: "U+FFFD"},
 	{tool: "read_text_file", args: m{"path": "$R/long"}, why: "an answer is bounded, and says how to go on", ours: "x", theirs: "x"},
-	{tool: "read_text_file", args: m{"path": "$R/a.txt", "head": -1}, why: "what cannot be meant is refused by name", ours: "head must be", theirs: ""},
-	{tool: "read_text_file", args: m{"path": "$R/a.txt", "lines": 1}, why: "an argument that nobody reads is a mistake of the model's", ours: `no field "lines"`, theirs: "one"},
-	{tool: "read_text_file", args: m{"path": "$R/sub/../a.txt"}, why: "sub could be a link: what .. is then, a name does not tell", ours: "..", theirs: "one"},
-	{tool: "read_text_file", args: m{"path": "a.txt"}, why: "with several roots, a name that begins with none is nobody's; theirs takes the first directory", ours: "approved", theirs: "one"},
-	{tool: "read_text_file", args: m{"path": "$R/cafe\u0301"}, why: "rules are judged by names, so another spelling is another name", ours: "no such file", theirs: "accent"},
+	{tool: "read_text_file", args: m{"path": "$R/a.txt", "head": -1}, why: "a negative head is a mistake of the model's: the error names the argument", ours: "head must be", theirs: ""},
+	{tool: "read_text_file", args: m{"path": "$R/a.txt", "lines": 1}, why: "an unknown argument is a mistake of the model's", ours: `no field "lines"`, theirs: "one"},
+	{tool: "read_text_file", args: m{"path": "$R/sub/../a.txt"}, why: "sub could be a link: then the name does not tell which directory .. is", ours: "..", theirs: "one"},
+	{tool: "read_text_file", args: m{"path": "a.txt"}, why: "with several roots, a relative path must begin with a root's name; theirs takes the first directory", ours: "approved", theirs: "one"},
+	{tool: "read_text_file", args: m{"path": "$R/cafe\u0301"}, why: "rules apply to exact names, so another Unicode spelling is another name", ours: "no such file", theirs: "accent"},
 	{tool: "read_text_file", args: m{"path": "$R/secret/.env"}, why: whySecret, ours: "no such file", theirs: "SECRET"},
 	{tool: "read_text_file", args: m{"path": "$R/hard"}},
 
@@ -142,7 +143,7 @@ var readings = []comparison{
 	{tool: "get_file_info", args: m{"path": "$R/void"}},
 	{tool: "get_file_info", args: m{"path": "$R/toinfo"}},
 	{tool: "get_file_info", args: m{"path": "$R/none"}},
-	{tool: "list_allowed_directories", args: m{}, why: "a note has the names by which the roots go, and their modes", noted: "read (ro) is $R"},
+	{tool: "list_allowed_directories", args: m{}, why: "a note lists the roots' names and modes", noted: "read (ro) is $R"},
 }
 
 // globs are patterns of search_files. The test also tries each of them as an exclusion from **.
@@ -156,34 +157,34 @@ var globs = []string{
 // reasons.
 var differing = map[string]string{
 	"[": whyPattern, "[]": whyPattern, "a{b": whyPattern,
-	"#*": "a name may begin with #, which minimatch takes for a comment",
+	"#*": "a name may begin with #; minimatch takes a pattern that begins with # for a comment",
 }
 
-// Every tool of server-filesystem gives the same answer in rootsfs, on the same tree.
-// Each difference is a row, with its reason.
+// Every tool of server-filesystem gives the same answer in rootsfs, on the same tree, except for
+// the differences that a row or the variable differing explains.
 func TestSameAsServerFilesystem(t *testing.T) {
 	t.Setenv("LC_ALL", "C.UTF-8") // Node writes the names of time zones in the user's language
 	p := newPair(t)
 	t.Run("offered", p.compareLists)
-	for i := range readings {
-		p.compare(t, &readings[i])
+	for i := range readCalls {
+		p.compare(t, &readCalls[i])
 	}
 	for _, g := range globs {
 		p.compare(t, &comparison{tool: "search_files", args: m{"path": "$R/glob", "pattern": g}, why: differing[g]})
 		p.compare(t, &comparison{tool: "search_files", args: m{"path": "$R/glob", "pattern": "**", "excludePatterns": []string{g}}, why: differing[g]})
 	}
-	for i := range writings {
-		writings[i].writes = true
-		p.compare(t, &writings[i])
+	for i := range writeCalls {
+		writeCalls[i].writes = true
+		p.compare(t, &writeCalls[i])
 	}
 }
 
 // pair has both servers and their directories.
 type pair struct {
 	ours, theirs     *stdioServer
-	read             string // $R
-	ourDir, theirDir string // $W of each server
-	outside          string
+	read             string // the path of $R
+	ourDir, theirDir string // the path of each server's $W
+	outside          string // a directory outside of $R and $W
 }
 
 func newPair(t *testing.T) *pair {
@@ -192,7 +193,7 @@ func newPair(t *testing.T) *pair {
 	testkit.Must(t, err)
 	p := &pair{read: filepath.Join(base, "r"), ourDir: filepath.Join(base, "w1"), theirDir: filepath.Join(base, "w2"), outside: filepath.Join(base, "outside")}
 	guardtest.Tree(t, base, "", "r/", "w1/", "w2/", "outside/f=outside", "r-sibling/f=sibling")
-	guardtest.Tree(t, p.read, p.outside, readable...)
+	guardtest.Tree(t, p.read, p.outside, filesInR...)
 	testkit.Must(t, os.WriteFile(filepath.Join(p.read, "long"), []byte(strings.Repeat("x", 5<<20)), 0o644))
 	testkit.Must(t, os.Link(filepath.Join(p.outside, "f"), filepath.Join(p.read, "hard")))
 	h := newHome(t)
@@ -201,7 +202,8 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-var readable = []string{
+// filesInR is the content of $R.
+var filesInR = []string{
 	"a.txt=one\ntwo\nthree\n", "empty=", "noeol=one\ntwo", "lines=\n\n\nx\n", "crlf=one\r\ntwo\r\n", "crlf-open=zero\r\none\r\ntwo",
 	"latin=caf\xe9 \xff\xfe \xe2\x82x \xf0\x9f\x98 \xed\xa0\x80 end\n", "bom=\ufeffx\n", "sub/b.md=b", "sub/deep/c.txt=c", "void/",
 	"pic.png=\x89PNG\xff", "PIC.JPG=\xff\xd8", "snd.mp3=ID3", "data.bin=\x00\x01", "sp ace#1%.bin=x", ".png=x", "caf\u00e9=accent", "secret/.env=SECRET", "secret/x=",
@@ -214,7 +216,8 @@ var readable = []string{
 	"0640 info=12345", "toinfo => info",
 }
 
-// compare sends one call to both servers, and compares their answers and their $W.
+// compare sends one call to both servers and compares their answers. Unless c.noted is set, it
+// compares their $W, too.
 func (p *pair) compare(t *testing.T, c *comparison) {
 	t.Helper()
 	args, err := json.Marshal(c.args)
@@ -237,7 +240,7 @@ func (p *pair) compare(t *testing.T, c *comparison) {
 		}
 		switch {
 		case same && c.why != "":
-			t.Errorf("the row says that they differ (%s), and they do not:\n%.500s", c.why, ours)
+			t.Errorf("the row says that the answers differ (%s), but they do not:\n%.500s", c.why, ours)
 		case !same && c.why == "":
 			t.Errorf("ours:\n%.1000s\ntheirs:\n%.1000s\nafter ours:\n%s\nafter theirs:\n%s", ours, theirs, one, two)
 		case !strings.Contains(ours.text(), c.ours) || !strings.Contains(theirs.text(), c.theirs):
@@ -246,7 +249,7 @@ func (p *pair) compare(t *testing.T, c *comparison) {
 	})
 }
 
-// renew makes the files in $W of both servers again.
+// renew empties the $W of each server and creates the files of filesInW there.
 func (p *pair) renew(t *testing.T) {
 	for _, dir := range []string{p.ourDir, p.theirDir} {
 		list, err := os.ReadDir(dir)
@@ -254,12 +257,12 @@ func (p *pair) renew(t *testing.T) {
 		for _, e := range list {
 			testkit.Must(t, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
-		guardtest.Tree(t, dir, p.outside, writable...)
+		guardtest.Tree(t, dir, p.outside, filesInW...)
 	}
 }
 
-// ask sends a call to one server, and returns the answer with the names of its directories
-// replaced.
+// ask sends a call to one server. own is the path of the server's $W. In the returned answer, $R
+// and $W stand for the paths of the directories.
 func (p *pair) ask(s *stdioServer, c *comparison, own string) *answer {
 	args, err := json.Marshal(c.args)
 	testkit.Must(s.t, err)
@@ -323,9 +326,9 @@ var extraArguments = map[string][]string{
 	"move_file": {"overwrite"},
 }
 
-// compareLists compares the answers to tools/list: names, titles, arguments, annotations and
-// output schemas. The descriptions differ, because our tools also take paths that begin with a
-// root's name.
+// compareLists compares the answers to tools/list, for each tool of server-filesystem: the title,
+// the arguments, the annotations and the output schema. It does not compare the descriptions of
+// tools, which differ because our tools also take paths that begin with a root's name.
 func (p *pair) compareLists(t *testing.T) {
 	list := func(s *stdioServer) map[string]toolInfo {
 		var res struct{ Tools []toolInfo }

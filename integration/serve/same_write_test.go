@@ -1,7 +1,7 @@
 package serve
 
-// writable is the content of $W before each of the calls below.
-var writable = []string{
+// filesInW is the content of $W before each call of writeCalls.
+var filesInW = []string{
 	"a.txt=one\ntwo\nthree\n", "0640 mode.sh=x", "crlf=one\r\ntwo\r\n", "latin=caf\xe9\n", "open=one\ntwo", "ticks=```\ncode\n```\n",
 	"code.go=func f() {\n\tif x {\n\t\tone()\n\t\ttwo()\n\t}\n}\n", "long=1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n20\n",
 	"d/x=1", "d/y=2", "e/", "link => a.txt", "dangling => new", "out => $OUT/f", "away => $OUT", "way => d",
@@ -15,7 +15,8 @@ func edits(pairs ...string) (list []m) {
 	return list
 }
 
-var writings = []comparison{
+// writeCalls are the calls of tools that change files.
+var writeCalls = []comparison{
 	{tool: "write_file", args: m{"path": "$W/n.txt", "content": "new\r\n\u00e9\U0001f600"}},
 	{tool: "write_file", args: m{"path": "$W/n.txt", "content": ""}},
 	{tool: "write_file", args: m{"path": "$W/mode.sh", "content": "y"}},
@@ -54,8 +55,8 @@ var writings = []comparison{
 	{tool: "edit_file", args: m{"path": "$W/d", "edits": edits("a", "b")}},
 	{tool: "edit_file", args: m{"path": "$W/none", "edits": edits("a", "b")}},
 	{tool: "edit_file", args: m{"path": "$W/crlf", "edits": edits("two", "2")}, why: whyBytes, ours: "+2", theirs: "+2"},
-	{tool: "edit_file", args: m{"path": "$W/latin", "edits": edits("caf", "tea")}, why: "what is not UTF-8 would be destroyed", ours: "not UTF-8", theirs: "+tea"},
-	{tool: "edit_file", args: m{"path": "$W/a.txt", "edits": edits("", "x")}, why: "nothing cannot be found: it is a mistake of the model's", ours: "oldText is empty", theirs: "+xone"},
+	{tool: "edit_file", args: m{"path": "$W/latin", "edits": edits("caf", "tea")}, why: "an edit would destroy bytes that are not UTF-8", ours: "not UTF-8", theirs: "+tea"},
+	{tool: "edit_file", args: m{"path": "$W/a.txt", "edits": edits("", "x")}, why: "an empty oldText is a mistake of the model's", ours: "oldText is empty", theirs: "+xone"},
 
 	{tool: "create_directory", args: m{"path": "$W/p/q/r"}},
 	{tool: "create_directory", args: m{"path": "$W/d"}},
@@ -74,7 +75,7 @@ var writings = []comparison{
 	{tool: "move_file", args: m{"source": "$W/none", "destination": "$W/n"}},
 	{tool: "move_file", args: m{"source": "$W/a.txt", "destination": "$W/none/n"}},
 	{tool: "move_file", args: m{"source": "$W/a.txt", "destination": "$W/away/n"}},
-	{tool: "move_file", args: m{"source": "$W/out", "destination": "$W/e/out"}, why: "a link is moved itself, and stays one", ours: "Successfully", theirs: "Access denied"},
-	{tool: "move_file", args: m{"source": "$W/link", "destination": "$W/n"}, why: "a link is moved itself, not what it leads to", ours: "Successfully", theirs: "Successfully"},
-	{tool: "move_file", args: m{"source": "$W/dangling", "destination": "$W/n"}, why: "a link is moved itself, wherever it leads", ours: "Successfully", theirs: "Parent directory"},
+	{tool: "move_file", args: m{"source": "$W/out", "destination": "$W/e/out"}, why: "the link itself is moved, and stays a link", ours: "Successfully", theirs: "Access denied"},
+	{tool: "move_file", args: m{"source": "$W/link", "destination": "$W/n"}, why: "the link itself is moved, not its target", ours: "Successfully", theirs: "Successfully"},
+	{tool: "move_file", args: m{"source": "$W/dangling", "destination": "$W/n"}, why: "the link itself is moved, wherever it leads", ours: "Successfully", theirs: "Parent directory"},
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A mount and `rootsfs serve --session` are one session: each reads the other's writes, and a
-// revocation, or the end of the session, ends both. R070.
+// A mount and `rootsfs serve --session` share one session: each reads the other's writes. If a root
+// is revoked, neither of them can read it any more. The end of the session ends both. R070.
 func TestSharedSession_R070(t *testing.T) {
 	lab.NeedFUSE(t)
 	h := newHome(t)
@@ -59,7 +59,7 @@ func TestSharedSession_R070(t *testing.T) {
 	<-s.ended
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 4 || !strings.Contains(s.log.String(), "no such session: work has ended") {
-		t.Errorf("it ended with %v: %s", err, s.log)
+		t.Errorf("the server ended with %v: %s", err, s.log)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestSharedSessionOverHTTP_R070(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, got, c.status)
 		}
 	}
-	// From here on, one client of each kind of protocol is served.
+	// One client of each protocol revision is connected when the root is revoked.
 	old, single := s.client("2025-11-25"), s.client("2026-07-28")
 	h.mustRun("revoke", "--session", "work", "r")
 	for _, cs := range []*mcp.ClientSession{old, single} {
@@ -105,7 +105,7 @@ func TestSharedSessionOverHTTP_R070(t *testing.T) {
 		}
 	}
 	if got := h.mustRun("audit", "show", "--session", "work", "--denied"); !strings.Contains(got, "HTTP request from 127.0.0.1:") {
-		t.Errorf("what was refused is not on record by where it came from:\n%s", got)
+		t.Errorf("the audit records do not name the sender of the refused HTTP requests:\n%s", got)
 	}
 	h.mustRun("unmount", point)
 	s.checkLog("no such session: work has ended")

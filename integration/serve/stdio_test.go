@@ -18,14 +18,14 @@ import (
 // giveUp is the time after which a test no longer expects an answer.
 const giveUp = 30 * time.Second
 
-// stdioServer is an MCP server over stdio. The tests use it without an SDK, because they compare
-// bytes. Its methods may be called concurrently.
+// stdioServer is an MCP server over stdio. Its methods speak to the server without an SDK, so that
+// the tests see the JSON that the server sent. The methods may be called concurrently.
 type stdioServer struct {
 	t   testing.TB
 	cmd *exec.Cmd
 	in  io.WriteCloser
-	log *bytes.Buffer // the server's standard error; may be read when the server has ended
-	// ended is closed when the server has hung up.
+	log *bytes.Buffer // the server's standard error; may be read after cmd.Wait
+	// ended is closed at the end of the server's standard output.
 	ended chan struct{}
 
 	mu      sync.Mutex // guards the fields below
@@ -83,8 +83,8 @@ func start(t testing.TB, cmd *exec.Cmd) *stdioServer {
 	return s
 }
 
-// read passes answers to the waiting requests until the server hangs up. Then it closes the
-// channels of requests that still wait.
+// read passes the server's answers to the waiting requests until the server's output ends. Then it
+// closes the channels of the requests that still wait.
 func (s *stdioServer) read(out io.Reader) {
 	lines := bufio.NewReader(out)
 	for {
@@ -129,7 +129,8 @@ func (s *stdioServer) send(message any) {
 	_, _ = s.in.Write(append(line, '\n')) // if the server has ended, no answer comes
 }
 
-// request sends a request. The channel is closed if no answer comes.
+// request sends a request. It returns a channel for the answer. If the server's output ends before
+// the answer comes, the channel is closed.
 func (s *stdioServer) request(method string, params any) <-chan reply {
 	c := make(chan reply, 1)
 	s.mu.Lock()
@@ -174,13 +175,13 @@ type answer struct {
 	Content           []block        `json:"content"`
 	StructuredContent map[string]any `json:"structuredContent"`
 	IsError           bool           `json:"isError"`
-	RPC               string         `json:"-"` // the error, if there is no result
+	RPC               string         `json:"-"` // the JSON-RPC error, if there is no result
 }
 
-// failed reports whether the call failed, by an error or by a result that is one.
+// failed reports whether the call failed, by a JSON-RPC error or by a result with isError.
 func (a *answer) failed() bool { return a.IsError || a.RPC != "" }
 
-// text returns the text of the first block, or the error.
+// text returns the text of the first block, or the JSON-RPC error.
 func (a *answer) text() string {
 	if a.RPC != "" {
 		return a.RPC

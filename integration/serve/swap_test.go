@@ -16,12 +16,14 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// canary marks files outside: no file inside contains it.
+// canary is the text of the files outside of the root that the links of the test lead to. No file
+// in the root contains it.
 const canary = "CANARY-71ce"
 
-// Names are exchanged with links that lead out, as fast as possible, while a client calls every
-// tool on the same names: nothing outside is read or written. A bare open of the same names in
-// the same loop does get out, or the race would prove nothing. R063, R064, R188, R189.
+// Names are exchanged with links that lead out of the root, as fast as possible, while a client
+// calls tools on the same names: nothing outside is read or written. Meanwhile the test reads some
+// of the names by os.ReadFile, without rootsfs. At least one of these reads must reach a file
+// outside: otherwise the race would prove nothing. R063, R064, R188, R189.
 func TestDefect_SwapRace(t *testing.T) {
 	o := newRootServer(t)
 	guardtest.Tree(t, o.out, "", "x/f="+canary, "x/sub/f="+canary, "x/"+canary+"=", "x/q/f="+canary)
@@ -67,20 +69,20 @@ func TestDefect_SwapRace(t *testing.T) {
 	}
 	workers.Wait()
 	for i := 0; leaks.Load() == 0 && i < 1_000_000; i++ {
-		_, _ = os.Lstat(o.dir) // wait until a bare open has leaked; the bound only ends a failed test
+		_, _ = os.Lstat(o.dir) // wait until os.ReadFile has read a file outside; the bound only ends a failed test
 	}
 	stop.Store(true)
 	background.Wait()
-	t.Logf("%d swaps; %d calls succeeded; 0 leaks; %d of %d bare reads leaked", swapped.Load(), succeeded.Load(), leaks.Load(), tries.Load())
+	t.Logf("%d swaps; %d calls succeeded; 0 leaks; %d of %d reads without rootsfs leaked", swapped.Load(), succeeded.Load(), leaks.Load(), tries.Load())
 	if leaks.Load() == 0 || succeeded.Load() == 0 {
-		t.Error("no bare read leaked, or nothing succeeded: the race shows nothing")
+		t.Error("no read without rootsfs leaked, or no call succeeded: the race shows nothing")
 	}
 	if after := state(t, o.out); after != before {
 		t.Errorf("the outside was changed:\n%s\nwas\n%s", after, before)
 	}
 }
 
-// race calls the tools that name files, some of them more than once, and returns how many calls
+// race calls tools that take paths, some of them more than once. It returns how many calls
 // succeeded.
 func (o *rootServer) race(i int) (succeeded int64) {
 	dir := []string{"w/dir", "w/abs", "w/p/q"}[i%3]

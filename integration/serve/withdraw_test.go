@@ -13,8 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// question waits until exactly n questions wait for the owner, and returns the id of one.
-func (h *home) question(n int) (id string) {
+// waitForQuestions waits until exactly n questions are open for the owner, and returns the id of
+// the first, or "" if n is 0.
+func (h *home) waitForQuestions(n int) (id string) {
 	h.t.Helper()
 	var list []struct{ ID string }
 	if !testkit.Eventually(func() bool {
@@ -25,7 +26,7 @@ func (h *home) question(n int) (id string) {
 		}
 		return len(list) == n
 	}) {
-		h.t.Fatalf("%d questions wait, want %d", len(list), n)
+		h.t.Fatalf("%d questions are open, want %d", len(list), n)
 	}
 	if n > 0 {
 		id = list[0].ID
@@ -33,7 +34,8 @@ func (h *home) question(n int) (id string) {
 	return id
 }
 
-// startCall sends a call that the owner is asked about. Its answer is not read.
+// startCall sends a call that makes rootsfs ask the owner. The answer is not read. The end of ctx
+// closes the client's connection.
 func (s *site) startCall(ctx context.Context, session, path string) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":%q}}}`, path)
@@ -50,8 +52,9 @@ func (s *site) startCall(ctx context.Context, session, path string) {
 	}()
 }
 
-// When a client hangs up, its question to the owner is withdrawn at once. A late answer gets
-// an error, and neither the session nor the program waits for a timeout.
+// The question to the owner about a client's call is withdrawn when the client hangs up, and when
+// the client's MCP session is deleted. The owner's answer to a withdrawn question gets an error.
+// The program ends on SIGTERM, although a question is open.
 func TestQuestionsAreWithdrawn(t *testing.T) {
 	outside := t.TempDir() + "/f"
 	testkit.Must(t, os.WriteFile(outside, []byte("outside"), 0o644))
@@ -62,7 +65,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 			var s *site
 			if shared {
 				base := start(t, h.command("serve", "--root", root, "--name", "base"))
-				t.Cleanup(func() { // runs after the cleanup of h.http, which waits for its program's end
+				t.Cleanup(func() { // runs after the cleanup of h.http, when the program of h.http has ended
 					_ = base.in.Close()
 					testkit.Must(t, base.cmd.Wait())
 				})
@@ -73,27 +76,27 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 			_, session := s.post(strings.NewReader(hello), nil)
 			ctx, hangUp := context.WithCancel(t.Context())
 			s.startCall(ctx, session, outside)
-			id := h.question(1)
+			id := h.waitForQuestions(1)
 			hangUp()
-			h.question(0)
+			h.waitForQuestions(0)
 			out, err := h.command("consent", "approve", id).CombinedOutput()
 			if err == nil || !strings.Contains(string(out), "whoever asked waits no more") {
 				t.Errorf("a late answer: %v: %s", err, out)
 			}
 			s.startCall(t.Context(), session, outside)
-			h.question(1)
+			h.waitForQuestions(1)
 			if status, _ := s.post(nil, func(r *http.Request) {
 				r.Method = http.MethodDelete
 				r.Header.Set("Mcp-Session-Id", session)
 			}); status != http.StatusNoContent {
 				t.Errorf("DELETE: %d", status)
 			}
-			h.question(0)
+			h.waitForQuestions(0)
 			// The last question is open when the program gets SIGTERM. The cleanup of h.http checks
 			// that the program ends.
 			_, session = s.post(strings.NewReader(hello), nil)
 			s.startCall(t.Context(), session, outside)
-			h.question(1)
+			h.waitForQuestions(1)
 			s.end(syscall.SIGTERM)
 		})
 	}
@@ -104,5 +107,5 @@ func TestStdioQuestionIsWithdrawn(t *testing.T) {
 	h := newHome(t)
 	s := open(t, h.command("serve", "--root", "r="+t.TempDir(), "--ask")) // open checks that the program ends
 	s.request("tools/call", m{"name": "read_text_file", "arguments": m{"path": "/usr"}})
-	h.question(1)
+	h.waitForQuestions(1)
 }

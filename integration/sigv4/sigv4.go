@@ -1,4 +1,5 @@
-// Package sigv4 verifies requests as hosts of AWS do (Signature Version 4), for servers of tests.
+// Package sigv4 verifies the signatures of requests as the servers of AWS do (Signature Version 4).
+// Test servers use it.
 package sigv4
 
 import (
@@ -22,8 +23,9 @@ var authorization = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=([^/]+)/\d{8}/([^/]+)/([^/]+)/aws4_request, SignedHeaders=([^,]+), Signature=[0-9a-f]+$`)
 })
 
-// Verify returns an error unless the owner of the keys has signed the request. It checks the body,
-// too, if the signature covers the body's hash. It reads the body, and puts it back into r.
+// Verify returns an error unless the owner of the keys has signed the request, within an hour of
+// now. It checks the body, too, if the signature covers the body's hash. It reads the body, and
+// puts the body back into r.
 func Verify(r *http.Request, keys aws.Credentials) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -1,35 +1,40 @@
-// Command suite (`make test`) runs go test on four packages at a time, and checks what a
+// Command suite (`make test`) runs go test on up to four packages at a time, and checks what a
 // single test cannot see.
 //
 //	go run ./integration/suite [-race] [core|peers|confined|rest]...
 //
 // # Promises
 //
-// The exit code is 0 if every test passed (see below) and
+// The exit code is 0 if every test passed, at the latest when it was run again (see below), and
 //
 //   - every skipped test is in the list of allowed skips (skips.go), each with its
-//     reason; some are allowed only on a machine that is not CI's (environment variable CI);
+//     reason; some are allowed only outside CI (the environment variable CI is empty), and some
+//     only for an ordinary user;
 //   - no mount, no process and no file in the temporary directory is left;
 //   - the user's own directories are as before: the home directory and what the XDG
-//     variables name, except for caches (userdirs.go).
+//     variables name, except for caches (userdirs.go). Outside CI only the directories of
+//     rootsfs count.
 //
-// A run of root's has a mount namespace of its own, so that it neither reports nor ends mounts that
-// other processes make meanwhile. A run of an ordinary user does both.
+// If root runs the suite, the suite has a mount namespace of its own. It then neither reports nor
+// ends mounts of rootsfs that other processes make meanwhile. If an ordinary user runs the suite,
+// it reports and ends such mounts, too.
 //
 // No run hangs a machine: a FUSE connection of the suite's that leaves a request
 // waiting is reported and aborted (watchdog.go), and a run of go test that takes too long is
-// killed. The tests' files are on a file system of the run's own (scratch.go), where root
-// can mount one. They lie below TMPDIR, or below /tmp if TMPDIR is long or has special characters
-// such as spaces. The umask is 022.
+// killed. If root runs the suite and can mount a file system, the tests' files are on a file
+// system of the run's own (scratch.go). They lie below TMPDIR, or below /tmp if TMPDIR is long or
+// has special characters such as spaces. The umask is 022.
 //
-// With -declared tests find only the programs that setup.sh names and Debian's essential packages
-// have (programs.go), so that a test that calls another program fails here, not only on a bare
-// machine. A command inside of `rootsfs run` finds the system's other programs, too.
+// With -declared, tests find only the programs of the packages that setup.sh names, of Debian's
+// essential packages and of their dependencies (programs.go). A test that calls another program
+// then fails here, not only on a bare machine. A command inside of `rootsfs run` finds the
+// system's other programs, too.
 //
 // A failed test is run once more by itself when the others have ended. If it passes, the
-// run passes and the last lines name it as FLAKY: it failed by chance, and must be mended.
-// More than four failures, data races, panics and leaks are not forgiven (rerun.go).
+// run passes and the last lines name the test as FLAKY: it failed by chance, and must be mended.
+// No test is run again after a data race, a panic or a leak, nor if more than four tests failed
+// (rerun.go).
 //
-// For each package the line is printed that go test prints, and the output of tests
-// that failed. The last lines name the tests that took longest.
+// The suite prints go test's line for each package, and the output of the tests that failed or did
+// not end. The last lines name the slowest tests.
 package main

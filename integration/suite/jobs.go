@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// job is one run of go test. It tests the packages in their order, as many at a time as atOnce.
+// job is one run of go test. It tests the packages in their order, atOnce of them at a time.
 type job struct {
 	name     string
 	packages []string
@@ -19,16 +19,17 @@ type job struct {
 	atOnce   int
 }
 
-// The tests wait for processes and deadlines, so that four packages at a time keep two processors
-// busy, and three do not.
+// racedAtOnce is how many packages are tested at a time with the race detector, and plainAtOnce is
+// how many are tested beside them without it. The tests wait for processes and deadlines: four
+// packages at a time keep two processors busy, and three do not.
 const (
 	racedAtOnce = 3
 	plainAtOnce = 1
 )
 
-// unraced are directories whose tests start programs and read files. They share no memory with
-// what they test: testkit.Build builds the programs without the race detector, which would only
-// see the tests themselves and make them take several times as long. `make soak` tests these
+// unraced are directories whose tests start programs and read files. The tests share no memory with
+// these programs, which testkit.Build builds without the race detector. The race detector would see
+// only the tests themselves, and they would take several times as long. `make soak` tests these
 // directories with the race detector, too.
 var unraced = []string{"integration/deps", "integration/dist", "integration/sandbox", "integration/serve", "integration/console",
 	"integration/reports"}
@@ -47,7 +48,7 @@ func jobs(packages []string, race bool) []job {
 		plain.atOnce += racedAtOnce
 	}
 	for _, pkg := range packages {
-		if race && !slices.Contains(unraced, inModule(pkg)) {
+		if race && !slices.Contains(unraced, pathInModule(pkg)) {
 			raced.packages = append(raced.packages, pkg)
 		} else {
 			plain.packages = append(plain.packages, pkg)
@@ -56,8 +57,8 @@ func jobs(packages []string, race bool) []job {
 	return slices.DeleteFunc([]job{raced, plain}, func(j job) bool { return len(j.packages) == 0 })
 }
 
-// inModule returns a package's path within the module. The module's path has three elements.
-func inModule(pkg string) string {
+// pathInModule returns a package's path within the module. The module's path has three elements.
+func pathInModule(pkg string) string {
 	return strings.Join(strings.Split(pkg, "/")[min(3, strings.Count(pkg, "/")+1):], "/")
 }
 
@@ -67,8 +68,8 @@ type part struct {
 	dirs []string
 }
 
-// parts are the names by which `make test-NAME` chooses packages. The packages that are listed
-// nowhere are in the last part, so that none can be forgotten.
+// parts are the parts that `make test-NAME` can choose. A package that no part lists is in the last
+// part, so that no package can be forgotten.
 var parts = []part{
 	{"core", []string{"guard", "vfs", "broker", "integration/model", "integration/suite", "mount/sandbox"}},
 	{"peers", []string{"integration/programs", "integration/proxy", "integration/files", "integration/race", "integration/revoke",
@@ -97,10 +98,10 @@ func findPackages(goCommand string, names []string) ([]string, error) {
 // choose returns the packages of the named parts, or all if names is empty, the longest first.
 func choose(packages, names []string) []string {
 	chosen := slices.DeleteFunc(slices.Clone(packages), func(pkg string) bool {
-		return len(names) > 0 && !slices.Contains(names, partOf(inModule(pkg)))
+		return len(names) > 0 && !slices.Contains(names, partOf(pathInModule(pkg)))
 	})
 	order := func(pkg string) int {
-		if i := slices.Index(longest, inModule(pkg)); i >= 0 {
+		if i := slices.Index(longest, pathInModule(pkg)); i >= 0 {
 			return i
 		}
 		return len(longest)
@@ -119,14 +120,15 @@ func partOf(dir string) string {
 	return parts[len(parts)-1].name
 }
 
-// test runs a job, with further flags of go test, and returns problems other than failed tests.
+// test runs the job, with further flags for go test. It returns a problem other than failed tests,
+// or "".
 func (j *job) test(o options, temp string, out *report, dog *watchdog, flags ...string) string {
 	args := []string{"test", "-json", "-p", fmt.Sprint(j.atOnce), "-vet=off", "-timeout", o.timeout.String()} // `make check` vets
 	env := os.Environ()
 	if j.race {
 		args = append(args, "-race")
 	} else if o.race {
-		// The same settings as those of testkit.Build, so that shared packages are compiled once.
+		// testkit.Build has the same settings, so that shared packages are compiled once.
 		args, env = append(args, "-trimpath"), append(env, "CGO_ENABLED=0")
 	}
 	cmd := exec.Command(o.goCommand, slices.Concat(args, flags, j.packages)...)

@@ -16,13 +16,13 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// options are the suite's flags.
+// options are the suite's flags, and settings that follow from the environment.
 type options struct {
 	goCommand string
 	race      bool
-	timeout   time.Duration // of one package, go test's own
-	limit     time.Duration // of one job
-	stuck     time.Duration // see watchdog
+	timeout   time.Duration // the -timeout of go test, for one package
+	limit     time.Duration // how long one job may take
+	stuck     time.Duration // how long a FUSE connection may leave a request waiting
 	ci        bool
 	parts     []string
 	declared  bool   // tests find only the programs that setup.sh names
@@ -39,10 +39,10 @@ func main() {
 	flag.DurationVar(&o.stuck, "stuck", 90*time.Second, "how long a FUSE connection may leave a request waiting")
 	flag.Parse()
 	o.parts = flag.Args()
-	_ = os.Unsetenv("CGO_ENABLED") // the Makefile compiles this program without C, which the race detector needs
+	_ = os.Unsetenv("CGO_ENABLED") // the Makefile sets it to 0 for this program, but the race detector needs C
 	if signal.Ignored(syscall.SIGHUP) {
-		// Under nohup SIGHUP is ignored, but tests send it. Because this process catches it,
-		// the processes that it starts have the default action, and this process continues.
+		// Under nohup SIGHUP is ignored, but tests send SIGHUP. Because this process catches
+		// SIGHUP, its child processes have the default action, and this process continues.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	if err := lab.StartWithOwnMounts(); err != nil {
@@ -61,7 +61,8 @@ func main() {
 	}
 }
 
-// run runs the tests and returns their failures, and the problems with what they left.
+// run runs the tests. It returns the packages that failed and all other problems, such as files
+// that tests left.
 func run(o options) (problems []string, err error) {
 	packages, err := findPackages(o.goCommand, o.parts)
 	if err != nil {
@@ -119,7 +120,8 @@ func run(o options) (problems []string, err error) {
 	return problems, nil
 }
 
-// declaredPath makes the directory of linkPrograms, and returns "" on a machine without dpkg.
+// declaredPath creates a directory, lets linkPrograms fill it, and returns the directory's path. It
+// returns "" on a machine without dpkg.
 func declaredPath(goCommand string) (dir string, err error) {
 	if dir, err = os.MkdirTemp(plainTemp(os.TempDir()), "rst-path-"); err != nil {
 		return "", err

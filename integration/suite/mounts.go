@@ -16,7 +16,7 @@ type mountKey struct {
 	point string
 }
 
-// mountPoints returns the mounts there are.
+// mountPoints returns the keys of all current mounts.
 func mountPoints() (map[mountKey]bool, error) {
 	all, err := mountpoint.Mounts()
 	if err != nil {

@@ -15,11 +15,13 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// leaveVar makes the test binary a suite whose test leaves a mount at a path.
+// leaveVar is an environment variable with a path. It makes the test binary call leave for the
+// path.
 const leaveVar = "ROOTSFS_SUITE_LEAVE"
 
-// leave leaves a mount at point, and prints "mounted". When its standard input ends, it prints
-// the suite's report about mounts. In between the test makes another mount.
+// leave acts as a suite whose test leaves a mount at point. It makes the mount and prints
+// "mounted". When its standard input ends, it prints the suite's report about mounts. In between,
+// TestMountsOfOthers makes another mount.
 func leave(point string) error {
 	if err := lab.StartWithOwnMounts(); err != nil {
 		return err
@@ -38,7 +40,7 @@ func leave(point string) error {
 	return err
 }
 
-// mountDead makes a mount without a daemon.
+// mountDead mounts a FUSE file system of rootsfs's type that no process serves.
 func mountDead(point string) error {
 	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
@@ -48,8 +50,8 @@ func mountDead(point string) error {
 	return unix.Mount("rootsfs", point, mountpoint.FSType, 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd()))
 }
 
-// A mount that a test leaves is reported. Other mounts made meanwhile are neither
-// reported nor detached.
+// A mount that a test leaves is reported. A mount that a process outside of the suite makes
+// meanwhile is neither reported nor detached.
 func TestMountsOfOthers(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("needs root, and ", err)
@@ -70,7 +72,7 @@ func TestMountsOfOthers(t *testing.T) {
 	}
 	lines := bufio.NewScanner(out)
 	if lines.Scan(); lines.Text() != "mounted" {
-		t.Errorf("it said %q", lines.Text())
+		t.Errorf("the child process said %q", lines.Text())
 	}
 	if err := mountDead(others); err != nil {
 		t.Error(err)
@@ -78,12 +80,12 @@ func TestMountsOfOthers(t *testing.T) {
 	in.Close()
 	lines.Scan()
 	if got, want := lines.Text(), "a test left a mount of fuse.rootsfs on "+left; got != want {
-		t.Errorf("it reported %q, want %q", got, want)
+		t.Errorf("the child process reported %q, want %q", got, want)
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
 	if err := unix.Unmount(others, unix.MNT_DETACH); err != nil {
-		t.Errorf("others' mount was detached: %v", err)
+		t.Errorf("the mount of another process was detached: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // processes are this process's descendants. A process whose parent ends becomes this
-// process's child, so that none can leave.
+// process's child, so that no descendant escapes.
 type processes struct {
 	mu      sync.Mutex
 	started map[int]bool // the processes that os/exec waits for
@@ -66,13 +66,13 @@ func (p *processes) reap() {
 	}
 }
 
-// process is a line of /proc/PID/stat.
+// process holds two fields of /proc/PID/stat.
 type process struct {
 	parent int
 	state  string
 }
 
-// readProcesses returns all processes that there are.
+// readProcesses returns all processes, by their ids.
 func readProcesses() map[int]process {
 	all := map[int]process{}
 	dir, err := os.ReadDir("/proc")
@@ -99,8 +99,8 @@ func readProcesses() map[int]process {
 	return all
 }
 
-// below returns the living descendants of a process, nearest first.
-func below(pid int) (pids []int) {
+// descendants returns the living descendants of a process, nearest first.
+func descendants(pid int) (pids []int) {
 	all := readProcesses()
 	queue := []int{pid}
 	for len(queue) > 0 {
@@ -118,14 +118,14 @@ func below(pid int) (pids []int) {
 	return pids
 }
 
-// grace is how long a process may take to end after the test that started it.
+// grace is how long reportLeft waits until the processes that tests started have ended.
 const grace = 20 * time.Second
 
 // reportLeft reports the processes that tests have left running, and kills them.
 func (p *processes) reportLeft() (problems []string) {
 	var pids []int
 	for end := time.Now().Add(grace); ; time.Sleep(100 * time.Millisecond) {
-		if pids = below(os.Getpid()); len(pids) == 0 || time.Now().After(end) {
+		if pids = descendants(os.Getpid()); len(pids) == 0 || time.Now().After(end) {
 			break
 		}
 	}

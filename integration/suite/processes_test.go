@@ -13,11 +13,11 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// adoptVar makes the test binary a suite that adopts processes.
+// adoptVar is an environment variable that makes the test binary call adopt.
 const adoptVar = "ROOTSFS_SUITE_ADOPT"
 
-// adopt starts programs that leave a process each, and prints "gone" when the exit codes of
-// these processes have been taken.
+// adopt acts as a suite that adopts processes. It starts programs, each of which leaves a process
+// running. It prints "gone" when all of these processes have ended and none stays a zombie.
 func adopt() error {
 	procs, err := adoptOrphans()
 	if err != nil {
@@ -53,6 +53,6 @@ func TestAdoptedProcessesAreReaped(t *testing.T) {
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), adoptVar+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "gone\n" {
-		t.Errorf("%v, it said %q", err, out)
+		t.Errorf("%v, the child process said %q", err, out)
 	}
 }

@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// beforeSetup are the packages that a machine must have before setup.sh runs. README and
-// container.sh name them.
+// beforeSetup are the packages that a machine must have before setup.sh runs. container.sh installs
+// the same packages.
 var beforeSetup = []string{"ca-certificates", "gcc", "libc6-dev", "make", "git"}
 
 // programDirs are the directories of a PATH in which Debian's packages put programs.
 var programDirs = []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/games"}
 
-// linkPrograms fills dir with a link to each program that a test may call: those of the
-// packages that setup.sh names, of Debian's essential packages, and of the packages that these
-// depend on. With dir as its PATH, a test that calls any other program fails on every machine,
-// not only on one that lacks the program.
+// linkPrograms fills dir with a link to each program that a test may call: the programs of Go and
+// Node.js, of the packages in beforeSetup, of the packages that setup.sh names, of Debian's
+// essential packages, and of all their dependencies. With dir as its PATH, a test that calls any
+// other program fails on every machine, not only on a machine that lacks the program.
 //
-// On a machine without dpkg it returns an error that wraps exec.ErrNotFound.
+// On a machine without dpkg linkPrograms returns an error that wraps exec.ErrNotFound.
 func linkPrograms(dir, goCommand string) error {
 	table, err := exec.Command("sh", "integration/setup.sh", "list").Output()
 	if err != nil {
@@ -66,7 +66,7 @@ type debian map[string]*debianPackage
 type debianPackage struct {
 	name      string
 	isNeeded  bool       // essential, or of a priority that every system has
-	dependsOn [][]string // of each list one package is needed
+	dependsOn [][]string // one package of each list is needed
 }
 
 // installedPackages returns the packages that dpkg lists as installed.
@@ -109,8 +109,8 @@ func packageNames(list, separator string) (names []string) {
 	return names
 }
 
-// programs returns the programs of the wanted packages, of those that every system has, and
-// of all that these depend on, by name.
+// programs returns the paths of programs by the programs' names: of the wanted packages, of the
+// packages that every system has, and of all their dependencies.
 func (d debian) programs(wanted []string) (map[string]string, error) {
 	for _, p := range d {
 		if p.isNeeded {
@@ -155,7 +155,8 @@ func (d debian) programs(wanted []string) (map[string]string, error) {
 	return paths, nil
 }
 
-// alternatives returns the programs that update-alternatives chose, by name, such as awk and cc.
+// alternatives returns the paths of the programs that update-alternatives chose, by the programs'
+// names, such as awk and cc.
 func alternatives() map[string]string {
 	chosen := map[string]string{}
 	links, _ := filepath.Glob("/etc/alternatives/*") // fails only for a malformed pattern

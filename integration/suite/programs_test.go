@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Tests find the programs of the packages that setup.sh names, of essential packages and of
-// packages that these depend on. They find no other program of the machine.
+// Tests find the programs of the packages that setup.sh names, of essential packages and of the
+// dependencies of both. They do not find the program of another package.
 func TestLinkedPrograms(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ esac; done
 			t.Errorf("%s leads to %q, want %q", name, got, want)
 		}
 	}
-	// git and go are declared, although they come from no package here.
+	// git and go are linked, too, although no package of the stub has them.
 	for _, name := range []string{"git", "go"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)

@@ -39,11 +39,11 @@ type timed struct {
 	name    string
 }
 
-// testedPackage is the output of a package that is being tested.
+// testedPackage holds the output and the outcomes of a package's tests.
 type testedPackage struct {
 	order   []string // the tests in the order in which they began; "" is the package itself
 	output  map[string]*strings.Builder
-	outcome map[string]string // of tests and of the package: pass, fail, skip
+	outcome map[string]string // of tests and of the package: pass, fail, skip; "" before the end
 	crashed bool              // see isCrash
 }
 
@@ -115,7 +115,7 @@ func (r *report) handle(e event) {
 	case "pass", "fail", "skip":
 		p.outcome[e.Test] = e.Action
 		if e.Test != "" && !strings.Contains(e.Test, "/") {
-			r.times = append(r.times, timed{e.Elapsed, inModule(e.Package) + " " + e.Test})
+			r.times = append(r.times, timed{e.Elapsed, pathInModule(e.Package) + " " + e.Test})
 		}
 		if e.Test == "" {
 			r.printPackage(e.Package, p)
@@ -137,7 +137,7 @@ func (r *report) printPackage(name string, p *testedPackage) {
 			}
 		}
 	}
-	isNamed := false // a printed line names the package
+	isNamed := false // whether a printed line names the package
 	if own := p.output[""]; own != nil {
 		for line := range strings.Lines(own.String()) {
 			if p.outcome[""] != "fail" && !strings.HasPrefix(line, "ok ") && !strings.HasPrefix(line, "?") || line == "PASS\n" {
@@ -190,7 +190,8 @@ const (
 	slowSeconds = 10
 )
 
-// summary prints how many packages and tests there were, and which of them took longest.
+// summary prints the slowest tests, the flaky tests, and how many packages and tests passed, failed
+// or were skipped.
 func (r *report) summary(took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

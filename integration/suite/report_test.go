@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// lines is the output of `go test -json` for three packages: one that passes and skips
-// two tests, one with a failing test, and one whose test does not end.
+// lines is the output of `go test -json` for four packages: one that passes and skips two tests,
+// one with a failing test, one whose test does not end, and one that does not build.
 const lines = `{"Action":"start","Package":"example.com/a/b/guard"}
 {"Action":"run","Package":"example.com/a/b/guard","Test":"TestA"}
 {"Action":"output","Package":"example.com/a/b/guard","Test":"TestA","Output":"=== RUN   TestA\n"}
@@ -80,13 +80,13 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A skip that is in no list is a problem everywhere. A skip because FUSE is missing is a
-// problem in CI.
+// A skip that is not in allowedSkips is a problem everywhere. A skip because FUSE is missing is a
+// problem only in CI.
 func TestSkips(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		m        machine
-		problems []string // tests
+		problems []string // the tests that judgeSkips reports
 	}{
 		{"CI", machine{ci: true, root: true}, []string{"TestA", "TestB"}},
 		{"laptop", machine{}, []string{"TestA"}},
@@ -106,8 +106,8 @@ func TestSkips(t *testing.T) {
 	}
 }
 
-// The list of allowed skips can be checked: each has a reason, and quotes the words of
-// the test.
+// Each entry of allowedSkips is complete: it has a package, a test, a message, a condition and a
+// reason.
 func TestAllowedSkipsAreExplained(t *testing.T) {
 	for _, a := range allowedSkips {
 		if a.reason == "" || a.message == "" || a.where == nil || a.pkg == "" || a.test == "" {

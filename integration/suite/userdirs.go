@@ -16,10 +16,10 @@ type dirs struct {
 	// ours are directories of rootsfs below the XDG directories: there any change is
 	// the tests' doing.
 	ours []string
-	// all are the directories of which every file is listed. A user's browser writes
+	// all are the directories whose files are all listed. A user's browser writes
 	// there too, so that a change in one of them is a failure in CI only.
 	all []string
-	// caches are left out of all.
+	// caches are directories that are not listed.
 	caches []string
 }
 
@@ -52,13 +52,13 @@ func userDirs(env func(string) string) dirs {
 	return d
 }
 
-// fileState is how a change of a file is noticed.
+// fileState holds the properties that show a change of a file.
 type fileState struct {
 	size     int64
 	modified time.Time
 }
 
-// list returns the files in the directories, by path.
+// list returns the files and directories in d, by path.
 func (d dirs) list() map[string]fileState {
 	found := map[string]fileState{}
 	here, _ := os.Getwd() // a checkout in the home directory is not the user's settings
@@ -74,7 +74,7 @@ func (d dirs) list() map[string]fileState {
 				if path == here || slices.Contains(d.caches, path) {
 					return fs.SkipDir
 				}
-				found[path] = fileState{} // its own time changes with its entries
+				found[path] = fileState{} // the directory's time changes with its entries: they are listed
 				return nil
 			}
 			if in, err := e.Info(); err == nil {

@@ -16,17 +16,17 @@ import (
 // connectionsDir is where the kernel shows the FUSE connections (fusectl).
 const connectionsDir = "/sys/fs/fuse/connections"
 
-// lookEvery is the interval between looks at the connections. A connection counts as stuck if
-// every look sees the same number of waiting requests and finds that the server's readers have
-// not moved.
+// lookEvery is the interval between looks at the connections. A connection counts as stuck if, for
+// the time watchdog.stuck, every look sees the same number of waiting requests, and the server
+// reads no request in the last three quarters of this time.
 const lookEvery = 250 * time.Millisecond
 
 // watchdog aborts FUSE connections of the suite's processes that leave a request
-// waiting. A process that waits for such a request cannot be killed: not even the
-// process that should answer it.
+// waiting. A process that waits for the answer to such a request cannot be killed, even if it is
+// the process that should answer.
 type watchdog struct {
 	procs       *processes
-	stuck       time.Duration
+	stuck       time.Duration // see lookEvery
 	log         io.Writer
 	connections string            // connectionsDir, or another mount of fusectl
 	release     func()            // unmounts connections, if the watchdog has mounted it
@@ -38,8 +38,8 @@ type watchdog struct {
 	problems []string
 }
 
-// waiting holds the requests that a connection was last seen to leave waiting, and since
-// when.
+// waiting holds the number of requests that a connection leaves waiting, and since when the
+// connection has made no progress.
 type waiting struct {
 	inode    uint64 // see watchdog.inode
 	requests string
@@ -97,9 +97,9 @@ func (d *watchdog) list() (ids []string) {
 	return ids
 }
 
-// inode returns the inode number of a connection's directory, which the kernel does not
-// use again: it differs for a later connection of the same number. It returns 0 if the
-// connection has ended.
+// inode returns the inode number of a connection's directory. The kernel does not use an inode
+// number again: a later connection with the same connection number has another inode number. inode
+// returns 0 if the connection has ended.
 func (d *watchdog) inode(id string) uint64 {
 	var st unix.Stat_t
 	if d.connections == "" || unix.Stat(filepath.Join(d.connections, id), &st) != nil {
@@ -129,8 +129,8 @@ func (d *watchdog) watch() {
 	}
 }
 
-// look notes the waiting requests of each connection, and aborts a connection of the
-// suite whose waiting requests have been the same for too long.
+// look notes the number of waiting requests of each connection. It aborts a connection of the suite
+// that is stuck (see lookEvery).
 func (d *watchdog) look(seen map[string]waiting) {
 	now := time.Now()
 	here := map[string]bool{}
@@ -170,15 +170,15 @@ func (d *watchdog) look(seen map[string]waiting) {
 	}
 	for id := range seen {
 		if !here[id] {
-			delete(seen, id) // the kernel uses the number again
+			delete(seen, id) // the kernel may use the number again
 		}
 	}
 }
 
 // owner describes a connection if it belongs to the suite: one of the suite's processes serves
-// it, or sees its mount. The number of a connection is the minor number of its device.
+// it, or sees its mount. The number of a connection is the minor device number of its mount.
 func (d *watchdog) owner(id string) (description string, ours bool) {
-	for _, pid := range below(os.Getpid()) {
+	for _, pid := range descendants(os.Getpid()) {
 		dir := filepath.Join("/proc", strconv.Itoa(pid))
 		if table, err := os.ReadFile(filepath.Join(dir, "mountinfo")); err == nil {
 			for line := range strings.Lines(string(table)) {
@@ -194,10 +194,10 @@ func (d *watchdog) owner(id string) (description string, ours bool) {
 	return "", false
 }
 
-// servers returns the suite's processes that have a connection's device open. Kernels
-// before 6.14 do not tell.
+// servers returns the suite's processes that have a connection's device open. It finds none
+// on kernels before 6.14, whose fdinfo does not name the connection.
 func servers(id string) (pids []int) {
-	for _, pid := range below(os.Getpid()) {
+	for _, pid := range descendants(os.Getpid()) {
 		infos, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 		for _, info := range infos {
 			text, err := os.ReadFile(info)
@@ -212,7 +212,7 @@ func servers(id string) (pids []int) {
 
 // readers describes the progress of a connection's servers: the threads that wait for the next
 // request, and how often each has waited. The text stays the same as long as the servers read
-// no request. It is "unknown" if the servers cannot be found.
+// no request. It is just "unknown" if no such thread is found.
 func (d *watchdog) readers(id string) string {
 	var b strings.Builder
 	b.WriteString("unknown")
@@ -248,7 +248,7 @@ func (d *watchdog) abort(id, requests, owner string) {
 // waiters describes the suite's threads that wait in the kernel: uninterruptibly, or for FUSE.
 func (d *watchdog) waiters() string {
 	var b strings.Builder
-	for _, pid := range below(os.Getpid()) {
+	for _, pid := range descendants(os.Getpid()) {
 		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 		for _, task := range tasks {
 			stat, _ := os.ReadFile(filepath.Join(task, "stat"))
@@ -263,14 +263,14 @@ func (d *watchdog) waiters() string {
 	return b.String()
 }
 
-// kill ends a job that has taken too long. It aborts the FUSE connections first, because a
+// kill ends a job that has taken too long. It aborts the suite's FUSE connections first, because a
 // process that waits for an answer to a FUSE request cannot be killed.
 func (d *watchdog) kill(name string, pid int, limit time.Duration) {
 	d.mu.Lock()
 	d.problems = append(d.problems, fmt.Sprintf("the %s packages took longer than %v: killed", name, limit))
 	d.mu.Unlock()
 	fmt.Fprintf(d.log, "suite: the %s packages take longer than %v: killing them\n", name, limit)
-	pids := append(below(pid), pid)
+	pids := append(descendants(pid), pid)
 	for _, id := range d.list() {
 		if owner, ok := d.owner(id); ok && !d.isOld(id) {
 			d.abort(id, "some", owner)

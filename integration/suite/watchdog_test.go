@@ -22,8 +22,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// serveVar makes the test binary a FUSE server at a mount point. touchVar makes it a program
-// that looks up a path again and again.
+// serveVar is an environment variable with a mount point. It makes the test binary a FUSE server
+// there (serveNever). touchVar is an environment variable with a path. It makes the test binary
+// look up the path again and again (touch).
 const (
 	serveVar = "ROOTSFS_SUITE_SERVE"
 	touchVar = "ROOTSFS_SUITE_TOUCH"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 		err = leave(point)
 	} else if os.Getenv(adoptVar) != "" {
 		err = adopt()
-	} else if err = lab.StartWithOwnMounts(); err == nil { // a watchdog ends connections that it sees
+	} else if err = lab.StartWithOwnMounts(); err == nil { // without others' mounts, whose connections a watchdog would abort
 		os.Exit(m.Run())
 	}
 	if err != nil {
@@ -69,7 +70,7 @@ func serveNever(point string) error {
 	return nil
 }
 
-// touch looks up a path until that fails with an error other than ENOENT.
+// touch looks up a path again and again, as long as the look-up fails with ENOENT.
 func touch(path string) error {
 	for {
 		if err := unix.Lstat(path, &unix.Stat_t{}); !errors.Is(err, unix.ENOENT) {
@@ -88,7 +89,7 @@ func child(t *testing.T, env string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	return cmd, stderr
 }
 
-// startServer starts a server that never answers, at a new mount point.
+// startServer starts a FUSE server at a new mount point. Its root directory is a never.
 func startServer(t *testing.T) (point string) {
 	t.Helper()
 	point = t.TempDir()
@@ -111,7 +112,7 @@ func startServer(t *testing.T) (point string) {
 	return point
 }
 
-// log is a writer that a test can read at the same time.
+// log is a buffer that several goroutines may write to. A test reads it after they have ended.
 type log struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -123,9 +124,9 @@ func (l *log) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// A process that waits for a FUSE server that never answers cannot be killed. It ends when the
-// watchdog has aborted the connection. The watchdog does not touch a connection that is busy
-// for as long, or one that existed before.
+// A process that waits for a FUSE server that never answers ends when the watchdog has aborted the
+// connection. The watchdog aborts neither a connection whose server answers all the time, nor a
+// connection that existed before the watchdog started.
 func TestWatchdogAborts(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("/dev/fuse and root are needed: ", err)
@@ -148,7 +149,7 @@ func TestWatchdogAborts(t *testing.T) {
 	}
 	_ = hung.Wait() // for ever, without the watchdog
 	if text := stderr.String(); !strings.Contains(text, "not connected") && !strings.Contains(text, "abort") {
-		t.Errorf("the process that waited says %q", text)
+		t.Errorf("the process that waited said %q", text)
 	}
 	for name, cmd := range map[string]*exec.Cmd{"busy": busier, "old": waiter} {
 		if err := cmd.Process.Signal(unix.Signal(0)); err != nil || readProcesses()[cmd.Process.Pid].state == "Z" {
@@ -169,8 +170,8 @@ func TestWatchdogAborts(t *testing.T) {
 	_ = waiter.Wait()
 }
 
-// A job that takes too long is killed, even if one of its processes waits for a FUSE server
-// that never answers.
+// kill ends the process of a job that takes too long. It also aborts the suite's FUSE
+// connections, so that a process that waits for an answer can end.
 func TestOverdueJobIsKilled(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("/dev/fuse and root are needed: ", err)
@@ -193,8 +194,8 @@ func TestOverdueJobIsKilled(t *testing.T) {
 	}
 }
 
-// A connection whose mount is in no table of mounts is found by the process that serves
-// it, if the kernel tells.
+// owner recognizes a connection whose mount is detached, because a process of the suite has the
+// connection's device open. Old kernels do not show this (see servers).
 func TestOwnerOfDetachedMount(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("/dev/fuse and root are needed: ", err)
@@ -226,8 +227,8 @@ func TestOwnerOfDetachedMount(t *testing.T) {
 	}
 }
 
-// A connection that ends while it is examined shows no number, and the next connection may get
-// its number. Neither counts as stuck.
+// A connection that ends while look examines it has an empty file "waiting". A later connection may
+// get the same connection number. Neither counts as stuck.
 func TestWatchdogTellsConnectionsApart(t *testing.T) {
 	connections := t.TempDir()
 	d := &watchdog{stuck: time.Minute, log: t.Output(), connections: connections}
@@ -260,11 +261,11 @@ func TestWatchdogTellsConnectionsApart(t *testing.T) {
 	seen["40"] = w
 	d.look(seen)
 	if seen["40"] != w {
-		t.Fatalf("a connection that leaves as much waiting as before: %+v, then %+v", w, seen["40"])
+		t.Fatalf("a look at the same waiting requests changed %+v to %+v", w, seen["40"])
 	}
 	begin("1\n")
 	d.look(seen)
 	if seen["40"].since.Equal(w.since) {
-		t.Fatal("a connection was taken for an earlier one of its number")
+		t.Fatal("a connection was taken for an earlier one with the same number")
 	}
 }

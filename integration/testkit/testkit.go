@@ -1,7 +1,8 @@
-// Package testkit holds what the tests of every package need: an error that ends a test, a wait
-// for a state, and the build of a program. It imports nothing of this module, so that every test can import it.
+// Package testkit holds functions that tests of all packages need: Must ends a test on an error,
+// Until and Eventually wait for a state, and Build builds programs. The package imports nothing of
+// this module, so that every test can import it.
 //
-// A test that waits for something that another goroutine or process does calls Until. It
+// A test that waits for something that another goroutine or process does calls Until. Such a test
 // neither sleeps for a fixed time nor judges how long the state takes to come.
 package testkit
 
@@ -46,8 +47,8 @@ func Build(to string, packages ...string) error {
 	return nil
 }
 
-// Until returns when reached returns true, and ends the test if it does not within Patience.
-// state names what the test waits for.
+// Until returns when reached returns true. It ends the test if reached does not return true within
+// Patience. state names what the test waits for.
 func Until(t testing.TB, state string, reached func() bool) {
 	t.Helper()
 	if !Eventually(reached) {
@@ -60,7 +61,8 @@ func Until(t testing.TB, state string, reached func() bool) {
 func Eventually(reached func() bool) bool { return within(Patience, reached) }
 
 // within reports whether reached returns true before the limit has passed. It calls reached once
-// more after the limit, so that a process which was stopped meanwhile does not fail the test.
+// more after the limit, so that the test does not fail only because its process was stopped
+// meanwhile.
 func within(limit time.Duration, reached func() bool) bool {
 	end := time.Now().Add(limit)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// recorder is a test that records how it ended.
+// recorder is a testing.TB that records the text of Fatal.
 type recorder struct {
 	testing.TB
 	failure string
@@ -25,7 +25,7 @@ func (r *recorder) Fatal(args ...any) {
 
 func (r *recorder) Fatalf(format string, args ...any) { r.Fatal(fmt.Sprintf(format, args...)) }
 
-// failureOf returns the text with which f ended its test, "" for none.
+// failureOf returns the text with which f ended its test, or "" if f did not end it.
 func failureOf(f func(testing.TB)) string {
 	r := &recorder{}
 	done := make(chan struct{})
@@ -39,7 +39,7 @@ func failureOf(f func(testing.TB)) string {
 
 func TestMust(t *testing.T) {
 	if got := failureOf(func(t testing.TB) { Must(t); Must(t, nil); Must(t, nil, nil) }); got != "" {
-		t.Errorf("without an error it says %q", got)
+		t.Errorf("without an error Must says %q", got)
 	}
 	got := failureOf(func(t testing.TB) { Must(t, nil, fs.ErrExist, errors.New("other")) })
 	if want := fs.ErrExist.Error() + "\nother"; got != want {
@@ -53,7 +53,7 @@ func TestUntil(t *testing.T) {
 		Until(t, "the third look", func() bool { looks++; return looks == 3 })
 	})
 	if got != "" || looks != 3 {
-		t.Errorf("it looked %d times, want 3, and says %q", looks, got)
+		t.Errorf("Until looked %d times, want 3, and says %q", looks, got)
 	}
 }
 
