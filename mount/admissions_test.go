@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// asker sends requests to a mount as the kernel does, without a kernel.
+// asker calls the handlers of a mount as if it were the kernel.
 type asker struct {
 	*testing.T
 	m      *testMount
@@ -41,7 +41,7 @@ func (a *asker) ok(s fuse.Status) {
 	}
 }
 
-// node looks a name up in the root's directory.
+// node looks a name up in the root's directory, and returns a header for requests about the file.
 func (a *asker) node(name string) *fuse.InHeader {
 	a.Helper()
 	var out fuse.EntryOut
@@ -49,7 +49,7 @@ func (a *asker) node(name string) *fuse.InHeader {
 	return a.in(out.NodeId)
 }
 
-// open opens a file and returns its node and handle.
+// open opens a file and returns a header for requests about the file, and the file's handle.
 func (a *asker) open(name string, flags uint32) (*fuse.InHeader, uint64) {
 	a.Helper()
 	in := a.node(name)
@@ -58,7 +58,7 @@ func (a *asker) open(name string, flags uint32) (*fuse.InHeader, uint64) {
 	return in, out.Fh
 }
 
-// opendir opens the directory called d.
+// opendir opens the directory called d, and returns a header and a handle as open does.
 func (a *asker) opendir() (*fuse.InHeader, uint64) {
 	a.Helper()
 	in := a.node("d")
@@ -92,7 +92,7 @@ func (a *asker) admissions() int64 {
 // that sends it.
 var requests = map[string]func(a *asker) func(){
 	"LOOKUP": func(a *asker) func() { return func() { a.node("f") } },
-	"LOOKUP of nothing": func(a *asker) func() {
+	"LOOKUP of an absent name": func(a *asker) func() {
 		return func() { a.m.raw.Lookup(a.cancel, &a.head, "nothing", &fuse.EntryOut{}) }
 	},
 	"GETATTR": func(a *asker) func() {
@@ -110,7 +110,7 @@ var requests = map[string]func(a *asker) func(){
 		a.ok(a.m.raw.Unlink(a.cancel, &a.head, "f"))
 		return func() { a.ok(a.m.raw.GetAttr(a.cancel, &fuse.GetAttrIn{InHeader: *in}, &fuse.AttrOut{})) }
 	},
-	"GETATTR of a file whose name the host took": func(a *asker) func() {
+	"GETATTR of a file whose name the host removed": func(a *asker) func() {
 		in, _ := a.open("f", unix.O_RDONLY)
 		testkit.Must(a.T, os.Remove(filepath.Join(a.m.src, "f")))
 		return func() { a.ok(a.m.raw.GetAttr(a.cancel, &fuse.GetAttrIn{InHeader: *in}, &fuse.AttrOut{})) }
@@ -182,7 +182,7 @@ var requests = map[string]func(a *asker) func(){
 			a.ok(a.m.raw.Create(a.cancel, &fuse.CreateIn{InHeader: a.head, Flags: unix.O_RDWR, Mode: 0o644}, "new", &fuse.CreateOut{}))
 		}
 	},
-	"CREATE of a file that is there": func(a *asker) func() {
+	"CREATE of an existing file": func(a *asker) func() {
 		return func() {
 			a.ok(a.m.raw.Create(a.cancel, &fuse.CreateIn{InHeader: a.head, Flags: unix.O_RDWR, Mode: 0o644}, "f", &fuse.CreateOut{}))
 		}
@@ -260,7 +260,7 @@ var requests = map[string]func(a *asker) func(){
 		in, fh := a.opendir()
 		return func() { a.readdir(in, fh, 0, false) }
 	},
-	"READDIR that goes on": func(a *asker) func() {
+	"READDIR that continues": func(a *asker) func() {
 		in, fh := a.opendir()
 		off := a.readdir(in, fh, 0, false)
 		return func() { a.readdir(in, fh, off, false) }
@@ -276,7 +276,7 @@ var requests = map[string]func(a *asker) func(){
 		in, fh := a.opendir()
 		return func() { a.readdir(in, fh, 0, true) }
 	},
-	"READDIRPLUS that goes on": func(a *asker) func() {
+	"READDIRPLUS that continues": func(a *asker) func() {
 		in, fh := a.opendir()
 		off := a.readdir(in, fh, 0, true)
 		return func() { a.readdir(in, fh, off, true) }
@@ -319,9 +319,10 @@ func (a *asker) rename(flags uint32) *fuse.RenameIn {
 	return &fuse.RenameIn{InHeader: a.head, Newdir: a.head.NodeId, Flags: flags}
 }
 
-// Every request of the kernel passes the gate exactly once. The mount's own watch of a
-// directory may pass it at the same time, so the test repeats: a request that passes once shows
-// one admission in some try, and one that passes twice shows it in none.
+// Each request in the map requests passes the gate exactly once. The mount's own watch of a
+// directory may pass the gate at the same time, so the test tries each request several times. A
+// request that passes the gate once causes exactly one admission in some try. A request that
+// passes the gate twice causes at least two admissions in every try.
 func TestEveryRequestIsAdmittedOnce(t *testing.T) {
 	for name, prepare := range requests {
 		t.Run(name, func(t *testing.T) {
@@ -331,12 +332,13 @@ func TestEveryRequestIsAdmittedOnce(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("it passed the gate %d times", got)
+			t.Errorf("the request passed the gate %d times in the last try, want 1", got)
 		})
 	}
 }
 
-// admissionsOf makes one request of a new mount and returns the number of admissions meanwhile.
+// admissionsOf sends one request to a new mount. It returns the number of operations on the root
+// that the gate admits meanwhile.
 func admissionsOf(t *testing.T, prepare func(a *asker) func()) int64 {
 	a := newAsker(t, Audit)
 	src := func(rel string) string { return filepath.Join(a.m.src, rel) }

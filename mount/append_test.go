@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// hostWriter is a mount beside which the host appends a line to the file "log" at every
-// request about the root, while on is set.
+// hostWriter is a mount of a root with a file "log". While on is set, the test appends a line to
+// the file on the source whenever a request about the root begins.
 type hostWriter struct {
 	*testMount
 	on atomic.Bool
@@ -42,7 +42,7 @@ func newHostWriter(t *testing.T, level Level) *hostWriter {
 	return w
 }
 
-// lines returns the number of times that each line is in the file.
+// lines returns the lines of the file on the source, and how often each line is there.
 func (w *hostWriter) lines(t *testing.T) map[string]int {
 	t.Helper()
 	text, err := childfs.ReadFile(filepath.Join(w.src, "log"))
@@ -57,7 +57,7 @@ func (w *hostWriter) lines(t *testing.T) map[string]int {
 // The bytes that one write(2) appends stay together, whatever the host appends meanwhile, up to
 // the size of one request of the kernel (see help roots).
 func TestOneAppendIsOneWrite(t *testing.T) {
-	for _, level := range []Level{Strict, Audit} { // at max the kernel does not ask how a file is to be opened
+	for _, level := range []Level{Strict, Audit} { // not Max: the kernel opens existing files by itself there, and caches pages
 		for name, flags := range map[string]int{"O_WRONLY": os.O_WRONLY, "O_RDWR": os.O_RDWR, "new": os.O_WRONLY | os.O_CREATE} {
 			t.Run(level.String()+"/"+name, func(t *testing.T) {
 				w := newHostWriter(t, level)
@@ -100,20 +100,20 @@ func TestAppendFollowsTheFlag(t *testing.T) {
 		w := newHostWriter(t, level)
 		log := filepath.Join(w.root, "log")
 		for _, c := range []struct {
-			name         string
-			opened, then int
-			want         string
+			name              string
+			openFlag, newFlag int
+			want              string
 		}{
 			{"opened to append", os.O_APPEND, os.O_APPEND, "hostmount"},
 			{"set later", 0, os.O_APPEND, "hostmount"},
-			{"taken away", os.O_APPEND, 0, "mount"},
+			{"cleared later", os.O_APPEND, 0, "mount"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				testkit.Must(t, childfs.WriteFile(filepath.Join(w.src, "log"), nil, 0o644))
-				f, err := childfs.OpenFile(log, os.O_WRONLY|c.opened, 0)
+				f, err := childfs.OpenFile(log, os.O_WRONLY|c.openFlag, 0)
 				testkit.Must(t, err)
 				defer f.Close()
-				_, err = childfs.SysFcntlInt(f.Fd(), unix.F_SETFL, c.then)
+				_, err = childfs.SysFcntlInt(f.Fd(), unix.F_SETFL, c.newFlag)
 				testkit.Must(t, err)
 				// The kernel does not know of the host's bytes yet, so it sends offset 0.
 				host, err := childfs.OpenFile(filepath.Join(w.src, "log"), os.O_WRONLY|os.O_APPEND, 0)

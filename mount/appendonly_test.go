@@ -15,7 +15,7 @@ import (
 )
 
 // appendOnly mounts a root whose rights let programs create files and append to them, but not
-// overwrite them. It has a file "log" with old contents.
+// overwrite them. The root has a file "log" with the contents "old\n".
 func appendOnly(t *testing.T, level Level) *testMount {
 	m := newTestMount(t, guard.Create|guard.Append|guard.Read|guard.List, func(o *Options, _ *guard.Grant) { o.Level = level })
 	if err := childfs.WriteFile(filepath.Join(m.src, "log"), []byte("old\n"), 0o644); err != nil {
@@ -24,7 +24,8 @@ func appendOnly(t *testing.T, level Level) *testMount {
 	return m
 }
 
-func (m *testMount) holds(t *testing.T, rel, want string) {
+// checkContents checks the contents of a file on the source and in the mount.
+func (m *testMount) checkContents(t *testing.T, rel, want string) {
 	t.Helper()
 	for _, dir := range []string{m.src, m.root} { // the source, and what readers of the mount see
 		if got, err := childfs.ReadFile(filepath.Join(dir, rel)); err != nil || string(got) != want {
@@ -33,7 +34,7 @@ func (m *testMount) holds(t *testing.T, rel, want string) {
 	}
 }
 
-// R162, R110: with the rights to create and to append, no call changes the existing contents of
+// R162, R110: with the rights to create and to append, no write changes the existing contents of
 // a file. Written bytes are added at the end.
 func TestAppendOnlyWritesLandAtTheEnd(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {
@@ -54,7 +55,7 @@ func TestAppendOnlyWritesLandAtTheEnd(t *testing.T) {
 					const noAppend = 0x20 // RWF_NOAPPEND, Linux 6.9
 					return childfs.SysPwritev2(fd, [][]byte{b}, 0, noAppend)
 				},
-				func(b []byte) (int, error) { // O_APPEND taken off again
+				func(b []byte) (int, error) { // after O_APPEND was cleared
 					if _, err := childfs.SysFcntlInt(uintptr(fd), unix.F_SETFL, 0); err != nil {
 						return 0, err
 					}
@@ -64,20 +65,21 @@ func TestAppendOnlyWritesLandAtTheEnd(t *testing.T) {
 				text := strings.Repeat(string(rune('a'+i)), 3) + "\n"
 				n, err := write([]byte(text))
 				if errors.Is(err, unix.EOPNOTSUPP) {
-					continue // an older kernel
+					continue // a kernel without RWF_NOAPPEND
 				}
 				if err != nil || n != len(text) {
 					t.Fatalf("write %d: %d, %v", i, n, err)
 				}
 				want += text
-				m.holds(t, "log", want)
+				m.checkContents(t, "log", want)
 			}
 		})
 	}
 }
 
-// R162, R110: a call that would overwrite, shorten or replace a file is refused, and the file
-// is unchanged.
+// R162, R110: a call that opens an existing file for writing without O_APPEND is refused. So is a
+// call that would overwrite, shorten, lengthen, replace or remove a file, or change its
+// attributes. The contents of the file are unchanged.
 func TestAppendOnlyRefusesEverythingElse(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {
 		t.Run(level.String(), func(t *testing.T) {
@@ -114,12 +116,12 @@ func TestAppendOnlyRefusesEverythingElse(t *testing.T) {
 				"ftruncate":           func() error { return childfs.SysFtruncate(fd, 0) },
 				"ftruncate longer":    func() error { return childfs.SysFtruncate(fd, 100) },
 				"fallocate":           func() error { return childfs.SysFallocate(fd, 0, 0, 100) },
-				"punch": func() error {
+				"punch hole": func() error {
 					return childfs.SysFallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 2)
 				},
-				"zero":     func() error { return childfs.SysFallocate(fd, unix.FALLOC_FL_ZERO_RANGE, 0, 4) },
-				"collapse": func() error { return childfs.SysFallocate(fd, unix.FALLOC_FL_COLLAPSE_RANGE, 0, 4) },
-				"map": func() error {
+				"zero range":     func() error { return childfs.SysFallocate(fd, unix.FALLOC_FL_ZERO_RANGE, 0, 4) },
+				"collapse range": func() error { return childfs.SysFallocate(fd, unix.FALLOC_FL_COLLAPSE_RANGE, 0, 4) },
+				"map for writing": func() error {
 					id, err := mapPage(fd, 4, unix.PROT_READ|unix.PROT_WRITE)
 					if err != nil {
 						return err
@@ -144,15 +146,16 @@ func TestAppendOnlyRefusesEverythingElse(t *testing.T) {
 				if err := call(); err == nil {
 					t.Errorf("%s succeeded", name)
 				}
-				m.holds(t, "log", "old\n")
+				m.checkContents(t, "log", "old\n")
 			}
-			m.holds(t, "other", "XXXX")
+			m.checkContents(t, "other", "XXXX")
 		})
 	}
 }
 
-// R162: a program can append to a file that it has created, and make the file longer. It cannot
-// change the contents that the file has, map the file, or open it again to write anywhere.
+// R162: a program can append to a file that it has created, and make the file longer. The program
+// cannot change the contents that the file has, map the file for writing, or open the file again
+// for writing without O_APPEND.
 func TestAppendOnlyNewFiles(t *testing.T) {
 	m := appendOnly(t, Audit)
 	name := filepath.Join(m.root, "new")
@@ -167,20 +170,20 @@ func TestAppendOnlyNewFiles(t *testing.T) {
 		}
 	}
 	if _, err := f.WriteAt([]byte("X"), 0); !errors.Is(err, unix.EACCES) {
-		t.Errorf("writing to what it has already: %v, want EACCES", err)
+		t.Errorf("overwriting existing contents: %v, want EACCES", err)
 	}
 	if err := f.Truncate(4); !errors.Is(err, unix.EACCES) {
-		t.Errorf("shortening it: %v, want EACCES", err)
+		t.Errorf("shortening the file: %v, want EACCES", err)
 	}
 	if err := f.Truncate(10); err != nil {
-		t.Errorf("a hole at the end: %v", err)
+		t.Errorf("lengthening the file: %v", err)
 	}
 	if _, err := mapPage(int(f.Fd()), 4, unix.PROT_READ|unix.PROT_WRITE); !errors.Is(err, unix.ENODEV) {
-		t.Errorf("mapping it: %v, want ENODEV", err)
+		t.Errorf("mapping the file for writing: %v, want ENODEV", err)
 	}
-	m.holds(t, "new", "one,two,\x00\x00")
+	m.checkContents(t, "new", "one,two,\x00\x00")
 	if again, err := childfs.OpenFile(name, os.O_WRONLY, 0); err == nil {
 		again.Close()
-		t.Error("opened once more for writing anywhere")
+		t.Error("the file was opened again for writing without O_APPEND")
 	}
 }

@@ -51,11 +51,11 @@ func (fs *fileSystem) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *f
 	})
 }
 
-// refuseRead answers the GETATTR that the kernel sends before it reads pages of an open file. It
-// returns the error that the read would get if the root's rights do not allow it. Since Linux
-// 6.19 the kernel turns every error of the READ itself into EIO, and programs would not get
-// EACCES. A handle that can write is exempt: for it the kernel sends the same GETATTR in
-// lseek(2). fstat(2) names no handle.
+// refuseRead checks a GETATTR that names an open file. The kernel sends such a GETATTR before it
+// reads pages of the file. If the root's rights do not allow reading, refuseRead returns the error
+// that the READ would get. Since Linux 6.19 the kernel turns every error of the READ itself into
+// EIO, and programs would not get EACCES. A handle that can write is exempt, because the kernel
+// sends the same GETATTR in lseek(2). The GETATTR of fstat(2) names no handle.
 func (r *request) refuseRead(n *node, fh uint64) error {
 	if !n.isRegular() || n.ownFile() != nil || !n.view.unreadable.Load() {
 		return nil
@@ -85,10 +85,10 @@ func (r *request) getattr(n *node, fh uint64, out *fuse.AttrOut) error {
 	return err
 }
 
-// stat reads the attributes through the handle. The kernel does not always name one. Then stat
-// uses any handle of the node, or of a directory whose names a program reads: after each name
-// that a program removes, the kernel asks for the directory's attributes. If the node has no
-// handle, stat reads the attributes by path.
+// stat reads the attributes through the handle fh. If the request names no handle, stat uses any
+// open file of the node or, for a directory, any open handle of the directory. (The kernel asks
+// for the attributes of a directory after each name that a program removes from the directory.)
+// If there is no open handle, stat reads the attributes by path.
 func (r *request) stat(n *node, fh uint64) (info vfs.Info, err error) {
 	var open *vfs.File
 	if h := r.fs.files.get(fh); h != nil {
@@ -108,7 +108,7 @@ func (r *request) stat(n *node, fh uint64) (info vfs.Info, err error) {
 		return err
 	})
 	if names.Errno(err) == errNoPath {
-		// The path leads elsewhere: try a directory that a program has open.
+		// The path leads elsewhere: use any descriptor of the node.
 		if f := n.anyFile(); f != nil && r.borrow(f) {
 			return f.Stat(r, r.caller)
 		}
@@ -156,7 +156,7 @@ func (m *Mount) attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
 	if mode, ok := in.GetMode(); ok {
 		a.Mode = &mode
 	}
-	// With an Owner all files seem to be its own, so the kernel allows no other owner.
+	// With an Owner the files keep their users and groups on the source: programs see the Owner's.
 	if uid, ok := in.GetUID(); ok && m.opt.Owner == nil {
 		a.UID = &uid
 	}
@@ -198,11 +198,14 @@ func (fs *fileSystem) Readlink(cancel <-chan struct{}, header *fuse.InHeader) (t
 	return target, status
 }
 
-// byPathOrHandle runs an operation on the node by its path. If the path no longer leads to the
-// node, it uses the reference that a look-up of the thread has found, else an open file of the
-// node: by the present path of the open file, or through the open file if that has no name any
-// more. It uses no open file if the node has a path and the program seems to have named the file
-// by a path. Such a program gets ESTALE, and the kernel then looks the path up again.
+// byPathOrHandle runs f, which is an operation on the node, with the path of the node. If the path
+// no longer leads to the node, byPathOrHandle uses the reference that a look-up of the thread has
+// taken (see retries), else an open file of the node. It runs f with the present path of that
+// file, or with the file itself if the file has no name any more.
+//
+// If the node has a path, and the program seems to have named the file by a path, byPathOrHandle
+// uses no open file. The program's request gets ESTALE, and the kernel then looks the path up
+// again.
 func (r *request) byPathOrHandle(n *node, f func(at vfs.At, file *vfs.File) error) error {
 	err := error(errNoPath)
 	at, ok := r.pathOf(n)

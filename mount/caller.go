@@ -31,7 +31,7 @@ func (m *Mount) self() guard.Caller {
 }
 
 // groupsOf reads a process's supplementary groups, which a FUSE request does not
-// carry. A process of another pid namespace has pid 0, and groupsOf returns nil for it.
+// carry. The pid is 0 for a process of another pid namespace, and groupsOf then returns nil.
 func groupsOf(pid uint32) []uint32 {
 	if pid == 0 {
 		return nil
@@ -104,20 +104,21 @@ const sysSetxattrat = 463
 // A request implements context.Context for its operation. The kernel sends an INTERRUPT
 // for every signal that reaches the waiting thread (fs/fuse/dev.c, request_wait_answer), even
 // for a signal that the program handles. An answer of EINTR goes to the program unchanged: FUSE
-// has no restart. On a local file system rename(2), mkdir(2), stat(2) and reads of files know no
-// EINTR, so programs do not expect it, although signals are common: Go's runtime sends itself
-// one every few milliseconds. So an interrupted
-// operation goes on, unless its caller has been killed. A killed caller cannot end before its
-// request is answered, so it must not wait for a source that hangs.
+// has no restart. On a local file system rename(2), mkdir(2), stat(2) and reads of files never
+// fail with EINTR, so programs do not expect this error. Signals are common: Go's runtime sends
+// itself a signal every few milliseconds. So an interrupted operation continues, unless its
+// caller has been killed. A killed caller cannot end before its request is answered, so the
+// request must not wait for a source that hangs.
 
-// deathPoll is the interval of the checks whether a caller that got a signal is being
-// killed. The kernel sends one INTERRUPT for a request, and a later signal may be the one
-// that kills.
+// deathPoll is the interval at which awaitDeath checks whether a caller that got a signal is
+// being killed. The kernel sends only one INTERRUPT for a request, and a later signal may kill
+// the caller.
 const deathPoll = 50 * time.Millisecond
 
-// Done returns a channel that is closed when the calling thread is being killed, or by
-// abandon. A mere interrupt does not close it. Done starts a goroutine that runs until the
-// request ends, so only operations that wait call it.
+// Done returns a channel that is closed when the calling thread is being killed, or when the
+// request must stop waiting (see abandon). An INTERRUPT alone does not close the channel. Done
+// starts a goroutine that runs at most until the request ends, so only operations that wait call
+// Done.
 func (r *request) Done() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,10 +147,10 @@ func (r *request) Err() error {
 	}
 }
 
-// Deadline implements context.Context: there is none.
+// Deadline implements context.Context. A request has no deadline.
 func (r *request) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// Value implements context.Context: there is none.
+// Value implements context.Context. A request has no values.
 func (r *request) Value(any) any { return nil }
 
 // dieLocked closes death. The caller holds mu.
@@ -164,8 +165,8 @@ func (r *request) dieLocked() {
 	}
 }
 
-// awaitDeath waits for an INTERRUPT, and then closes death once the calling thread is being
-// killed. It returns when finished is closed.
+// awaitDeath waits for an INTERRUPT, and then until the calling thread is being killed. Then it
+// closes death. If finished is closed before, awaitDeath returns at once.
 func (r *request) awaitDeath(finished <-chan struct{}) {
 	select {
 	case <-finished:

@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// newMountWithFile is newTestMount with a file "a".
+// newMountWithFile returns a test mount of a read-only root that has a file "a".
 func newMountWithFile(t *testing.T) *testMount {
 	t.Helper()
 	m := newTestMount(t, guard.ReadOnly, nil)
@@ -24,8 +24,8 @@ func newMountWithFile(t *testing.T) *testMount {
 	return m
 }
 
-// readAt reads a file through a directory's descriptor, in another process, because this one
-// serves the mount.
+// readAt reads a file through a directory's descriptor. It does so in another process, because
+// this process serves the mount.
 func readAt(dir *os.File, name string) (string, error) {
 	cmd := exec.Command("cat", "/proc/self/fd/3/"+name)
 	cmd.ExtraFiles = []*os.File{dir}
@@ -40,15 +40,15 @@ func mounted(t *testing.T, dev string) bool {
 	return slices.ContainsFunc(all, func(in mountpoint.Info) bool { return in.Dev == dev })
 }
 
-// A mount that is closed while somebody holds its top directory is in no table of mounts.
-// It obeys the gate, and ends when nobody holds it any more.
+// A mount that is closed while a process holds its top directory is not in the table of mounts.
+// Its requests still pass the gate. The mount ends when no process holds it any more.
 func TestClosedWhileHeld(t *testing.T) {
 	m := newMountWithFile(t)
 	dir, err := mountpoint.Top(m.Point())
 	testkit.Must(t, err)
 	testkit.Must(t, m.Close())
 	if mounted(t, m.Info().Dev) {
-		t.Errorf("it is in the table: %+v", m.Info())
+		t.Errorf("the closed mount is in the table of mounts: %+v", m.Info())
 	}
 	if got, err := readAt(dir, "code/a"); got != "hello" || err != nil {
 		t.Errorf("read %q, %v", got, err)
@@ -61,7 +61,7 @@ func TestClosedWhileHeld(t *testing.T) {
 	}
 	select {
 	case <-m.Served():
-		t.Fatal("it has ended while its top directory is held")
+		t.Fatal("the mount has ended while its top directory is held")
 	default:
 	}
 	testkit.Must(t, dir.Close())
@@ -73,10 +73,10 @@ func TestMountInfo(t *testing.T) {
 	m := newMountWithFile(t)
 	point := filepath.Dir(m.root)
 	if in := m.Info(); m.Point() != point || in.Point != point || in.FSType != mountpoint.FSType || !mounted(t, in.Dev) {
-		t.Errorf("it is at %q: %+v", m.Point(), in)
+		t.Errorf("Point returns %q, Info %+v; want the mount at %q", m.Point(), in, point)
 	}
 	if err := m.Close(); err != nil || mounted(t, m.Info().Dev) {
-		t.Errorf("closed: %v", err)
+		t.Errorf("after Close: %v, or the mount is still in the table of mounts", err)
 	}
 	<-m.Served()
 }
@@ -91,16 +91,16 @@ func TestClosedAfterAbort(t *testing.T) {
 	testkit.Must(t, err)
 	// A forced unmount of a busy mount fails, after it has aborted the connection.
 	if err := unix.Unmount(m.Point(), unix.MNT_FORCE); err != unix.EBUSY {
-		t.Fatalf("forced: %v", err)
+		t.Fatalf("forced unmount: %v, want EBUSY", err)
 	}
 	testkit.Must(t, dir.Close())
 	<-m.Served()
 	if attached, err := m.IsAttached(); !attached || err != nil {
-		t.Fatalf("attached before: %v, %v", attached, err)
+		t.Fatalf("attached before Close: %v, %v", attached, err)
 	}
 	testkit.Must(t, m.Close())
 	if attached, err := m.IsAttached(); attached || err != nil {
-		t.Fatalf("attached after: %v, %v", attached, err)
+		t.Fatalf("attached after Close: %v, %v", attached, err)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestNoDirectory(t *testing.T) {
 	}
 }
 
-// A mount has no set-id files and no devices, and one that is read-only says so.
+// A mount has the flags nosuid and nodev, and a read-only mount also has the flag ro.
 func TestFlagsOfMount(t *testing.T) {
 	m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) { o.ReadOnly = true })
 	var st unix.Statfs_t

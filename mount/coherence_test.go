@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Changes the host makes become visible although the kernel may keep what it
-// knows for an hour: contents, truncation, attributes, and names.
+// Changes by the host become visible, although the kernel may cache what it knows for an hour:
+// changes of contents, sizes, modes and names.
 func TestHostChangesBecomeVisible(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
 	host := func(name string) string { return filepath.Join(m.src, name) }
@@ -29,7 +29,7 @@ func TestHostChangesBecomeVisible(t *testing.T) {
 			t.Fatalf("read %q", got)
 		}
 		if _, err := childfs.Stat(seen(name + "x")); err == nil { // now cached as absent
-			t.Fatal("a name that is not there")
+			t.Fatal("a look-up of an absent name succeeded")
 		}
 		testkit.Must(t, childfs.WriteFile(host(name), []byte("two"), 0o644)) // same size
 		testkit.Until(t, "write of equal size", func() bool { return content(name) == "two" })
@@ -46,7 +46,8 @@ func TestHostChangesBecomeVisible(t *testing.T) {
 }
 
 // The kernel may send FORGET for an earlier answer after a later look-up has returned the node
-// again. The directory then stays known, and watched.
+// again. If the node is a directory, the mount then keeps the node and goes on watching the
+// directory.
 func TestForgottenLate(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
 	testkit.Must(t, childfs.Mkdir(filepath.Join(m.src, "d"), 0o755))
@@ -59,10 +60,10 @@ func TestForgottenLate(t *testing.T) {
 	a.ok(m.raw.Lookup(nil, a.in(code.id), "d", &fuse.EntryOut{}))
 	m.raw.Forget(d.id, 1) // for the answer to Stat
 	if d.isForgotten() || m.nodes.find(d.id) != d {
-		t.Error("a node that the kernel holds was given up")
+		t.Error("the mount has removed a node that the kernel knows")
 	}
 	testkit.Must(t, childfs.Rename(filepath.Join(m.src, "d/f"), filepath.Join(m.src, "d/g")))
-	testkit.Until(t, "the old name's end", func() bool {
+	testkit.Until(t, "the end of the old name", func() bool {
 		_, err := childfs.Stat(filepath.Join(m.root, "d/f"))
 		return os.IsNotExist(err)
 	})
@@ -92,8 +93,9 @@ func TestHostAndMountWriteTheSameFile(t *testing.T) {
 	}
 }
 
-// A listing leaves out attributes that the kernel still has from earlier LOOKUPs, and includes
-// those of other names. It has every name, and later changes are seen.
+// A listing leaves out the attributes of names for which the kernel still has them from earlier
+// LOOKUPs, and includes the attributes of the other names. The listing has every name. Programs
+// see a change that the host makes after the LOOKUPs.
 func TestListingAfterLookups(t *testing.T) {
 	for _, lookups := range []int{0, 50, 100} {
 		t.Run(fmt.Sprint(lookups), func(t *testing.T) { listAfterLookups(t, lookups) })

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A real mount answers the conformance suite as the tree does, at every cache
-// level, with roots that come and go while it serves. R063, R064, R110, R134, R151.
+// A mount gives the answers that the conformance suite of the front ends expects, at every cache
+// level. The suite grants and revokes roots while the mount serves. R063, R064, R110, R134, R151.
 func TestConformance(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		if level != Max {
@@ -28,12 +28,12 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// A mount of roots that keep changes apart gives the same answers, and the sources stay as they
-// were.
+// A mount of staged roots, whose changes are kept apart from their sources, gives the same
+// answers. No call changes a source.
 func TestConformanceStaged(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		if level == Max {
-			return // takes no staged roots: TestStagedRefused
+			return // level max takes no staged roots, see TestStagedRefused
 		}
 		opt := Options{Level: level}
 		guardtest.Run(t, suite(opt, 200, func(s *guardtest.Suite) {
@@ -58,7 +58,8 @@ func conform(t *testing.T, opt Options, atLeast int) {
 	guardtest.Run(t, suite(opt, atLeast, func(*guardtest.Suite) {}))
 }
 
-// suite is the conformance suite of a mount.
+// suite returns the conformance suite for a mount with the options opt, after change has adapted
+// the suite. atLeast is the number of cases that have to run.
 func suite(opt Options, atLeast int, change func(*guardtest.Suite)) guardtest.Suite {
 	s := guardtest.Suite{
 		Opener: vfs.Opener(), Subject: "peer",

@@ -17,14 +17,15 @@ type Transport string
 
 // The transports.
 const (
-	// TransportAuto is io_uring on kernels where io_uring is known to work, else plain. On
-	// such a kernel a daemon that runs as root switches io_uring on.
+	// TransportAuto is io_uring if the kernel is known to work with io_uring and io_uring can be
+	// used, else plain. On a kernel that is known to work with io_uring, a daemon that runs as
+	// root switches io_uring on.
 	TransportAuto    Transport = "auto"
 	TransportIOUring Transport = "io_uring" // New fails if io_uring cannot be used
 	TransportPlain   Transport = "plain"    // readers of /dev/fuse
 )
 
-// transportEnv names the default transport, for tests.
+// transportEnv is the environment variable that sets the default transport, for tests.
 const transportEnv = "ROOTSFS_TRANSPORT"
 
 // ParseTransport reads a transport.
@@ -88,7 +89,8 @@ func (m *Mount) connect() (*transport.Conn, error) {
 	return conn, nil
 }
 
-// enableRings switches io_uring on in the kernel. Only root can.
+// enableRings switches FUSE over io_uring on in the kernel, unless it is on already. Only root can
+// switch it on.
 func (m *Mount) enableRings() error {
 	on, err := transport.IsEnabled()
 	if on || err != nil {
@@ -136,9 +138,9 @@ type notifier struct {
 	ready chan struct{} // closed when conn is set or connecting has failed; nil: there is no mount
 }
 
-// connection waits until conn is set, and returns it. The connection answers requests before
-// that, and a revocation may have to take these answers back. connection returns nil if there
-// is no mount.
+// connection waits until conn is set, and returns conn. The connection answers requests before
+// conn is set, and a revocation may have to take these answers back. connection returns nil if
+// there is no mount.
 func (n *notifier) connection() *transport.Conn {
 	if n.ready != nil {
 		<-n.ready

@@ -23,7 +23,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Each transport serves a mount, and says which one it is.
+// A mount is served by the transport that Options asks for, and Transport returns the transport in
+// use.
 func TestTransports(t *testing.T) {
 	for _, want := range []Transport{TransportPlain, TransportIOUring, TransportAuto} {
 		t.Run(string(want), func(t *testing.T) {
@@ -100,7 +101,8 @@ func TestNoRingsSaysWhy(t *testing.T) {
 	}
 }
 
-// stopAtPoll is the output of a log. Its Write blocks at the line about a POLL request.
+// stopAtPoll is the output of a log. At the line about a POLL request, its Write prints "stopped"
+// and blocks.
 type stopAtPoll struct{}
 
 func (stopAtPoll) Write(line []byte) (int, error) {
@@ -111,7 +113,8 @@ func (stopAtPoll) Write(line []byte) (int, error) {
 	select {}
 }
 
-// pollsEnv names the directory of a child process that never answers POLL.
+// pollsEnv is the environment variable with the directory of a child process that never answers
+// POLL.
 const pollsEnv = "ROOTSFS_POLLS"
 
 // childPolls mounts and never answers the POLL that its New causes.
@@ -126,8 +129,8 @@ func childPolls(dir string) error {
 	return fmt.Errorf("New has returned: %w", err)
 }
 
-// A daemon that is killed while its New waits for the answer to POLL ends, on each
-// transport: the thread that waits keeps neither the connection nor a ring alive.
+// A daemon ends if it is killed while its New waits for the answer to POLL, on each transport. The
+// thread that waits keeps neither the connection nor a ring alive.
 func TestKilledWhileItPolls(t *testing.T) {
 	requireRoot(t)
 	for _, kind := range []Transport{TransportPlain, TransportIOUring} {
@@ -158,7 +161,7 @@ func TestKilledWhileItPolls(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(time.Minute):
-				t.Fatalf("process %d waits for itself", cmd.Process.Pid)
+				t.Fatalf("process %d was killed and has not ended: it waits for its own answer", cmd.Process.Pid)
 			}
 		})
 	}

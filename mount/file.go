@@ -108,8 +108,8 @@ func (n *node) anyFile() *vfs.File {
 	return found
 }
 
-// onFile is onNode for a request with a handle. At level Max there are no handles, and the
-// node has a descriptor of its own.
+// onFile is onNode for a request with a handle. At level Max the kernel opens existing files by
+// itself, without a handle, and the node has a descriptor of its own.
 func (fs *fileSystem) onFile(cancel <-chan struct{}, header *fuse.InHeader, fh uint64, write bool, do func(r *request, n *node, f *vfs.File) error) fuse.Status {
 	return fs.answer(cancel, header, func(r *request) error {
 		n, f, err := r.openFile(header.NodeId, fh, write)
@@ -151,11 +151,11 @@ func (m *Mount) openFlags(watched bool) uint32 {
 	return flags
 }
 
-// noPages returns the flag that keeps the kernel from caching pages for a descriptor that
-// must not overwrite data, or that appends. Each write then goes straight to the gate, and
-// the kernel refuses a shared mapping (ENODEV), whose stores the gate could not check. With
-// pages the kernel would split a write(2) at page boundaries, and what the host appends
-// meanwhile would land between the parts.
+// noPages returns the flag that keeps the kernel from caching pages, for a file that was opened
+// to append or without the right to overwrite data. For other files it returns 0. With the flag
+// each write goes straight to the gate, and the kernel refuses a shared mapping (ENODEV), whose
+// stores the gate could not check. With pages the kernel would split a write(2) at page
+// boundaries, and what the host appends meanwhile would land between the parts.
 func noPages(f *vfs.File) uint32 {
 	if f.NoOverwriting() || f.Writable() && f.Appending() {
 		return fuse.FOPEN_DIRECT_IO
@@ -267,7 +267,7 @@ func (fs *fileSystem) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fu
 	})
 }
 
-// Lseek finds data and holes.
+// Lseek finds data or a hole from an offset on.
 func (fs *fileSystem) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
 	return fs.onFile(cancel, &in.InHeader, in.Fh, false, func(r *request, _ *node, f *vfs.File) error {
 		at, err := f.Lseek(r, r.caller, int64(in.Offset), int(in.Whence))

@@ -16,9 +16,10 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// fixedDir makes a mount with one fixed directory. at is a path to this directory by a
-// descriptor, which holds it as a bind mount would. The fixed directory shows the root "top"
-// once a test has granted host, a directory of the host, under this name.
+// fixedDir makes a mount with one fixed directory: a spare directory or, without spare, a
+// directory of Layout.Tops. at is a path to the fixed directory through a descriptor. The
+// descriptor holds the fixed directory as a bind mount would. host is a directory of the host.
+// Once a test has granted host as the root "top", the fixed directory shows this root.
 func fixedDir(t *testing.T, spare bool) (m *testMount, at, host string) {
 	t.Helper()
 	host, err := filepath.EvalSymlinks(t.TempDir())
@@ -47,13 +48,14 @@ func fixedDir(t *testing.T, spare bool) (m *testMount, at, host string) {
 	return m, "/proc/self/fd/" + strconv.Itoa(fd), host
 }
 
+// bothKinds runs a test for a directory of Layout.Tops and for a spare directory.
 func bothKinds(t *testing.T, f func(t *testing.T, spare bool)) {
 	t.Run("top", func(t *testing.T) { f(t, false) })
 	t.Run("spare", func(t *testing.T) { f(t, true) })
 }
 
-// A fixed directory is the same inode before, while and after it shows a root. It shows each
-// root at once, with the root's own rights, and is empty without one.
+// A fixed directory has the same inode before, while and after it shows a root. The directory
+// shows each root at once, with the root's own rights. Without a root the directory is empty.
 func TestFixedDirShowsRoots(t *testing.T) {
 	bothKinds(t, func(t *testing.T, spare bool) {
 		m, at, host := fixedDir(t, spare)
@@ -73,7 +75,7 @@ func TestFixedDirShowsRoots(t *testing.T) {
 				t.Errorf("listed: %v", got)
 			}
 			if got := inode(t, at); got != ino {
-				t.Errorf("its number is %d, was %d", got, ino)
+				t.Errorf("the inode number is %d, was %d", got, ino)
 			}
 			tryChanges(t, at, host, rights)
 			held, err := childfs.Open(at + "/f")
@@ -95,7 +97,7 @@ func TestFixedDirShowsRoots(t *testing.T) {
 			dir.Close()
 		}
 		if got := inode(t, at); got != ino {
-			t.Errorf("its number is %d, was %d", got, ino)
+			t.Errorf("the inode number is %d, was %d", got, ino)
 		}
 	})
 }
@@ -107,7 +109,8 @@ func inode(t *testing.T, path string) uint64 {
 	return st.Ino
 }
 
-// tryChanges tries the operations that change a directory, and reverts them.
+// tryChanges tries operations that change a directory or the names in it. If rights allow changes,
+// they must succeed, else they must fail with EROFS. tryChanges leaves the names as they were.
 func tryChanges(t *testing.T, at, host string, rights guard.Rights) {
 	t.Helper()
 	try := func(what string, err error) {
@@ -134,7 +137,7 @@ func tryChanges(t *testing.T, at, host string, rights guard.Rights) {
 		if st, err := childfs.Stat(host); err != nil || st.Mode().Perm() != 0o700 {
 			t.Errorf("on the host: %v, %v", st.Mode(), err)
 		}
-		if b := make([]byte, 1); !has(t, at, "user.x", b) || b[0] != 'y' {
+		if b := make([]byte, 1); !hasAttr(t, at, "user.x", b) || b[0] != 'y' {
 			t.Errorf("the attribute is %q", b)
 		}
 	}
@@ -144,7 +147,9 @@ func tryChanges(t *testing.T, at, host string, rights guard.Rights) {
 	try("rmdir", removeCreated(rights, at+"/dir"))
 }
 
-func has(t *testing.T, at, attr string, b []byte) bool {
+// hasAttr reads an extended attribute of a directory into b, and reports whether the value has the
+// length of b.
+func hasAttr(t *testing.T, at, attr string, b []byte) bool {
 	t.Helper()
 	n, err := childfs.SysGetxattr(at+"/.", attr, b)
 	return err == nil && n == len(b)
@@ -234,7 +239,7 @@ func TestFixedDirWithInnerRoot(t *testing.T) {
 	_, err = m.reg.Revoke(context.Background(), "in")
 	testkit.Must(t, err)
 	if _, err := childfs.ReadFile(at + "/sub/g"); !errors.Is(err, unix.EACCES) {
-		t.Errorf("what was revoked, by way of the outer root: %v", err)
+		t.Errorf("a file of the revoked inner root, through the outer root: %v", err)
 	}
 	testkit.Must(t, childfs.WriteFile(at+"/made", []byte("again"), 0o644))
 }

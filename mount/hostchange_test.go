@@ -63,8 +63,8 @@ const aclName = "system.posix_acl_access"
 var testACL = []byte("\x02\x00\x00\x00" + "\x01\x00\x06\x00\xff\xff\xff\xff" + "\x02\x00\x04\x00\xd2\x04\x00\x00" +
 	"\x04\x00\x04\x00\xff\xff\xff\xff" + "\x10\x00\x04\x00\xff\xff\xff\xff" + "\x20\x00\x00\x00\xff\xff\xff\xff")
 
-// nodeChanges are changes of a file for which the kernel does not say in the request whether a
-// program named the file by a path or by a descriptor.
+// nodeChanges are changes of a file, by a path and by a descriptor. For most of these changes the
+// kernel's request does not say whether a program named the file by a path or by a descriptor.
 var nodeChanges = map[string]struct {
 	byPath func(path string) error
 	byFile func(fd int) error
@@ -102,7 +102,7 @@ var nodeChanges = map[string]struct {
 	},
 }
 
-// hostFile is a file of the source, under whatever name.
+// hostFile is an open file of the source. It stays the same file if the file is renamed or removed.
 type hostFile struct {
 	*testing.T
 	fd int
@@ -129,9 +129,10 @@ func (h hostFile) has(isDone func(*unix.Stat_t, func(string) string) bool) bool 
 	})
 }
 
-// forEachHostChange runs a test for each change of a name that the host can make. The test calls
-// afterChange, which makes the change and runs f: in one case after the kernel was notified of
-// the change, in the other before.
+// forEachHostChange runs a test at the levels Strict and Audit, for each way in which the host can
+// take the name "p/f" from a file. The test calls afterChange, which makes the change and then
+// runs f. In one case f runs after programs see the change. In the other case the mount does not
+// notify the kernel of the change before f has returned.
 func forEachHostChange(t *testing.T, run func(t *testing.T, m *testMount, change string, afterChange func(f func()))) {
 	for _, level := range []Level{Strict, Audit} {
 		for change, do := range map[string]func(name string) error{
@@ -153,7 +154,7 @@ func forEachHostChange(t *testing.T, run func(t *testing.T, m *testMount, change
 					run(t, m, change, func(f func()) {
 						if notified {
 							testkit.Must(t, do(name))
-							testkit.Until(t, "what the host has changed", func() bool {
+							testkit.Until(t, "the host's change in the mount", func() bool {
 								got, err := childfs.ReadFile(filepath.Join(m.root, "p/f"))
 								if change == "replaced" {
 									return string(got) == "new"
@@ -200,8 +201,8 @@ func TestDescriptorsOutliveNames(t *testing.T) {
 	}
 }
 
-// A change by name changes the file that has the name, and not a file that has lost the name
-// and that a program has open.
+// A change by name changes the file that has the name. It does not change a file that has lost the
+// name, even if a program has that file open.
 func TestNamesLeadToTheFileThatHasThem(t *testing.T) {
 	for name, c := range nodeChanges {
 		t.Run(name, func(t *testing.T) {
@@ -299,12 +300,12 @@ func TestReopeningByDescriptor(t *testing.T) {
 	})
 }
 
-// The kernel retries a path only once after ESTALE. Even if the host saves a file, or exchanges
-// directories, before each request of the kernel, no program sees ESTALE.
+// The kernel retries a path only once after ESTALE. No program sees ESTALE, even if the host
+// replaces a file, or exchanges files or directories, before each request of the kernel.
 func TestNoStaleWhileTheHostChanges(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {
 		for name, change := range map[string]func(src string) error{
-			"saves": func(src string) error { return replace(filepath.Join(src, "d/f"), "text") },
+			"replaces a file": func(src string) error { return replace(filepath.Join(src, "d/f"), "text") },
 			"exchanges directories": func(src string) error {
 				return unix.Renameat2(unix.AT_FDCWD, filepath.Join(src, "d"), unix.AT_FDCWD, filepath.Join(src, "e"), unix.RENAME_EXCHANGE)
 			},

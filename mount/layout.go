@@ -18,10 +18,10 @@ import (
 // Layout says where the roots appear in the mount.
 type Layout struct {
 	// ByPath shows each root at its own absolute path below the mountpoint: /home/u/code
-	// as MOUNTPOINT/home/u/code. The directories on the way are the mount's own, and no
+	// as MOUNTPOINT/home/u/code. The directories above the roots are the mount's own, and no
 	// program can change them. A process whose file system is the mount then finds the
-	// same paths as on the host. A root that was granted through a link appears where the
-	// link led, and the granted path is a link of the mount's own. A root inside another
+	// same paths as on the host. A root that was granted through a link appears at its
+	// resolved path, and the granted path is a link of the mount's own. A root inside another
 	// root appears in the outer root with its own rights. The root "/" cannot be shown
 	// this way, and is absent.
 	//
@@ -31,9 +31,9 @@ type Layout struct {
 	// a root below them. They stay the same directories: a process that has bound one
 	// elsewhere sees the roots that are granted later, below the directory or at its path.
 	Tops []string
-	// Links has links of the mount's own in a ByPath layout: their absolute paths, whose
-	// directories are no links, with their targets. A path through such a link leads to the
-	// same file as on the host, if the mount shows that file.
+	// Links has the targets of links of the mount's own in a ByPath layout, by the absolute
+	// path of each link. No directory in such a path is a link. A path through such a link
+	// leads to the same file as on the host, if the mount shows that file.
 	Links map[string]string
 	// Spare is the number of spare directories of a ByPath layout, see Mount.Show.
 	Spare int
@@ -50,7 +50,7 @@ type layoutIndex struct {
 
 	mu       sync.Mutex // guards the fields below
 	version  uint64
-	computed bool // for version; false: never yet
+	computed bool // the fields below are those of version; false: not computed yet
 	// dirs are the directories of the mount's own, by path, with the entries of each. A
 	// directory stays when its last root goes: it may be a process's working directory.
 	dirs map[string]map[string]layoutEntry
@@ -97,10 +97,10 @@ func (p *layoutIndex) updateLocked() {
 	p.dirs = map[string]map[string]layoutEntry{"": {}}
 	p.version, p.computed = version, true
 	for dir := range old {
-		p.addParentsLocked(dir)
+		p.addDirLocked(dir)
 	}
 	for _, top := range p.m.opt.Layout.Tops {
-		p.addParentsLocked(top)
+		p.addDirLocked(top)
 	}
 	links := p.m.opt.Layout.Links
 	for link, target := range links {
@@ -132,25 +132,25 @@ func (p *layoutIndex) updateLocked() {
 	}
 }
 
-// addLocked adds an entry at a path. A root is not replaced by an entry that is no root.
+// addLocked adds an entry at a path. Only the entry of a root replaces that of a root.
 func (p *layoutIndex) addLocked(at string, entry layoutEntry) {
 	dir, name := path.Split(at)
 	dir = strings.TrimSuffix(dir, "/")
-	p.addParentsLocked(dir)
+	p.addDirLocked(dir)
 	if have := p.dirs[dir][name]; have.root == "" || entry.root != "" {
 		p.dirs[dir][name] = entry
 	}
 }
 
-// addParentsLocked adds dir and the directories that lead to it.
-func (p *layoutIndex) addParentsLocked(dir string) {
+// addDirLocked adds the directory dir and all directories above it, unless they are there already.
+func (p *layoutIndex) addDirLocked(dir string) {
 	if p.dirs[dir] != nil {
 		return
 	}
 	p.dirs[dir] = map[string]layoutEntry{}
 	parent, name := path.Split(dir)
 	parent = strings.TrimSuffix(parent, "/")
-	p.addParentsLocked(parent)
+	p.addDirLocked(parent)
 	if _, taken := p.dirs[parent][name]; !taken {
 		p.dirs[parent][name] = layoutEntry{live: true}
 	}
@@ -195,10 +195,11 @@ func (n *node) nestedRootAt(name string) guard.RootName {
 	})
 }
 
-// Refresh makes the kernel look a root's path up again. It drops the first name on the way to
-// the root that has no node, since the kernel may know this name as absent. If every name has a
-// node, it drops the root's own name. The caller calls Refresh after a root was added, or after
-// the file of a single-file root was replaced, because a process may have bound the old file.
+// Refresh makes the kernel look a root's path up again. The kernel drops the first name in the path
+// that has no node, since the kernel may know this name as absent. If every name has a node, the
+// kernel drops the root's own name or, if the root is at a directory of Layout.Tops, the entries
+// of this directory. The caller calls Refresh after a root was added. The caller also calls it
+// after the file of a single-file root was replaced: a process may have bound the old file.
 func (m *Mount) Refresh(root guard.RootName) {
 	st, ok := m.reg.Lookup(root)
 	if !ok {

@@ -22,8 +22,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// byPath mounts a read-only root by path. code is the root's directory, which has a file f and a
-// directory out.
+// byPath mounts a read-only root in a layout by path. code is the root's directory on the host. It
+// has a file f and a directory out.
 func byPath(t *testing.T, change func(*Options, *guard.Grant)) (m *testMount, code string) {
 	t.Helper()
 	src, err := filepath.EvalSymlinks(t.TempDir())
@@ -61,14 +61,15 @@ func listed(t *testing.T, dir string) []string {
 	return out
 }
 
-// isUnchangeable reports whether an error is that of a change in a directory that no program can
-// change. The kernel checks the directory's mode first, unless the caller may override it.
+// isUnchangeable reports whether err is the error of a change in a directory that no program can
+// change: EROFS from the mount. Users other than root may get EACCES instead, because the kernel
+// checks the directory's mode first.
 func isUnchangeable(err error) bool {
 	return errors.Is(err, unix.EROFS) || os.Geteuid() != 0 && errors.Is(err, unix.EACCES)
 }
 
-// A layout by path shows each root at its path on the host, and nothing beside it. No program
-// can change the directories on the way.
+// A layout by path shows each root at its path on the host, and shows no other files of the host.
+// No program can change the directories above the root.
 func TestByPath(t *testing.T) {
 	m, code := byPath(t, nil)
 	if b, err := childfs.ReadFile(filepath.Join(m.root, "f")); err != nil || string(b) != "f" {
@@ -78,22 +79,22 @@ func TestByPath(t *testing.T) {
 	if got := listed(t, m.Point()); !slices.Equal(got, []string{"srv", top}) && !slices.Equal(got, []string{top, "srv"}) {
 		t.Errorf("at the top: %v", got)
 	}
-	way := m.Point()
+	dir := m.Point()
 	for _, elem := range strings.Split(strings.Trim(code, "/"), "/") {
-		if _, err := childfs.Stat(filepath.Join(way, "other")); !os.IsNotExist(err) {
-			t.Errorf("in %s there is something else: %v", way, err)
+		if _, err := childfs.Stat(filepath.Join(dir, "other")); !os.IsNotExist(err) {
+			t.Errorf("in %s there is something else: %v", dir, err)
 		}
 		for what, err := range map[string]error{
-			"mkdir": childfs.Mkdir(filepath.Join(way, "new"), 0o755), "rmdir": childfs.SysRmdir(filepath.Join(way, elem)),
-			"create": childfs.WriteFile(filepath.Join(way, "new"), nil, 0o644), "rename": childfs.Rename(filepath.Join(way, elem), filepath.Join(way, "x")),
+			"mkdir": childfs.Mkdir(filepath.Join(dir, "new"), 0o755), "rmdir": childfs.SysRmdir(filepath.Join(dir, elem)),
+			"create": childfs.WriteFile(filepath.Join(dir, "new"), nil, 0o644), "rename": childfs.Rename(filepath.Join(dir, elem), filepath.Join(dir, "x")),
 		} {
 			if !isUnchangeable(err) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EXDEV) {
-				t.Errorf("%s in %s: %v", what, way, err)
+				t.Errorf("%s in %s: %v", what, dir, err)
 			}
 		}
-		way = filepath.Join(way, elem)
-		if st, err := childfs.Lstat(way); err != nil || !st.IsDir() {
-			t.Errorf("%s: %v", way, err)
+		dir = filepath.Join(dir, elem)
+		if st, err := childfs.Lstat(dir); err != nil || !st.IsDir() {
+			t.Errorf("%s: %v", dir, err)
 		}
 	}
 	if got := listed(t, m.root); !slices.Equal(got, []string{"f", "out"}) {
@@ -101,8 +102,8 @@ func TestByPath(t *testing.T) {
 	}
 }
 
-// A nested root has its own rights below the outer root's path, whichever was granted first.
-// Revoking either ends it, and granting it again shows it at once.
+// A root that is granted inside another root has its own rights below the outer root's path.
+// Revoking either root ends access to its files, and granting the root again shows it at once.
 func TestByPathNested(t *testing.T) {
 	m, code := byPath(t, nil)
 	out := filepath.Join(m.root, "out")
@@ -143,7 +144,7 @@ func TestByPathNested(t *testing.T) {
 	_, err := m.reg.Revoke(context.Background(), "code")
 	testkit.Must(t, err)
 	if _, err := childfs.Stat(filepath.Join(m.root, "f")); err == nil {
-		t.Error("the outer root after revocation")
+		t.Error("the outer root works after its revocation")
 	}
 	m.grant(t, "code", code, guard.ReadOnly)
 	if _, err := childfs.Stat(filepath.Join(m.root, "f")); err != nil {
@@ -151,7 +152,8 @@ func TestByPathNested(t *testing.T) {
 	}
 }
 
-// A root that is granted around an existing one takes over its place in the layout.
+// A root that is granted around an existing root appears at its own path. The inner root keeps its
+// rights, and stays when the outer root ends.
 func TestByPathOuterLater(t *testing.T) {
 	m, code := byPath(t, nil)
 	home := filepath.Dir(code)
@@ -169,15 +171,16 @@ func TestByPathOuterLater(t *testing.T) {
 	_, err = m.reg.Revoke(context.Background(), "home")
 	testkit.Must(t, err)
 	if _, err := childfs.Stat(filepath.Join(m.root, "f")); err != nil {
-		t.Errorf("the inner root goes on: %v", err)
+		t.Errorf("the inner root after the end of the outer root: %v", err)
 	}
 	if _, err := childfs.Stat(filepath.Join(m.Point()+home, "note")); err == nil {
-		t.Error("the outer root goes on")
+		t.Error("the outer root works after its revocation")
 	}
 }
 
-// A root that was granted through a link appears where the link led, and the link leads there.
-// A single file is in a directory of the mount's own.
+// A root that was granted through a link appears at its resolved path, and its granted path is a
+// link to the resolved path. A root that is a single file appears in a directory of the mount's
+// own.
 func TestByPathLinkAndFile(t *testing.T) {
 	m, code := byPath(t, nil)
 	base := filepath.Dir(filepath.Dir(code))
@@ -189,7 +192,7 @@ func TestByPathLinkAndFile(t *testing.T) {
 		t.Errorf("the link: %q, %v", target, err)
 	}
 	if b, err := childfs.ReadFile(m.Point() + filepath.Join(base, "data/d/g")); err != nil || string(b) != "g" {
-		t.Errorf("where it led: %q, %v", b, err)
+		t.Errorf("at the resolved path: %q, %v", b, err)
 	}
 	testkit.Must(t, childfs.WriteFile(filepath.Join(base, "note"), []byte("n"), 0o644))
 	m.grant(t, "note", filepath.Join(base, "note"), guard.ReadOnly)
@@ -201,8 +204,9 @@ func TestByPathLinkAndFile(t *testing.T) {
 	}
 }
 
-// Links of the layout lead to roots as they do on the host. This also holds for links in a root
-// that pass such a link, and for roots that are granted by a path through one.
+// A link of Layout.Links leads to the same root as on the host. A link in a root may have a target
+// that passes through such a link. A root that is granted by a path through such a link appears
+// at its resolved path.
 func TestByPathLinks(t *testing.T) {
 	var base string
 	m, code := byPath(t, func(o *Options, g *guard.Grant) {
@@ -228,8 +232,9 @@ func TestByPathLinks(t *testing.T) {
 	}
 }
 
-// With an Owner all files seem to belong to that user, who can therefore do what only the
-// source's owner could. New files belong to the daemon's user.
+// With an Owner all files seem to belong to that user, who can therefore do what only the owner of
+// a file may do. On the source, new files belong to the daemon's user. A write by the Owner clears
+// the set-user-ID bit of a file.
 func TestOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("another user's rights need root")
@@ -240,12 +245,12 @@ func TestOwner(t *testing.T) {
 		o.Owner, o.AllowOther = &rules.User{UID: server, GID: server}, true
 		g.Policy.Rights = guard.ReadWrite
 	})
-	testkit.Must(t, childfs.Chmod(filepath.Dir(m.Point()), 0o755)) // of the test's directory
+	testkit.Must(t, childfs.Chmod(filepath.Dir(m.Point()), 0o755)) // so that the other user can reach the mount
 	for path := m.root + "/f"; len(path) >= len(m.Point()); path = filepath.Dir(path) {
 		st, err := childfs.Lstat(path)
 		testkit.Must(t, err)
 		if sys := st.Sys().(*syscall.Stat_t); sys.Uid != server || sys.Gid != server {
-			t.Errorf("%s seems to be %d:%d's", path, sys.Uid, sys.Gid)
+			t.Errorf("%s seems to belong to %d:%d", path, sys.Uid, sys.Gid)
 		}
 	}
 	suid := filepath.Join(code, "suid")
@@ -255,7 +260,7 @@ func TestOwner(t *testing.T) {
 	var st unix.Stat_t
 	testkit.Must(t, childfs.SysStat(filepath.Join(code, "new"), &st))
 	if st.Uid != 0 {
-		t.Errorf("the file made is %d's", st.Uid)
+		t.Errorf("the new file belongs to user %d on the source", st.Uid)
 	}
 	testkit.Must(t, childfs.SysStat(suid, &st))
 	if st.Mode&unix.S_ISUID != 0 {
@@ -273,13 +278,14 @@ var useAsUser = childfs.In("useAsUser", func(uid int, root string) error {
 			os.Chown(root+"/new", uid, uid),
 			os.Chmod(root+"/f", 0o400))
 		if refusal := os.WriteFile(root+"/f", nil, 0); !errors.Is(refusal, unix.EACCES) {
-			err = errors.Join(err, fmt.Errorf("a file without the right to write: %v", refusal))
+			err = errors.Join(err, fmt.Errorf("writing to a file without write permission: %v", refusal))
 		}
 		return err
 	})
 })
 
-// asUser runs f on a new thread that becomes another user. The thread ends with f.
+// asUser runs f on a new thread that becomes another user, and returns the error of f. The thread
+// ends after f.
 func asUser(uid int, f func() error) error {
 	done := make(chan error)
 	go func() {

@@ -34,7 +34,7 @@ type pause struct {
 	reached, resume chan struct{}
 }
 
-// next makes the next request about a root that comes to a step wait there.
+// next makes a request wait at a step: the next request about the root that comes to this step.
 func (s *stops) next(t *testing.T, at step, root guard.RootName) *pause {
 	p := &pause{reached: make(chan struct{}), resume: make(chan struct{})}
 	s.mu.Lock()
@@ -47,7 +47,7 @@ func (s *stops) next(t *testing.T, at step, root guard.RootName) *pause {
 	return p
 }
 
-// goOn lets the request continue. It may be called again.
+// goOn lets the request continue. goOn may be called more than once.
 func (p *pause) goOn() {
 	select {
 	case <-p.resume:
@@ -67,7 +67,8 @@ func (s *stops) atStep(at step, root guard.RootName) {
 	}
 }
 
-// await waits until the request waits at the step, and fails if the request is answered before.
+// await waits until the request waits at the step. It fails the test if the request is answered
+// before.
 func await[T any](t *testing.T, held *pause, answered <-chan T) {
 	t.Helper()
 	select {
@@ -91,17 +92,17 @@ var viewLookups = []struct {
 	name   string
 	level  Level
 	layout Layout
-	file   string // of the root that is one file
-	at     string // what is asked for, below the mountpoint
+	file   string // the name of the file, if the root is one file
+	at     string // the path of the request, below the mountpoint
 }{
 	{name: "name of a root that is one file", level: Audit, file: "f", at: "code"},
 	{name: "name of a root at level strict", level: Strict, at: "code"},
 	{name: "fixed directory", level: Strict, layout: Layout{ByPath: true, Spare: 1}, at: SparePath(0)},
 }
 
-// R070: a request learns the present lifetime of a root, and continues after the root was
-// revoked and granted again. It does not affect the new lifetime: the next revocation ends
-// everything that was given out in the new lifetime.
+// R070: a request may learn the present lifetime of a root, and continue after the root was
+// revoked and granted again. Such a request does not affect the new lifetime: the next revocation
+// ends everything that was given out in the new lifetime.
 func TestRevokeAfterALateLookup(t *testing.T) {
 	for _, c := range viewLookups {
 		t.Run(c.name, func(t *testing.T) {
@@ -192,7 +193,7 @@ func TestGrantAgainDuringARevocation(t *testing.T) {
 }
 
 // R070: a mount is registered as a view before its first request, which may come before New
-// returns. So the registry asks it about every change.
+// returns. So the registry asks the mount before it grants a root.
 func TestMountIsAViewFromItsFirstRequest(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil && os.Getenv("CI") == "" {
 		t.Skip(err)

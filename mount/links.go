@@ -9,10 +9,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The kernel resolves a link in the file system of the process that follows it. For a process
-// in a sandbox, a link out of its root can only lead to paths that the sandbox shows. A link
-// to a path that Options.Visible allows is shown. Any other such link is refused, so that
-// its text reveals no other host path.
+// The kernel resolves a link in the file system of the process that follows the link. For a
+// process in a sandbox, a link that leaves its root can only lead to paths that the sandbox shows.
+// A link to a path that Options.Visible allows is shown. Any other link that leaves its root is
+// refused, so that its text reveals no other host path.
 
 // linkUse returns the directories that hold a link, from which programs walk its target, and
 // the targets that programs may see.
@@ -40,10 +40,11 @@ func (n *node) holders() (dirs []guard.Path) {
 	return dirs
 }
 
-// ShowsLink reports whether a mount of the registry shows a link in the directory dir of a
-// root, although its target leaves the root. dest is the path to which the target leads, as
-// text. Only text is judged. A target with ".." after a name is refused: cleaning the text
-// removes the name. The name may itself be a link, and the text of the target would reveal it.
+// ShowsLink reports whether a mount with these options shows a link, although the link's target
+// leaves its root. dir is the directory of the link, in a root of the registry. dest is the path
+// to which the text of the target leads. Only text is judged. A target with ".." after a name is
+// refused: cleaning the text removes the name. The name may itself be a link, and the text of the
+// target would reveal it.
 func (o *Options) ShowsLink(reg *guard.Registry, dir guard.Path, target string) (dest string, shown bool) {
 	dest = path.Clean(target)
 	relative := !strings.HasPrefix(target, "/")

@@ -13,13 +13,14 @@ import (
 // With --locks host the kernel sends locks to us, each with a number for its
 // owner. Every owner gets an open file description of its own on the source, so
 // that owners exclude one another and the host's processes, and closing the
-// description clears the owner's locks. The kernel asks to clear them in FLUSH (POSIX
-// locks end when their process closes the file, anywhere) and in RELEASE (flock
-// ends with the open file). It does not ask to clear an open file description's own
-// locks (fuse_setlk drops unlocks at close). So an owner's description is also closed with
-// the last handle that the owner has locked through.
+// description clears the owner's locks. The kernel asks us to clear POSIX locks in FLUSH (they
+// end when their process closes any descriptor of the file), and flock locks in RELEASE (they end
+// with the open file). The kernel does not ask us to clear locks of an open file description
+// (F_OFD_SETLK): fuse_setlk drops unlocks at close. So an owner's description is also closed
+// with the last handle that the owner has locked through.
 
-// lockOwner names an owner; POSIX and flock numbers are drawn from one range.
+// lockOwner identifies an owner of locks. The numbers of POSIX and flock owners are drawn from one
+// range, so a number alone does not identify an owner.
 type lockOwner struct {
 	owner uint64
 	flock bool
@@ -122,7 +123,7 @@ func lockOf(lk *fuse.FileLock, flags uint32) vfs.Lock {
 	return l
 }
 
-// GetLk returns a lock that conflicts with the one in the request.
+// GetLk returns a lock that conflicts with the lock in the request.
 func (fs *fileSystem) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOut) fuse.Status {
 	return fs.onLock(cancel, in, true, func(r *request, f *vfs.File, l vfs.Lock, by vfs.Locker) error {
 		got, err := f.Conflict(r, r.caller, l, by)

@@ -67,10 +67,10 @@ func (r *request) lookup(dir *node, name string, out *fuse.EntryOut) error {
 	watched := dir.ensureWatched()
 	ref, info, err := r.lookupInTree(at, name, takeRef)
 	if err != nil {
-		// Not in a fixed directory: it outlives its root, and the kernel could not be made to
-		// drop a cached absence in it.
+		// The kernel may not cache absences in a fixed directory: the directory outlives its
+		// root, and the kernel could not be made to drop a cached absence there.
 		if watched && !dir.isNameless() && r.alias == nil && names.Reason(err) == names.NotExist {
-			// Node 0 is an absence that the kernel may keep.
+			// An answer with node 0 tells the kernel to cache the name as absent.
 			out.SetEntryTimeout(keepTimeout)
 			return nil
 		}
@@ -109,7 +109,7 @@ func (r *request) publishFound(dir *node, name string, info *vfs.Info, watched b
 	return n
 }
 
-// lookupRoot answers a look-up whose answer is a root.
+// lookupRoot answers a look-up of a name under which a root appears.
 func (r *request) lookupRoot(dir *node, name string, root guard.RootName, out *fuse.EntryOut) error {
 	v := r.m.view(root)
 	if v == nil {
@@ -162,10 +162,10 @@ func (n *node) fillEntry(out *fuse.EntryOut, info *vfs.Info, watched bool) {
 	out.SetAttrTimeout(attr)
 }
 
-// timeouts returns how long the kernel may cache a name and its attributes. It may not cache
-// the mode of a file with set-id bits: a write may clear them at the source, and the kernel
-// then asks only for size and times anew. For refuseRead it may not cache the attributes of a
-// file that may not be read.
+// timeouts returns how long the kernel may cache a name and the attributes of its file. The kernel
+// may not cache the mode of a file with set-id bits: a write may clear the bits at the source, and
+// the kernel then asks only for size and times anew. The kernel may not cache the attributes of a
+// file that may not be read, so that it sends the GETATTR that refuseRead checks.
 func (v *view) timeouts(info *vfs.Info, watched bool) (entry, attr time.Duration) {
 	switch {
 	case v.m.opt.Level == Strict:

@@ -12,9 +12,9 @@ import (
 )
 
 // mapping is a mapping of a file of this process's mount, in the child process. A page fault in
-// this process would wait for the mount, and hold things that the mount needs to answer: the
-// lock of the address space, without which no thread and no memory can be had, or a processor
-// that the garbage collector waits for.
+// this process would wait for the mount, and meanwhile block what the mount needs to answer: the
+// lock of the address space, which is needed to create threads and to allocate memory, or a
+// processor of Go's runtime, for which the garbage collector waits.
 type mapping struct {
 	t        *testing.T
 	id       int
@@ -41,8 +41,8 @@ var (
 		pages.all = append(pages.all, page)
 		return len(pages.all) - 1, err
 	})
-	// The test has the kernel read and write the mapping, so that a page that cannot be had is
-	// an error instead of a signal.
+	// loadPage and storePage make the kernel read and write the mapping, so that a page that
+	// cannot be loaded is an error instead of a signal.
 	loadPage = childfs.In("loadPage", func(id int) error {
 		return withPipe(func(r, w int) error { return second(unix.Write(w, pageOf(id))) })
 	})
@@ -73,14 +73,14 @@ func mapFile(t *testing.T, f *childfs.File, size, prot int) *mapping {
 	t.Helper()
 	id, err := mapPage(int(f.Fd()), size, prot)
 	if err != nil {
-		t.Fatalf("mapping it: %v", err)
+		t.Fatalf("mapping the file: %v", err)
 	}
 	m := &mapping{t: t, id: id}
 	t.Cleanup(m.unmap)
 	return m
 }
 
-// load reads the mapping. A page that cannot be had is an error.
+// load reads the mapping. It returns an error if a page cannot be loaded.
 func (m *mapping) load() error { return loadPage(m.id) }
 
 // store writes to the mapping.
@@ -93,6 +93,6 @@ func (m *mapping) unmap() {
 	}
 	m.unmapped = true
 	if err := unmapPage(m.id); err != nil {
-		m.t.Errorf("the end of a mapping: %v", err)
+		m.t.Errorf("unmapping a file: %v", err)
 	}
 }
