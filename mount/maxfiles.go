@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// fileCache bounds the descriptors that nodes keep at level Max. There the kernel sends no
-// OPEN, so READ and WRITE come without a handle, and the node keeps a descriptor of its
+// fileCache bounds the descriptors that nodes keep at level Max. At this level the kernel
+// sends no OPEN, so READ and WRITE come without a handle, and the node keeps a descriptor of its
 // own. Over the bound the least recently used descriptor is closed, but not that of a file
 // without a name: such a file could not be opened again for a program that still holds it.
 type fileCache struct {
@@ -22,7 +22,7 @@ type fileCache struct {
 	nameless int // descriptors of files without a name, outside the list
 }
 
-// maxOpen is how many descriptors a mount at level Max keeps at most.
+// maxOpen is the largest possible value of fileCache.max.
 const maxOpen = 1024
 
 // cachedFile returns the node's own descriptor, opened for writing if write, and
@@ -47,8 +47,8 @@ func (r *request) cachedFile(n *node, write bool) (*vfs.File, error) {
 	return f, nil
 }
 
-// openCached opens the file with flags. If opening for reading and writing fails, it opens
-// for writing only: the file may not be readable.
+// openCached opens the file with flags. If opening for reading and writing fails, openCached
+// tries to open the file for writing only: perhaps the caller has no right to read it.
 func (r *request) openCached(n *node, flags int) (*vfs.File, error) {
 	f, err := r.openByPathOrHandle(n, flags)
 	if err != nil && flags == unix.O_RDWR {
@@ -60,8 +60,8 @@ func (r *request) openCached(n *node, flags int) (*vfs.File, error) {
 	return f, err
 }
 
-// openByPathOrHandle opens the file by its path. If the path no longer leads to the file, it
-// reopens a descriptor of the file:
+// openByPathOrHandle opens the file by its path. If the path no longer leads to the file,
+// openByPathOrHandle reopens a descriptor of the file:
 //   - the descriptor that pathOf has found for the thread;
 //   - for a node without a path, any descriptor of the node;
 //   - at level Max any descriptor of the node, because the request is not an open(2), and the
@@ -107,8 +107,8 @@ func (k *fileCache) use(n *node, write bool) *vfs.File {
 	return e.cached
 }
 
-// add makes f the node's own descriptor. It closes the descriptor that f replaces, and
-// descriptors over the bound.
+// add makes f the node's own descriptor, and returns f. It closes the descriptor that f
+// replaces. It also closes descriptors over the bound, as the comment of fileCache says.
 func (k *fileCache) add(n *node, f *vfs.File) *vfs.File {
 	e := n.extra()
 	var closing []*vfs.File

@@ -42,7 +42,7 @@ type Mount struct {
 	notifier  notifier
 	at        mountpoint.Info // set by serve; does not change once New has returned
 	inos      atomic.Uint64   // see ownIno
-	layout    layoutIndex     // when opt.Layout.ByPath
+	layout    layoutIndex     // used if opt.Layout.ByPath
 	// spares are the roots that the spare directories show.
 	spares     []atomic.Pointer[guard.RootName]
 	start      time.Time
@@ -165,7 +165,7 @@ func (m *Mount) mountOptions() *fuse.MountOptions {
 			// The mount clears set-id bits when the kernel marks a request, so the kernel
 			// need not ask for security.capability before every write.
 			fuse.CAP_HANDLE_KILLPRIV_V2,
-		// Never: a passed-through descriptor cannot be revoked (measured).
+		// No descriptor is passed through: the mount could not revoke it (measured).
 		DisabledCapabilities: fuse.CAP_PASSTHROUGH,
 		PanicHandler:         m.handlePanic,
 		Logger:               slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
@@ -213,7 +213,7 @@ func (m *Mount) IsAttached() (bool, error) {
 
 // Close unmounts, also if the connection was aborted. If the mount is already unmounted,
 // Close does nothing: another mount may be at the same point now. The caller must have
-// revoked the roots before, because a process that holds the mount loses nothing by the
+// revoked the roots before, because a process that holds the mount keeps its access after the
 // unmount. A busy mount is detached: its connection refuses every request and lives until
 // the last holder is gone (see Served).
 func (m *Mount) Close() error {
@@ -228,7 +228,7 @@ func (m *Mount) Close() error {
 }
 
 // view returns the view of a root in its present lifetime. The first look-up of the root
-// creates the view. It returns nil if there is no such root. It also returns nil if the root
+// creates the view. view returns nil if there is no such root. It also returns nil if the root
 // was granted again after this call had asked the registry: a view of the later lifetime is in
 // use then, and a view of an earlier lifetime must not displace it.
 func (m *Mount) view(name guard.RootName) *view {
@@ -260,8 +260,8 @@ func (v *view) noteRights(st *guard.Status) {
 	v.unreadable.Store(st.Grant.Policy.Rights&guard.Read == 0)
 }
 
-// viewOf returns the view of the root and lifetime that c changes, or nil if the root was
-// not looked up in that lifetime.
+// viewOf returns the view of the root and lifetime that c changes. It returns nil if the
+// root was not looked up in that lifetime, or if the view has been removed from m.views.
 func (m *Mount) viewOf(c guard.Change) *view {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -285,7 +285,7 @@ func (m *Mount) devIndex(dev uint64) uint32 {
 	return uint32(len(m.devs) - 1)
 }
 
-// device returns the device with a number of devIndex.
+// device returns the device for which devIndex returned i.
 func (m *Mount) device(i uint32) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -367,8 +367,8 @@ func checkPolicy(opt Options, old *guard.Policy, next guard.Policy) error {
 	return nil
 }
 
-// Flush implements guard.Flusher. It sends what programs wrote into mappings to the source
-// while the root's rights still allow the writes.
+// Flush implements guard.Flusher. Programs may have changed mapped pages: Flush sends these
+// changes to the source while the root's rights still allow the writes.
 func (m *Mount) Flush(ctx context.Context, c guard.Change) error {
 	if v := m.viewOf(c); v != nil {
 		return v.flush(ctx)

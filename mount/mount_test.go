@@ -67,8 +67,7 @@ func levels(t *testing.T, f func(t *testing.T, level Level)) {
 	}
 }
 
-// This is the shortest whole path: a mount, a read, a refused write and a revocation. R063,
-// R070.
+// This is the shortest test of a whole mount: a read, a refused write and a revocation. R063, R070.
 func TestReadOnlyRootReadAndRevoked(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) { o.Level, o.ReadOnly = level, level == Max })

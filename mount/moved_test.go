@@ -16,12 +16,12 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// If the owner moves a file out of the root, programs that have it open can still read it, as
-// on any file system. They cannot open it again through the descriptor, not even for reading,
-// and cannot change its mode or extended attributes. The same holds if the patterns hide the
-// file's new name. A removed file belongs to the programs that have it open.
+// If the owner moves a file out of the root, programs that have the file open cannot open it again
+// through the descriptor, not even for reading, and cannot change its mode or extended attributes.
+// The same holds if the patterns hide the file's new name. If the file was removed instead,
+// programs that have it open can do all of this.
 func TestMovedFileIsNotReopened(t *testing.T) {
-	for _, level := range []Level{Strict, Audit} { // at max opens are not asked
+	for _, level := range []Level{Strict, Audit} { // at level Max the kernel sends no OPEN
 		for _, c := range []struct {
 			name, to string
 			reopens  bool
@@ -89,7 +89,8 @@ func TestMovedFileIsNotReopened(t *testing.T) {
 }
 
 // A program that has a file open still gets the file's attributes after the host moved or
-// removed it, whether or not the kernel names the descriptor. Other programs do not get them.
+// removed it, whether or not the kernel names the descriptor. Once no program has the file open, the
+// mount refuses its attributes.
 func TestFstatOfAMovedFile(t *testing.T) {
 	for name, move := range map[string]func(src, at string) error{
 		"renamed":   func(src, at string) error { return os.Rename(at, filepath.Join(src, "new")) },

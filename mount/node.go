@@ -114,7 +114,7 @@ type view struct {
 	epoch    uint64
 	fileRoot bool        // a single file
 	remote   bool        // the source is remote: its changes are not watched
-	staged   bool        // what programs change is kept apart
+	staged   bool        // changes by programs are kept apart from the source
 	ended    atomic.Bool // the lifetime is over
 	// unreadable: the root's rights do not include reading, see request.refuseRead.
 	unreadable atomic.Bool
@@ -210,7 +210,7 @@ func (n *node) countLocked(out *fuse.EntryOut) {
 	out.NodeId, out.Generation = n.id, 1
 }
 
-// nodeLocked returns the node for a file, making it if there is none. The caller holds
+// nodeLocked returns the node for a file, and creates it if there is none. The caller holds
 // nodeTable.mu.
 func (v *view) nodeLocked(info *vfs.Info, dev uint32, created bool) *node {
 	id := info.ID()
@@ -267,8 +267,9 @@ func (n *node) isOrphan() bool {
 
 // takeAttrsCached reports whether the kernel may still cache the attributes from a LOOKUP of a
 // name in the directory, so that a listing need not repeat them: git looks up each file of its
-// index, and then lists the directories. It reports true once for each LOOKUP. If the kernel has
-// dropped the attributes since, it asks for them; later listings repeat them again.
+// index, and then lists the directories. takeAttrsCached reports true at most once for each LOOKUP.
+// If the kernel has dropped the attributes since, the kernel asks for them, and later listings
+// repeat them again.
 func (n *node) takeAttrsCached(name string) bool {
 	t := &n.view.m.nodes
 	t.mu.Lock()
@@ -322,8 +323,8 @@ func (n *node) isUsedLocked() bool {
 }
 
 // removeUnusedLocked removes unused nodes from the table and from their directories, and then
-// each directory that this has left unused. A node may be nil. The caller holds nodeTable.mu,
-// and releases the returned nodes after unlocking it.
+// each directory that this has left unused. An element of todo may be nil. The caller
+// holds nodeTable.mu, and releases the returned nodes after unlocking it.
 func (t *nodeTable) removeUnusedLocked(todo ...*node) (removed []*node) {
 	for len(todo) > 0 {
 		n := todo[len(todo)-1]

@@ -27,8 +27,9 @@ func fileInfo(ino uint64, birth int64, kind uint32) *vfs.Info {
 	return &vfs.Info{Ino: ino, Btime: unix.StatxTimestamp{Sec: birth}, Mode: kind | 0o644}
 }
 
-// R070: if an inode number is used again, a revocation takes back both nodes, that of the old
-// file and that of the new one, whether the new file was made through the mount or found.
+// R070: if an inode number is used again, the old and the new file have different nodes, whether the
+// new file was created through the mount or found by a look-up. A revocation takes back the nodes
+// that view.all returns: both nodes are among them, and orphans, too.
 func TestReusedInodeNumber(t *testing.T) {
 	for name, c := range map[string]struct {
 		again   *vfs.Info
@@ -48,14 +49,14 @@ func TestReusedInodeNumber(t *testing.T) {
 				t.Fatal("two files are one node")
 			}
 			if all := v.all(); !slices.Contains(all, old) || !slices.Contains(all, next) {
-				t.Error("not all is taken back that the kernel knows")
+				t.Error("view.all lacks one of the two nodes")
 			}
 			if found, _ := v.publish(root, "f", c.again, false, &out); found != next {
 				t.Error("the node of the later file is not found")
 			}
 			v.orphan(next)
 			if !slices.Contains(v.all(), next) || !next.isOrphan() {
-				t.Error("an orphan is not taken back")
+				t.Error("an orphan is not in view.all, or not marked")
 			}
 			if found, _ := v.publish(root, "f", c.again, false, &out); found == next {
 				t.Error("an orphan is handed out")
@@ -71,7 +72,7 @@ func TestReusedInodeNumber(t *testing.T) {
 // A treeModel is the expected table of nodes, implemented in the simplest way.
 type treeModel struct {
 	top     *node
-	names   map[location]*node // what is under each name
+	names   map[location]*node // the node under each name
 	at      map[*node]location // where each node was found last
 	order   []location         // names in the order in which they were given
 	lookups map[*node]int      // of nodes that are in the table
@@ -211,7 +212,7 @@ func TestNodesAgainstModel(t *testing.T) {
 						t.Fatal("the wrong node is handed out")
 					}
 					if before != m.at[n] {
-						t.Fatalf("it was at %q before", before.name)
+						t.Fatalf("publish returned %q as the name before", before.name)
 					}
 					if n != files[ino] {
 						ever, files[ino] = append(ever, n), n
@@ -289,6 +290,6 @@ func TestMemoryOfANode(t *testing.T) {
 		t.Errorf("a node costs %d bytes", each)
 	}
 	if len(v.all()) != dirs*(files+1)+1 {
-		t.Error("there are other nodes")
+		t.Error("the number of nodes is wrong")
 	}
 }

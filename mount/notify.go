@@ -26,7 +26,7 @@ const workers = 4
 type delivery struct {
 	tell    func(ev watch.SourceEvent) // one event
 	tellAll func(n *node)              // anything in n may have changed
-	slow    time.Duration              // stuckDirAfter, or less in tests
+	slow    time.Duration              // stuckDirAfter, or another value in tests
 	warn    func(n *node)              // n is stuck
 
 	mu     sync.Mutex // guards the fields below, and those of the queues
@@ -210,8 +210,8 @@ func (d *delivery) check() {
 	}
 }
 
-// settle waits until the events so far were sent, or until ctx ends. It does not wait for stuck
-// directories.
+// settle waits until the events enqueued so far were sent, or until ctx ends. It does not wait for
+// directories that are stuck when it is called.
 func (d *delivery) settle(ctx context.Context) {
 	var sent []<-chan struct{}
 	d.mu.Lock()
@@ -257,8 +257,8 @@ func tellChanged(ev watch.SourceEvent) {
 			n.notifyContent()
 		}
 	case ev.Created, ev.Deleted:
-		// The name first: the kernel's lock on the directory makes this wait
-		// for look-ups in progress. Then the directory's list and times.
+		// Drop the name first: the notification takes the directory's lock in the kernel, and so
+		// waits for look-ups in progress. Then drop the directory's listing and times.
 		errno := n.notifyEntry(ev.Name)
 		if child := n.child(ev.Name); errno == syscall.ENOENT && ev.Deleted && ev.IsDir && child != nil {
 			dropBelow(child, map[*node]bool{})
@@ -275,8 +275,8 @@ func tellChanged(ev watch.SourceEvent) {
 	}
 }
 
-// dropBelow makes the kernel drop the names in a directory whose own name it has dropped
-// already. The kernel keeps the names below if a program was walking through the directory
+// dropBelow makes the kernel drop the names in a directory whose own name has already been
+// dropped. The kernel keeps the names below if a program was walking through the directory
 // at that moment. seen has the visited directories: names that are out of date may make a
 // circle.
 func dropBelow(dir *node, seen map[*node]bool) {
@@ -364,10 +364,10 @@ const (
 	dropAfter = guard.EndDeadline / 4
 )
 
-// notifyAll calls f for every node from a few goroutines. The whole has no time limit, since
-// the time depends on how much the kernel caches. The goroutines are not those of a delivery:
-// there an event waits behind the stuck events of its directory, and a revocation must not
-// wait for these.
+// notifyAll calls f for every node from a few goroutines. It returns an error if ctx ends, or
+// if no call of f ends for stuckAfter. The total time has no limit, since it depends on how much
+// the kernel caches. The goroutines are not those of a delivery: in a delivery an event waits
+// behind the stuck events of its directory, and a revocation must not wait for these.
 func notifyAll(ctx context.Context, nodes []*node, f func(*node)) error {
 	if len(nodes) == 0 {
 		return nil
@@ -407,7 +407,7 @@ type round struct {
 	nodes      []*node
 	f          func(*node)
 	next, done atomic.Int64
-	allDone    chan struct{} // closed when done has reached the end
+	allDone    chan struct{} // closed when done has reached len(nodes)
 }
 
 func (r *round) work() {

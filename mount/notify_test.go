@@ -13,7 +13,7 @@ import (
 )
 
 // tellRecorder records the notifications of a delivery. The notifications of a directory in hold
-// wait until the channel is closed.
+// wait until the directory's channel is closed.
 type tellRecorder struct {
 	mu   sync.Mutex // guards the fields below
 	got  map[*node][]string
@@ -96,7 +96,7 @@ func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 		}
 		d.mu.Unlock()
 	}
-	calm := watchedNode() // stuck, with little to tell
+	calm := watchedNode() // will be stuck, with few events
 	s.mu.Lock()
 	s.hold[calm] = release
 	s.mu.Unlock()
@@ -144,12 +144,12 @@ func TestDeliveryKeepsTheOrderOfADirectory(t *testing.T) {
 			}
 		}
 	}
-	late := watchedNode()
+	held := watchedNode()
 	release := make(chan struct{})
-	s.hold[late] = release
+	s.hold[held] = release
 	for i := range maxQueuedEvents + 2 {
-		d.enqueue(late, watch.SourceEvent{Dir: late, Name: fmt.Sprint(i)})
+		d.enqueue(held, watch.SourceEvent{Dir: held, Name: fmt.Sprint(i)})
 	}
 	close(release)
-	testkit.Until(t, "one event for too many", func() bool { got := s.of(late); return len(got) > 0 && got[len(got)-1] == "all" })
+	testkit.Until(t, "one event for too many", func() bool { got := s.of(held); return len(got) > 0 && got[len(got)-1] == "all" })
 }

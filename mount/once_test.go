@@ -38,10 +38,9 @@ func rootGone(reg *guard.Registry) func() bool {
 	return func() bool { _, ok := reg.Lookup("letter"); return !ok }
 }
 
-// R005, R139: a root may be granted for one use of one file. Reading attributes and listing do
-// not count as a use. An open is the use, which lasts until the last copy of its descriptor and
-// its last mapping are gone. Another open is refused meanwhile. Then the root ends as by a
-// revocation.
+// R005, R139: a root may be granted for one use of one file. Reading attributes does not
+// count as a use. An open is the use, which lasts until the last copy of its descriptor and its last
+// mapping are gone. Meanwhile another open is refused. After the use the root ends, with one record.
 func TestOneUseOfAFile(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {
 		t.Run(level.String(), func(t *testing.T) {

@@ -53,7 +53,7 @@ type Locks uint8
 
 // The kinds of locks.
 const (
-	LocksLocal Locks = iota + 1 // by the kernel, among the users of the mount
+	LocksLocal Locks = iota + 1 // in the kernel, visible only to programs that use the mount
 	LocksHost                   // on the source, visible to the host's processes
 )
 
@@ -82,7 +82,7 @@ type Options struct {
 	Locks    Locks
 	ReadOnly bool // MS_RDONLY on the mount itself
 	// AllowOther lets the processes of other users into the mount. Without it the kernel
-	// refuses a process, even of root, unless its uid, effective uid and saved uid are all the
+	// refuses a process, even of uid 0, unless its uid, effective uid and saved uid are all the
 	// daemon's.
 	AllowOther bool
 	Subject    guard.Subject
@@ -95,8 +95,8 @@ type Options struct {
 	// the process may do. Files that the process creates belong to the daemon's user on
 	// the source. nil: files show their owners on the source.
 	Owner *rules.User
-	// Visible reports whether a link that leaves its root to dest is shown: whether the
-	// processes that use the mount see dest anyway. dest is absolute and clean; in a
+	// Visible reports whether the mount shows a link that leads out of its root, to dest: whether
+	// the processes that use the mount see dest anyway. dest is absolute and clean; in a
 	// ByPath layout "" stands for any path in a live root of the Subject. relative reports
 	// whether the link's target is relative. Visible may be called concurrently. nil:
 	// links that leave their root are refused.
@@ -126,8 +126,8 @@ const (
 	// keepTimeout is how long the kernel may cache names and attributes whose changes the
 	// source's watch reports. An hour stands for "until the mount drops them".
 	keepTimeout = time.Hour
-	// looseTimeout is how long the kernel may cache unwatched files: those on remote file
-	// systems, those with several links, and those in stuck directories or in directories
-	// beyond the watch limit.
+	// looseTimeout is how long the kernel may cache other names and attributes, such as those in
+	// directories that are not watched (on a remote file system, or beyond the watch limit) or
+	// stuck, and the attributes of files with several links. view.timeouts has the cases.
 	looseTimeout = time.Second
 )

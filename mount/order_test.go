@@ -136,7 +136,7 @@ type answer struct {
 // kernelRequest is a request of the kernel about the root "code".
 type kernelRequest struct {
 	name    string
-	prepare func(u *unmounted) func() answer // looks up what the request needs, and returns the function that makes it
+	prepare func(u *unmounted) func() answer // looks up what the request needs, and returns the function that makes the request
 }
 
 var kernelRequests = []kernelRequest{
@@ -210,7 +210,7 @@ func (c waitContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// changeEnded returns the change that views get when the root's gate has been shut.
+// changeEnded returns the change that the registry passes to views when the root ends.
 func (u *unmounted) changeEnded(root guard.RootName) guard.Change {
 	st, ok := u.m.reg.Lookup(root)
 	if !ok {
@@ -219,7 +219,7 @@ func (u *unmounted) changeEnded(root guard.RootName) guard.Change {
 	return guard.Change{Root: root, Epoch: st.Epoch, Kind: guard.ChangeEnded}
 }
 
-// invalidate runs the invalidation of the root whose gate has been shut. It lets the held
+// invalidate runs the mount's invalidation for the change c. It lets the held
 // request continue once something waits for the request, and fails if nothing does.
 func (u *unmounted) invalidate(c guard.Change, held *pause) {
 	u.Helper()
@@ -231,8 +231,8 @@ func (u *unmounted) invalidate(c guard.Change, held *pause) {
 	}
 }
 
-// R070: an invalidation takes back what a request gives out that has passed the gate before: it
-// waits for the request, and only then collects the nodes.
+// R070: an invalidation waits for a request that passed the gate before, and only then collects the
+// nodes. So the invalidation also takes back the node that the request hands out.
 func TestInvalidationWaitsForRequests(t *testing.T) {
 	for _, r := range kernelRequests {
 		t.Run(r.name, func(t *testing.T) {
@@ -304,7 +304,7 @@ func TestInvalidationOfTheOuterRootWaits(t *testing.T) {
 }
 
 // R070: a READDIRPLUS that waits for a root that does not answer does not delay the
-// invalidation of other roots that it has read.
+// invalidation of the other roots that the READDIRPLUS has read.
 func TestInvalidationWaitsForNoOtherRoot(t *testing.T) {
 	u, src := newNested(t, guard.Limits{OpsPerSecond: 1. / 3600, Burst: 1, Timeout: 2 * time.Hour})
 	inner := u.walk(filepath.Join(src, "d")) // the only operation on it for an hour
@@ -327,8 +327,8 @@ type kernelTable struct {
 	mu    sync.Mutex        // guards the fields below
 	onWay map[uint64]bool   // directories with an answer on its way
 	lists map[uint64]bool   // directories whose list is cached
-	of    map[uint64]uint64 // nodes that the kernel learns from the answer, with their directories
-	known map[uint64]bool   // the nodes in of that the kernel has learned
+	dirOf map[uint64]uint64 // nodes that the kernel learns from the answer, with their directories
+	known map[uint64]bool   // the nodes in dirOf that the kernel has learned
 }
 
 func (k *kernelTable) take(n notice) fuse.Status {
@@ -338,31 +338,31 @@ func (k *kernelTable) take(n notice) fuse.Status {
 	case n.name != "" && k.onWay[n.node]:
 		delete(k.onWay, n.node)
 		k.lists[n.node] = true
-		for node, dir := range k.of {
+		for node, dir := range k.dirOf {
 			if dir == n.node {
 				k.known[node] = true
 			}
 		}
-	case n.name == "" && k.of[n.node] != 0 && !k.known[n.node]:
+	case n.name == "" && k.dirOf[n.node] != 0 && !k.known[n.node]:
 		return fuse.ENOENT
 	case n.name == "":
 		delete(k.lists, n.node)
 		delete(k.known, n.node)
-		delete(k.of, n.node)
+		delete(k.dirOf, n.node)
 	}
 	return fuse.OK
 }
 
 // R070: an answer may be on its way to the kernel when the invalidation begins. Afterwards the
-// kernel has neither its list of a directory nor its pages and attributes of a file, whether a
-// name in the directory was known or not.
+// kernel caches neither the listing of a directory, whether or not a name in the directory was
+// known, nor the pages and attributes of a file.
 func TestAnswersOnTheirWayAreTakenBack(t *testing.T) {
 	for _, kind := range []guard.ChangeKind{guard.ChangeEnded, guard.ChangeNarrowed} {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
 			u := newUnmounted(t, Layout{})
 			d, f, e := u.walk("code/d"), u.walk("code/d/f"), u.walk("code/e")
 			table := &kernelTable{onWay: map[uint64]bool{d: true, e: true}, lists: map[uint64]bool{},
-				known: map[uint64]bool{}, of: map[uint64]uint64{f: d}}
+				known: map[uint64]bool{}, dirOf: map[uint64]uint64{f: d}}
 			u.kernel.take = table.take
 			change := u.changeEnded("code")
 			change.Kind = kind
@@ -375,15 +375,16 @@ func TestAnswersOnTheirWayAreTakenBack(t *testing.T) {
 					t.Errorf("%s: its list is cached", what)
 				}
 			}
-			if len(table.of) > 0 {
+			if len(table.dirOf) > 0 {
 				t.Error("the file's pages and attributes are kept")
 			}
 		})
 	}
 }
 
-// R070: the second round of pages and attributes comes after the names. If a program keeps
-// names from being dropped, it comes after the warning about them.
+// R070: an invalidation drops pages and attributes in two rounds (see view.invalidate). Between the
+// rounds it waits for the names to be dropped. If a program keeps a name from being dropped, the
+// second round begins after a warning.
 func TestNamesAreWaitedFor(t *testing.T) {
 	u := newUnmounted(t, Layout{})
 	d, f := u.walk("code/d"), u.walk("code/d/f")

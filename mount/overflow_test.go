@@ -55,13 +55,13 @@ func (m *testMount) loseEvents(t *testing.T, change func()) {
 	testkit.Must(t, err)
 	room, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	testkit.Must(t, err)
-	// The reader of the queue waits here with the first event.
+	// The reader of the queue has the first event, and waits for this lock.
 	d := m.Mount.delivery
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	noise := filepath.Join(m.src, "noise")
 	testkit.Must(t, childfs.WriteFile(filepath.Join(noise, "0"), nil, 0o644))
-	for i := range room { // two events each, and the reader may have taken a buffer's full
+	for i := range room { // two events each: too many even if the reader has taken a full buffer
 		testkit.Must(t, os.Rename(filepath.Join(noise, strconv.Itoa(i)), filepath.Join(noise, strconv.Itoa(i+1))))
 	}
 	testkit.Must(t, childfs.Remove(filepath.Join(noise, strconv.Itoa(room))))
@@ -123,7 +123,7 @@ func TestCoherentAfterLostEvents(t *testing.T) {
 		})
 		is := func(name string) bool { _, err := childfs.Lstat(seen(name)); return err == nil }
 		below := func(name string) bool { _, err := at(name); return err == nil }
-		testkit.Until(t, "what is held, names below it", func() bool { return below("late") == late && below("g") != late })
+		testkit.Until(t, "names below the held directory", func() bool { return below("late") == late && below("g") != late })
 		for _, d := range []string{"", "d/", "d/e/", "held/"} {
 			testkit.Until(t, "contents in "+d, func() bool { return contents(seen(d+"f")) == text })
 		}
@@ -155,9 +155,9 @@ func TestCoherentAfterLostEvents(t *testing.T) {
 	}
 }
 
-// After lost events the kernel keeps no stale cache of a directory, even if it dropped the
-// directory's name after earlier lost events, and only a program that has it open still reaches
-// it.
+// After lost events the kernel does not treat a new name in a directory as absent. The same holds
+// if the kernel dropped the directory's name after earlier lost events, and only a program that has
+// the directory open still reaches it.
 func TestHeldDirectoryAfterLostEvents(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
 	for _, d := range []string{"noise", "held", "held/in"} {
@@ -176,7 +176,7 @@ func TestHeldDirectoryAfterLostEvents(t *testing.T) {
 		name := strconv.Itoa(round)
 		for _, d := range []string{"", "in/"} {
 			if is(d+name) || !is(d+"f") {
-				t.Fatal("it is not as it was made")
+				t.Fatalf("before events are lost, %s exists or %s does not", d+name, d+"f")
 			}
 		}
 		m.loseEvents(t, func() {

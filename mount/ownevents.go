@@ -21,7 +21,7 @@ type expectation struct {
 // expectedEvents counts the events of one expectation.
 type expectedEvents struct {
 	n     int
-	since time.Time // of the latest one
+	since time.Time // when n changed last, other than by an event
 }
 
 // expectFor bounds how long an expectation is valid. A rename between two names of one file
@@ -79,9 +79,9 @@ type ownChange struct {
 	event bool  // an event came while busy
 }
 
-// beginChange notes that the mount begins an operation that changes n. endChange notes its
-// end. touch has the change times before and after the operation; 0 stands for a time that is
-// not known, also after a failure.
+// beginChange notes that the mount begins an operation that changes n. endChange notes the
+// end of the operation. The argument touch of endChange has the change times before and after the
+// operation; 0 stands for a time that is not known, also after a failure.
 func (n *node) beginChange() *ownChange {
 	if n.view.m.opt.Level == Strict {
 		return nil

@@ -18,16 +18,16 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// ownFile describes a node of the mount's own. It is a directory that no program can change:
-// the mountpoint or, in a layout by path, a directory on the way to the roots. Or it is a link
-// from the granted path of a root to its resolved path.
+// ownFile describes a node of the mount's own. The node is a directory that no program can
+// change: the mountpoint or, in a layout by path, another directory that lies in no root. Or the
+// node is a link: from the granted path of a root to its resolved path, or one of Layout.Links.
 //
 // A process may bind a directory of the mount's own elsewhere and tie rules to its inode
 // (package sandbox does both), before a root is granted at that path. Therefore a fixed
-// directory keeps its inode for as long as the mount lives. While a root is at its path, the
-// fixed directory is an alias of the root's directory. When the root goes, the fixed directory is
-// an empty directory of the mount's own again. The files of the root are children of the root's
-// node. The kernel may never get to know that node.
+// directory (see below) keeps its inode for as long as the mount lives. While a root is at its
+// path, the fixed directory is an alias of the root's directory. When the root goes, the fixed
+// directory is an empty directory of the mount's own again. The files of the root are children of
+// the root's node. The kernel may never get to know that node.
 //
 // The directories of Layout.Tops and the spare directories are fixed. A spare directory
 // shows the root that Show has chosen for it.
@@ -173,8 +173,8 @@ func (v *view) showIn(dir *node, info *vfs.Info) *node {
 }
 
 // resolveForChange is resolve for a request that changes a file. It refuses to change the
-// mount's own files, and records the refusal, since no root's gate would. name is the name to
-// change in the directory, or "" for the file itself.
+// mount's own files, and records the refusal, since no root's gate would do so. name is the name
+// to change in the directory, or "" for the file itself.
 func (r *request) resolveForChange(op guard.Op, id uint64, name string) (*node, error) {
 	n, err := r.resolve(id)
 	if err != nil || n.ownFile() == nil {
@@ -185,8 +185,8 @@ func (r *request) resolveForChange(op guard.Op, id uint64, name string) (*node, 
 	return nil, syscall.EROFS
 }
 
-// lookupOwn finds a root by its name or, in a layout by path, a root, link or directory of
-// the mount's own. The kernel may not cache that a name is absent: a root may be granted at
+// lookupOwn finds a root by its name. In a layout by path it finds a root, or a link or directory
+// of the mount's own. The kernel may not cache that a name is absent: a root may be granted at
 // any time.
 func (r *request) lookupOwn(dir *node, name string, out *fuse.EntryOut) error {
 	if !dir.isDir() {
@@ -205,7 +205,8 @@ func (r *request) lookupOwn(dir *node, name string, out *fuse.EntryOut) error {
 	return r.lookupLayout(dir, name, out)
 }
 
-// lookupOwnDir returns the directory of the mount's own under a name in another.
+// lookupOwnDir answers a look-up of a name in dir if the name is that of a directory of the
+// mount's own.
 func (r *request) lookupOwnDir(dir *node, name string, out *fuse.EntryOut) error {
 	d := r.m.publishOwn(dir, name, unix.S_IFDIR, "", out)
 	var attr fuse.AttrOut

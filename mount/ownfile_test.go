@@ -49,7 +49,7 @@ func TestTopRefusalsAreRecorded(t *testing.T) {
 		"rename /g": func() fuse.Status {
 			return fs.Rename(a.cancel, &fuse.RenameIn{InHeader: *top, Newdir: fuse.FUSE_ROOT_ID}, "g", "h")
 		},
-		"rename /i": func() fuse.Status { // into the directory
+		"rename /i": func() fuse.Status { // onto the name of a root
 			return fs.Rename(a.cancel, &fuse.RenameIn{InHeader: *top, Newdir: fuse.FUSE_ROOT_ID}, "i", "code")
 		},
 		"tmpfile /": func() fuse.Status { return fs.Tmpfile(a.cancel, &fuse.CreateIn{InHeader: *top}, &fuse.CreateOut{}) },

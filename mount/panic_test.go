@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A panic in a handler is EIO for its caller and a record for the owner. The mount still works,
-// and nothing is left that a revocation would wait for.
+// A panic in a handler gives EIO to the caller and a record to the owner. The mount still works, and
+// no request is left that a revocation would wait for.
 func TestPanicInAHandler(t *testing.T) {
 	rec := &guardtest.Recorder{}
 	var bug atomic.Bool

@@ -16,9 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A pause blocks open files and mappings, and drops cached data. Before that, it writes the changes
-// in mappings to the source. After the pause the same descriptors and mappings work, and show what the host has
-// changed meanwhile.
+// A pause blocks open files and mappings, and drops cached data. Before that, it writes the
+// changes in mappings to the source. After the pause the same descriptors and mappings work, and a
+// descriptor shows what the host has changed meanwhile.
 func TestPauseTakesBackWhatIsMapped(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})

@@ -70,7 +70,7 @@ func TestPatternsChange(t *testing.T) {
 		}
 		names("a", "b")
 		if _, err := front.Stat("r/c"); err == nil {
-			t.Error("c is there")
+			t.Error("the hidden c is there")
 		}
 
 		set(guard.Patterns{Hide: guard.Texts("a"), Protect: guard.Texts("b")})
@@ -88,7 +88,7 @@ func TestPatternsChange(t *testing.T) {
 			t.Errorf("what was hidden is not there: %v", err)
 		}
 		if got, err := childfs.ReadFile(filepath.Join(src, "b")); err != nil || string(got) != "mapp" {
-			t.Errorf("b holds %q, %v: what was mapped before is on the source, and nothing later", got, err)
+			t.Errorf("b holds %q, %v, want only what was stored through the mapping before the change", got, err)
 		}
 
 		set(guard.Patterns{})
@@ -102,8 +102,9 @@ func TestPatternsChange(t *testing.T) {
 	})
 }
 
-// If a token is added to a file, programs that have the file open do not see it either, neither
-// by reads nor in a list of attributes. R110.
+// If the host writes a token into a file, programs that have the file open do not see the token: no
+// read returns it, and the attributes do not show the new size. When the token is gone, the programs
+// can read the file again. R110.
 func TestTokenComesToAnOpenFile(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		src := t.TempDir()
@@ -201,13 +202,13 @@ func TestOpenFileBecomesProtected(t *testing.T) {
 	})
 }
 
-// A mount that cannot keep the changes of a staged root apart refuses it, and says which
-// option to change.
+// A mount whose options do not suit a staged root refuses the root, and says which option to
+// change.
 func TestStagedRefused(t *testing.T) {
 	staged := guard.Policy{Rights: guard.ReadWrite | guard.Stage}
 	for _, tt := range []struct {
 		opt  Options
-		want string // "": taken
+		want string // part of the error; "": none
 	}{
 		{Options{Level: Audit}, ""},
 		{Options{Level: Strict}, ""},

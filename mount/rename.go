@@ -21,7 +21,7 @@ func (fs *fileSystem) Rmdir(cancel <-chan struct{}, header *fuse.InHeader, name 
 	return fs.remove(cancel, header, names.OpRmdir, name, fs.m.tree.Rmdir)
 }
 
-// remove calls a function that removes a name, and removes the name from the tree.
+// remove removes a name: on the source by calling its parameter remove, then in the tree of nodes.
 func (fs *fileSystem) remove(cancel <-chan struct{}, header *fuse.InHeader, op guard.Op, name string,
 	remove func(context.Context, guard.Caller, vfs.At, string) error,
 ) fuse.Status {
