@@ -104,7 +104,7 @@ func (r *request) publishFound(dir *node, name string, info *vfs.Info, watched b
 	n, before := dir.view.publish(dir, name, info, false, out)
 	n.noteLocation(before, location{dir, name})
 	n.rewatchIn(dir)
-	n.nameRestored()
+	n.noteNameRestored()
 	n.fillEntry(out, info, watched)
 	return n
 }
@@ -120,7 +120,7 @@ func (r *request) lookupRoot(dir *node, name string, root guard.RootName, out *f
 		return err
 	}
 	n := v.publishRoot(dir, name, &info, out)
-	n.nameRestored()
+	n.noteNameRestored()
 	n.awaitWithdrawal()
 	n.fillEntry(out, &info, false)
 	switch {

@@ -14,9 +14,9 @@ import (
 )
 
 // fileSystem answers the kernel's requests. It embeds nothing, so that the compiler finds a
-// missing method. Each method for a request of the kernel begins a request here, for which a
-// revocation waits. The exceptions are Forget, Release and ReleaseDir, which only free something,
-// and Ioctl, which is refused.
+// missing method. Each method that answers a request of the kernel calls begin or beginUnobserved,
+// so that a revocation can wait for the request. The exceptions are Forget, Release and ReleaseDir,
+// which only free something, and Ioctl, which is refused.
 type fileSystem struct {
 	m     *Mount
 	files handles[handle]
@@ -31,7 +31,7 @@ func newFileSystem(m *Mount, k kernel) *fileSystem {
 	m.top = &node{view: m.ownView, ino: topIno, kind: fuse.S_IFDIR}
 	m.top.extra().ownFile = &ownFile{}
 	m.top.lookups = 1
-	m.ownView.addLocked(m.top) // the first: its ID is that of FUSE's root
+	m.ownView.addLocked(m.top) // the first node gets the ID fuse.FUSE_ROOT_ID
 	return &fileSystem{m: m}
 }
 
@@ -49,24 +49,24 @@ func (fs *fileSystem) SetDebug(bool)     {}
 func (fs *fileSystem) Init(*fuse.Server) {}
 func (fs *fileSystem) OnUnmount()        {}
 
-// request is one request of the kernel that is being answered, and the context of its
-// operation (see caller.go).
+// request is one request of the kernel that is being answered. It is also the context.Context of
+// its operation (see caller.go).
 type request struct {
 	fs     *fileSystem
 	m      *Mount
-	from   fuse.Caller     // as the kernel says
+	from   fuse.Caller     // as the kernel names it
 	cancel <-chan struct{} // closed by an INTERRUPT
-	caller guard.Caller    // as the gate is told
-	// isTruncation is set for a SETATTR of the size. open(2) with O_TRUNC makes one after the
-	// OPEN, and the kernel does not name the handle in it.
+	caller guard.Caller    // the same caller, for the gate
+	// isTruncation is set for a SETATTR of the size. For an open(2) with O_TRUNC the kernel
+	// sends such a SETATTR after the OPEN, and does not name the handle in it.
 	isTruncation bool
-	// alias is the fixed directory that the request is about, if that shows a root.
+	// alias is the fixed directory that the request is about, if that directory shows a root.
 	alias *node
 
 	mu       sync.Mutex // guards the fields below
 	view     *view      // of the root that the request is about now; nil: none yet
 	views    []*view    // all views that the request has joined
-	room     [1]*view   // the first memory of views
+	room     [1]*view   // storage for views, so that one view needs no allocation
 	draining []*view    // views whose drain waits for the request's end
 	files    []*vfs.File
 	ended    bool
@@ -83,7 +83,7 @@ func (fs *fileSystem) begin(cancel <-chan struct{}, header *fuse.InHeader) *requ
 }
 
 // beginUnobserved begins a request that incoming.Observe does not see, such as a write-back of
-// the kernel's cache: any thread may cause one.
+// the kernel's cache: any thread may cause a write-back.
 func (fs *fileSystem) beginUnobserved(cancel <-chan struct{}, header *fuse.InHeader) *request {
 	r := &request{fs: fs, m: fs.m, cancel: cancel, from: header.Caller}
 	r.views = r.room[:0]
@@ -138,9 +138,10 @@ func (fs *fileSystem) changeDir(cancel <-chan struct{}, header *fuse.InHeader, o
 	})
 }
 
-// pathOf is node.path. Held of its result is the reference that a look-up of the thread has found
-// (see retries), or any descriptor of the node if the thread names the node by a descriptor, or
-// nil.
+// pathOf returns the path of the node, as node.path does, and sets the field Held of the path. Held
+// is the reference to the node that a look-up of the calling thread has taken (see retries).
+// Without such a reference, Held is a descriptor of the node if the thread names the node by a
+// descriptor, else nil.
 func (r *request) pathOf(n *node) (vfs.At, bool) {
 	at, ok := n.path()
 	if ok {
@@ -152,14 +153,14 @@ func (r *request) pathOf(n *node) (vfs.At, bool) {
 	return at, ok
 }
 
-// join counts the request as one about a root. Callers call it before the gate, so that a
-// revocation finds every request that has passed the gate.
+// join counts the request as one about a root. The caller calls join before the gate checks the
+// request, so that a revocation finds every request that has passed the gate.
 func (r *request) join(v *view) {
 	v.m.reportStep(viewEntry, v.name)
 	r.mu.Lock()
 	r.view = v
 	if !slices.Contains(r.views, v) {
-		r.views = append(r.views, v) // a second one: READDIRPLUS of a directory with roots in it
+		r.views = append(r.views, v) // several: READDIRPLUS of a directory with roots in it
 		v.mu.Lock()
 		if v.running == nil {
 			v.running = map[*request]struct{}{}
@@ -173,7 +174,7 @@ func (r *request) join(v *view) {
 	r.mu.Unlock()
 }
 
-// end ends the request. The nodes in its answer must be in the table before.
+// end ends the request. The nodes in its answer must be in the node table by then.
 func (r *request) end() {
 	r.mu.Lock()
 	r.ended = true
@@ -205,8 +206,8 @@ func (r *request) borrow(f *vfs.File) bool {
 	return true
 }
 
-// drain waits until all requests that have joined v have ended. The gate refuses requests
-// that begin meanwhile, so drain need not wait for them.
+// drain waits until all requests that have joined v have ended, or until ctx ends. The gate refuses
+// requests that begin meanwhile, so drain need not wait for them.
 func (v *view) drain(ctx context.Context) error {
 	v.mu.Lock()
 	waiting := make([]*request, 0, len(v.running))
@@ -269,15 +270,15 @@ func (m *Mount) reportStep(s step, root guard.RootName) {
 	}
 }
 
-// handles are open files, or open directories, by the numbers that the kernel has for
-// them. 0 is none.
+// handles has the open files, or the open directories, by the numbers that the kernel uses for
+// them. The number 0 stands for no handle.
 type handles[T any] struct {
 	mu   sync.Mutex // guards the fields below
-	list []*T       // by number less one
-	free []uint64   // numbers
+	list []*T       // the handle with a number is at number-1; nil: the number is free
+	free []uint64   // the numbers that are free
 }
 
-// add returns the number of a new handle.
+// add adds a handle and returns its number.
 func (h *handles[T]) add(handle *T) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/incoming"
 )
 
-// requestNames are the requests that a step of TestRequestsForEachName may make. RELEASE and
-// FORGET are not counted: no program waits for them.
+// requestNames are the names, by opcode, of the requests that a step of TestRequestsForEachName may
+// make. RELEASE and FORGET are not counted: no program waits for them.
 var requestNames = map[uint32]string{
 	1: "LOOKUP", 3: "GETATTR", 4: "SETATTR", 9: "MKDIR", 10: "UNLINK", 11: "RMDIR", 12: "RENAME", 13: "LINK", 14: "OPEN", 15: "READ",
 	16: "WRITE", 22: "GETXATTR", 27: "OPENDIR", 28: "READDIR", 35: "CREATE", 44: "READDIRPLUS", 45: "RENAME",
@@ -32,7 +32,8 @@ type requestCounter struct {
 	n  map[string]int
 }
 
-// countRequests counts the requests of programs. The caller calls it before it mounts.
+// countRequests begins to count the requests of programs. The caller must call countRequests before
+// it mounts.
 func countRequests(t *testing.T) *requestCounter {
 	t.Helper()
 	c := &requestCounter{n: map[string]int{}}
@@ -47,7 +48,7 @@ func countRequests(t *testing.T) *requestCounter {
 		c.mu.Unlock()
 		before(h)
 	}
-	t.Cleanup(func() { incoming.Observe = before }) // when the mount has ended
+	t.Cleanup(func() { incoming.Observe = before }) // runs after the mount has ended
 	return c
 }
 
@@ -62,12 +63,14 @@ func (c *requestCounter) take() map[string]int {
 
 const (
 	countedNames = 50
-	// strayRequests is the number of requests of a kind that a step may make besides those for
-	// each name. They are for the directories above, at the beginning of the step.
+	// strayRequests is the largest number of requests of one kind that a step may make besides
+	// the requests for each name. At its beginning a step makes such requests for the
+	// directories above the names.
 	strayRequests = 5
 )
 
-// eachName calls f for the paths of counted names below dir, with another path beside each.
+// eachName calls f once for each of the countedNames files in dir: with the path of the file, and
+// with a second path in dir that belongs to the file.
 func eachName(dir string, f func(path, beside string) error) error {
 	for i := range countedNames {
 		if err := f(filepath.Join(dir, fmt.Sprintf("f%d", i)), filepath.Join(dir, fmt.Sprintf("g%d", i))); err != nil {
@@ -77,7 +80,7 @@ func eachName(dir string, f func(path, beside string) error) error {
 	return nil
 }
 
-// writeNew makes a file with contents.
+// writeNew makes a new file and writes a text to it.
 func writeNew(path, _ string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -101,15 +104,15 @@ func readWhole(path, _ string) error {
 	return second(f.Read(make([]byte, 100)))
 }
 
-// countedSteps are steps of a program with the names in a directory, in their order, and the
-// requests for each name. The kernel drops the attributes of a directory after each change of a
-// name in it, and those of a file after a WRITE, a READ and a RENAME, so it asks for them by a
-// GETATTR. It always looks up a name that must be new (O_EXCL, mkdir(2)), and the target of a
-// rename.
+// countedSteps are the steps of a program that works on all names in a directory, in the order in
+// which the program does them. Each step has the requests that it makes for each name. The kernel
+// drops the attributes of a directory after each change of a name in it, and those of a file after
+// a WRITE, a READ and a RENAME, so it asks for them by a GETATTR. It always looks up a name that
+// must be new (O_EXCL, mkdir(2)), and the target of a rename.
 var countedSteps = []struct {
 	name string
 	do   func(dir string) error
-	want string // a kind twice means two requests
+	want string // the requests for each name; a kind listed twice means two requests
 }{
 	{"make files", childfs.In("counted.make", func(dir string) error { return eachName(dir, writeNew) }), "GETATTR LOOKUP CREATE GETXATTR WRITE"},
 	{"look at made files", childfs.In("counted.look", func(dir string) error { return eachName(dir, lookAt) }), "GETATTR"},
@@ -143,9 +146,9 @@ var countedSteps = []struct {
 	}), "GETATTR RMDIR"},
 }
 
-// A name costs no more requests than the kernel needs: it caches a file that a program has made
-// or changed as well as one that was looked up. The mount's own changes, which the watch of the
-// source reports too, drop nothing from that cache.
+// A name costs no more requests than the kernel needs: the kernel caches a file that a program has
+// made or changed as it caches a file that was looked up. The mount's own changes, which the watch
+// of the source reports too, drop nothing from that cache.
 func TestRequestsForEachName(t *testing.T) {
 	counter := countRequests(t)
 	m := newTestMount(t, guard.ReadWrite, nil)
@@ -161,7 +164,7 @@ func TestRequestsForEachName(t *testing.T) {
 		got := counter.take()
 		for _, kind := range slices.Sorted(maps.Keys(got)) {
 			if got[kind] > want[kind]+strayRequests {
-				t.Errorf("to %s: %d %s for %d names, want %d", step.name, got[kind], kind, countedNames, want[kind])
+				t.Errorf("to %s: %d %s for %d names, want at most %d", step.name, got[kind], kind, countedNames, want[kind]+strayRequests)
 			}
 		}
 		t.Logf("to %s: %v", step.name, got)

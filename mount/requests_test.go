@@ -12,12 +12,12 @@ import (
 	"github.com/rootsfs/rootsfs/mount/incoming"
 )
 
-// uncountedMethods are the methods that are no request of a caller, that release something, or
+// uncountedMethods are the methods that answer no request of a caller, that release something, or
 // that touch no file. A revocation does not wait for them.
 var uncountedMethods = []string{"String", "SetDebug", "Init", "OnUnmount", "Forget", "Release", "ReleaseDir", "Ioctl"}
 
-// R070: a revocation waits for each request of the kernel, so no method may answer without
-// being counted.
+// R070: a revocation waits for each request of the kernel, so each method must begin a request.
+// fileSystem.begin calls incoming.Observe, and the test counts these calls.
 func TestEveryRequestIsCounted(t *testing.T) {
 	u := newUnmounted(t, Layout{})
 	root := u.walk("code")
@@ -28,7 +28,7 @@ func TestEveryRequestIsCounted(t *testing.T) {
 	raw := reflect.ValueOf(fuse.RawFileSystem(u.m.raw))
 	methods := reflect.TypeFor[fuse.RawFileSystem]()
 	if methods.NumMethod() != 44 {
-		t.Errorf("the interface has %d methods: is each new one counted?", methods.NumMethod())
+		t.Errorf("fuse.RawFileSystem has %d methods, want 44: does each new method begin a request?", methods.NumMethod())
 	}
 	for i := range methods.NumMethod() {
 		name := methods.Method(i).Name
@@ -44,13 +44,13 @@ func TestEveryRequestIsCounted(t *testing.T) {
 			}
 			method.Call(args)
 			if counted != 1 {
-				t.Errorf("it was counted %d times", counted)
+				t.Errorf("the method has called incoming.Observe %d times, want once", counted)
 			}
 		})
 	}
 }
 
-// argument is a value for a request about a node.
+// argument returns an argument of the type of, for a method that answers a request about a node.
 func argument(of reflect.Type, node uint64) reflect.Value {
 	if of.Kind() != reflect.Pointer {
 		return reflect.Zero(of)
@@ -67,9 +67,9 @@ func argument(of reflect.Type, node uint64) reflect.Value {
 	return in
 }
 
-// A node that was given to the kernel is known until the kernel forgets it, even if the last
-// FORGET for an earlier answer comes while a later look-up is answered. A node that the kernel
-// has forgotten is removed.
+// A node that was given to the kernel stays in the mount's table until the kernel forgets the node,
+// even if the last FORGET for an earlier answer comes while a later look-up is answered. A node
+// that the kernel has forgotten is removed.
 func TestForgetAgainstLookups(t *testing.T) {
 	u := newUnmounted(t, Layout{})
 	root, dir := u.walk("code"), u.walk("code/d")
@@ -103,17 +103,18 @@ func TestForgetAgainstLookups(t *testing.T) {
 		}
 	}
 	if n := len(view.all()); n != 2 {
-		t.Errorf("%d nodes are known: the kernel knows the root and d", n)
+		t.Errorf("%d nodes are left, want 2: the kernel knows the root and d", n)
 	}
 	u.m.raw.Forget(dir, 1)
 	u.m.raw.Forget(root, 2)
 	if n := len(view.all()); n != 0 {
-		t.Errorf("%d nodes are known: the kernel has forgotten all", n)
+		t.Errorf("%d nodes are left: the kernel has forgotten all", n)
 	}
 }
 
-// A root that a spare directory has shown a thousand times has one node while it lives, even if
-// the kernel knows it through the spare directory only. After its end there is none.
+// A root that a spare directory (Layout.Spare) has shown a thousand times has one node while the
+// root is live, even if the kernel knows the root through the spare directory only. After the
+// root's end it has no node.
 func TestShowLeavesNoNodes(t *testing.T) {
 	u := newUnmounted(t, Layout{ByPath: true, Spare: 1})
 	var spare uint64
@@ -132,11 +133,11 @@ func TestShowLeavesNoNodes(t *testing.T) {
 		}
 		view := u.m.views["code"][len(u.m.views["code"])-1]
 		if n := len(view.all()); n != 1 {
-			t.Fatalf("%d nodes are known in lifetime %d: there is the root's only", n, lifetime)
+			t.Fatalf("%d nodes are left in lifetime %d, want only the root's", n, lifetime)
 		}
 		testkit.Must(t, second(u.m.reg.Revoke(t.Context(), "code")))
 		if n := len(view.all()); n != 0 {
-			t.Fatalf("%d nodes are known after the end of lifetime %d", n, lifetime)
+			t.Fatalf("%d nodes are left after the end of lifetime %d", n, lifetime)
 		}
 		u.grantCode()
 	}

@@ -12,26 +12,26 @@ import (
 )
 
 // After ESTALE the kernel walks the path once more, and sends a LOOKUP for every name in it
-// (LOOKUP_REVAL in fs/namei.c). It does so once: a second ESTALE reaches the program. A host
-// that saves a file or exchanges directories may be faster than the second walk, too. So from
-// the first ESTALE on, the look-ups of a thread take references to the files that they find. If
-// the path leads elsewhere when the request follows, the request works on the reference. A walk
-// on a local file system holds its files in the same way.
+// (LOOKUP_REVAL in fs/namei.c). It does so once: a second ESTALE reaches the program. While the
+// kernel walks the path again, the host may save the file or exchange directories once more. So
+// from the first ESTALE on, the look-ups of a thread take references to the files that they find.
+// If the path leads elsewhere by the time of the request that follows the walk, the request works
+// on the reference. A walk on a local file system holds its files in the same way.
 //
 // A thread that asks for a file again right after ESTALE, without a look-up, names the file by a
 // descriptor (/proc/self/fd). The directory of the first look-up after ESTALE also comes from a
 // descriptor (openat(2)).
 
 const (
-	// maxRetries bounds the threads, and the references with them.
+	// maxRetries bounds the threads in retries, and thereby their references.
 	maxRetries = 64
-	// maxWalkRefs is how many references a thread has at most: two for each of the last two
-	// names of a path, a directory and a name in it. The kernel looks a name up to see whether
-	// it still leads to the file that the kernel knows (d_revalidate). If it does not, the
-	// kernel looks the name up once more to get the new file.
+	// maxWalkRefs is how many references a thread has at most: two for the last name of a path,
+	// and two for the directory that the name is in. The kernel looks a name up to see whether
+	// the name still leads to the file that the kernel knows (d_revalidate). If it does not,
+	// the kernel looks the name up once more to get the new file.
 	maxWalkRefs = 4
-	// retryFor is how long a walk may take. The mount does not learn when a system call ends
-	// that only makes look-ups.
+	// retryFor is how long a walk may take. If a system call makes only look-ups, the mount
+	// does not learn when the call ends.
 	retryFor = time.Second
 )
 
@@ -43,15 +43,15 @@ type retries struct {
 	threads map[uint32]*retry
 }
 
-// retry is one thread.
+// retry is the state of one thread that was answered ESTALE.
 type retry struct {
 	since time.Time // of the latest ESTALE
 
 	// The next three fields are node IDs, or 0.
 
-	stale  uint64 // for which the thread got ESTALE; until the next look-up
-	opened uint64 // that the thread has opened after ESTALE; until the next look-up or ESTALE
-	base   uint64 // the directory of the first look-up after ESTALE
+	stale  uint64 // the node for which the thread got ESTALE; until a look-up or an OPEN
+	opened uint64 // the node that the thread opened after ESTALE; until a look-up or ESTALE
+	base   uint64 // the directory of the first look-up after ESTALE; until an OPEN or ESTALE
 
 	refs []walkRef // the latest last
 }
@@ -185,7 +185,7 @@ func (t *retries) expire() {
 	closeRefs(drop)
 }
 
-// closeView closes the references to files of an ended root.
+// closeView closes the references to files of v, the view of an ended root.
 func (t *retries) closeView(v *view) {
 	var drop []walkRef
 	t.mu.Lock()
@@ -246,14 +246,15 @@ func (t *retries) find(tid uint32, n *node) *vfs.File {
 	return nil
 }
 
-// hasOpened reports whether the thread got ESTALE in a system call that has opened the node
-// since, and may be continuing with this request.
+// hasOpened reports whether the thread has opened the node after ESTALE, and has made no look-up
+// since. The thread's present request may then belong to the same open(2).
 func (t *retries) hasOpened(tid uint32, n *node) bool {
 	return t.matches(tid, func(w *retry) bool { return w.opened == n.id })
 }
 
-// hasDescriptor reports whether the thread has a descriptor of the node: it got ESTALE for the
-// node and asks for it again without a look-up, or its walk after ESTALE began in the node.
+// hasDescriptor reports whether the thread names the node by a descriptor: the thread got ESTALE
+// for the node and asks for the node again without a look-up, or the thread's walk after ESTALE
+// began in the node.
 func (t *retries) hasDescriptor(tid uint32, n *node) bool {
 	return t.matches(tid, func(w *retry) bool { return w.stale == n.id || w.base == n.id })
 }

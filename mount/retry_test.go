@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// answerStale answers a request of a thread with ESTALE.
+// answerStale notes that a request of a thread was answered with ESTALE.
 func (a *asker) answerStale(tid uint32, node uint64, opcode uint32) {
 	in := a.in(node)
 	in.Pid, in.Opcode = tid, opcode
@@ -41,7 +41,7 @@ func TestReferencesOfAWalk(t *testing.T) {
 	}
 	a.answerStale(1, f.NodeId, opOpen)
 	if a.lookupTakesRef(2) || !a.lookupTakesRef(1) {
-		t.Error("the thread that got ESTALE has no reference, or another has")
+		t.Error("the thread that got ESTALE has no reference, or another thread has one")
 	}
 	end := a.in(f.NodeId)
 	end.Pid, end.Opcode = 1, opOpen
@@ -73,10 +73,11 @@ func TestReferencesOfAWalk(t *testing.T) {
 		}
 	}
 	a.m.retries.mu.Unlock()
-	testkit.Until(t, "the end of walks that have come to nothing", func() bool { return a.m.retries.active.Load() == 0 })
+	testkit.Until(t, "the expiry of the walks that no request has ended", func() bool { return a.m.retries.active.Load() == 0 })
 }
 
-// Whether a system call names a file by a path is recognised from /proc.
+// namesPath recognises from the text of /proc/PID/syscall whether a system call names a file by a
+// path.
 func TestNamesPath(t *testing.T) {
 	const tail = " 0x7ffd00 0x7f0000"
 	cwd := " 0xffffffffffffff9c"

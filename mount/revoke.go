@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// flush sends dirty pages of writable mappings to the source. Only files that
-// are open for writing can have any: there is no writeback cache.
+// flush makes the kernel write the dirty pages of writable mappings to the source. Only files that
+// are open for writing can have dirty pages: there is no writeback cache.
 func (v *view) flush(ctx context.Context) error {
 	var dirty []*node
 	for _, n := range v.all() {
@@ -31,12 +31,13 @@ func (v *view) flush(ctx context.Context) error {
 //
 // The root's own name comes first. With it the kernel drops every name below that no
 // program uses, and their inodes (fs/dcache.c d_invalidate), for which it sends FORGET. The
-// remaining nodes are in use. The kernel is notified of each: first to drop its pages and
-// attributes, then to drop its names. Then it drops pages and attributes once more: of the nodes
-// that it did not know at the first notification, and of directories, whose pages hold their
-// listings. This second round is needed because the kernel may still be processing an answer to
-// a look-up or a readdir. It holds the directory's lock meanwhile, and dropping a name waits for
-// that lock. For pages of files the folio lock has this effect, for attributes attr_version.
+// remaining nodes are in use. The kernel is notified of each: first to drop the node's pages and
+// attributes, then to drop the names in the node if it is a directory. Then the kernel drops pages
+// and attributes once more: of the nodes that the kernel did not know at the first notification,
+// and of directories, whose pages hold their listings. This second round is needed because the
+// kernel may still be processing an answer to a look-up or a readdir. The kernel holds the
+// directory's lock meanwhile, and dropping a name waits for that lock. For pages of files the folio
+// lock has this effect, for attributes attr_version.
 //
 // A program can hold a directory's lock for as long as it likes, by reading the directory
 // into memory that is never filled (userfaultfd, a FUSE file of its own). So there is a limit
@@ -72,7 +73,7 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	if kind == guard.ChangeEnded {
 		v.closeHeldFiles()
 		if root := v.rootNode(); root != nil {
-			v.m.nodes.removeUnused(root) // its aliases have kept it
+			v.m.nodes.removeUnused(root) // the fixed directories that show the root have kept the node
 		}
 	}
 	return errors.Join(err, contentErr)
@@ -102,9 +103,9 @@ func (n *node) dropContent() {
 }
 
 // dropNames makes the kernel drop the names in a directory. Every name of a file is in some
-// directory that the kernel knows. In a directory without known names it notifies a name that
-// no program ever sees, to wait for the directory's lock: the kernel may be processing the
-// answer to a readdir.
+// directory that the kernel knows. In a directory without known names, dropNames notifies the
+// kernel of a name that no program ever sees, to wait for the directory's lock: the kernel may be
+// processing the answer to a readdir.
 func (n *node) dropNames() {
 	if n.isForgotten() || !n.isDir() {
 		return
@@ -163,8 +164,8 @@ func waitFor(done <-chan struct{}, limit time.Duration) bool {
 }
 
 // abort ends the connection to the kernel, and with it the mount's other roots. It is the
-// last resort when a page cannot be dropped because the source does not answer. It always
-// returns an error, which tells what it did.
+// last resort when a page cannot be dropped because the source does not answer. abort always
+// returns an error, which tells what abort did.
 func (m *Mount) abort() error {
 	if err := mountpoint.Abort(m.Info().Dev); err != nil {
 		return fmt.Errorf("and the connection could not be aborted: %w", err)

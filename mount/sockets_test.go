@@ -62,7 +62,8 @@ var (
 	})
 )
 
-// wantSocket checks the error of a call on a socket.
+// wantSocket checks that the error of a call on a socket is one of want. Without want it must be
+// nil.
 func wantSocket(t *testing.T, what string, err error, want ...unix.Errno) {
 	t.Helper()
 	for _, w := range want {
@@ -85,7 +86,7 @@ func TestSocketsInARoot(t *testing.T) {
 		second := guard.Grant{Root: "second", Dir: names.Foreign(filepath.Join(m.src, "d")), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
 		_, err := m.reg.Grant(context.Background(), second)
 		testkit.Must(t, err)
-		keep := func(fd int, err error) int { // closed before the mount, which it would keep busy
+		keep := func(fd int, err error) int { // closes fd before the mount ends: an open fd would keep the mount busy
 			t.Helper()
 			testkit.Must(t, err)
 			t.Cleanup(func() { _ = childfs.SysClose(fd) })
@@ -103,10 +104,10 @@ func TestSocketsInARoot(t *testing.T) {
 		}
 
 		_, err = net.Dial("unix", filepath.Join(m.src, "s"))
-		wantSocket(t, "the host connects by the source", unwrapErrno(err), unix.ECONNREFUSED)
+		wantSocket(t, "a connection of the host through the source", unwrapErrno(err), unix.ECONNREFUSED)
 		keep(sysListen(filepath.Join(m.root, "d", "s")))
 		_, err = sysConnect(filepath.Join(filepath.Dir(m.root), "second", "s"))
-		wantSocket(t, "a connection by another root of the directory", err, unix.ECONNREFUSED)
+		wantSocket(t, "a connection through another root of the directory", err, unix.ECONNREFUSED)
 
 		host, err := net.Listen("unix", filepath.Join(m.src, "host"))
 		testkit.Must(t, err)
@@ -117,7 +118,7 @@ func TestSocketsInARoot(t *testing.T) {
 		wantSocket(t, "a socket over the host's", err, unix.EADDRINUSE)
 
 		_, err = sysListen(name)
-		wantSocket(t, "a second socket of the name", err, unix.EADDRINUSE)
+		wantSocket(t, "a second socket with the same name", err, unix.EADDRINUSE)
 		testkit.Must(t, childfs.SysUnlink(name))
 		_, err = sysConnect(name)
 		wantSocket(t, "a connection to a removed socket", err, unix.ENOENT)
@@ -132,7 +133,7 @@ func TestSocketsInARoot(t *testing.T) {
 		_, err = sysConnect(fmt.Sprintf("/proc/self/fd/%d", path))
 		wantSocket(t, "a connection through a descriptor after the revocation", err, gone...)
 		if _, err := childfs.SysWrite(client, []byte("x")); err != nil {
-			t.Errorf("a connection from before the revocation: %v", err) // it has nothing of the root
+			t.Errorf("a connection from before the revocation: %v", err) // the connection uses no file of the root
 		}
 		again := guard.Grant{Root: "code", Dir: names.Foreign(m.src), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
 		_, err = m.reg.Grant(context.Background(), again)

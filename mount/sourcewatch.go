@@ -13,9 +13,10 @@ import (
 
 // The kernel may cache names, attributes and pages for long only while the mount notifies it
 // of the host's changes. So each directory is watched on the source before its entries are
-// read for an answer. The mount sends what inotify reports to the kernel, except its own
-// changes (see ownevents.go). fsnotify cannot do that: it watches by path, not by a descriptor
-// that was resolved beneath the root, and hides the cookies of renames.
+// read for an answer. The mount notifies the kernel of the changes that inotify reports, except of
+// the mount's own changes (see ownevents.go). The package fsnotify is not enough for this: it
+// watches by path, not by a descriptor that was resolved beneath the root, and hides the cookies of
+// renames.
 
 // dirWatch is the watch of one directory node.
 type dirWatch struct {
@@ -33,7 +34,8 @@ const (
 	watchFailed
 )
 
-// retryWatch is how long a directory stays unwatched before it is tried again.
+// retryWatch is how long the mount waits after it failed to watch a directory, before it tries
+// again.
 const retryWatch = 10 * time.Second
 
 // dirWatch returns the watch of directory n, which may have ended or failed; nil: there was none.
@@ -111,8 +113,9 @@ func (n *node) ensureParentWatched() bool {
 	return dir != nil && dir.ensureWatched()
 }
 
-// resetWatches ends the watches of directory n and of those below it, and has the kernel drop
-// what it has cached of them. The next look-up in each directory begins another watch.
+// resetWatches ends the watches of directory n and of the directories below n, and has the kernel
+// drop what it has cached of these directories. The next look-up in each directory begins another
+// watch.
 func (n *node) resetWatches(seen map[*node]bool) {
 	seen[n] = true
 	for _, child := range n.childNodes() {
@@ -147,8 +150,9 @@ func (n *node) unwatch() {
 	}
 }
 
-// hasWatchedParent reports whether the kernel will be told of changes of n itself: the directory
-// that n lies in is watched. The directory of a root is watched itself instead.
+// hasWatchedParent reports whether the kernel will be told of changes of n itself, because the
+// directory that n lies in is watched. If n is a root's directory, hasWatchedParent watches n
+// itself instead. For a root that is a single file it returns false.
 func (n *node) hasWatchedParent() bool {
 	if n == n.view.rootNode() {
 		return !n.view.fileRoot && n.ensureWatched()
@@ -230,7 +234,7 @@ type SourceStatus struct {
 func (m *Mount) SourceStatus() SourceStatus {
 	var s SourceStatus
 	if m.opt.Level == Strict {
-		return s // nothing is kept, so nothing can be stale
+		return s // the kernel caches nothing, so nothing can be stale
 	}
 	s.Watched, s.Refused = m.watcher.Counts()
 	s.Stuck = m.delivery.stuckDirs()

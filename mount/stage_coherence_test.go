@@ -21,8 +21,8 @@ import (
 
 const stagedRights = guard.ReadWrite | guard.Stage
 
-// stagedMount is a mount of a staged root. Programs use it, the owner changes the source, and
-// other fronts and the owner's commands change the stage.
+// stagedMount is a mount of a staged root. Programs use the mount, the owner changes the source,
+// and other fronts and the owner's commands change the stage.
 type stagedMount struct {
 	*testMount
 	*testing.T
@@ -46,7 +46,7 @@ func (m stagedMount) read(name string) string {
 	return string(text)
 }
 
-// reads waits until programs read a text.
+// reads waits until a program reads the text want from the file name.
 func (m stagedMount) reads(name, want string) {
 	m.Helper()
 	got := ""
@@ -61,9 +61,9 @@ func (m stagedMount) at(name string) vfs.At {
 	return vfs.At{Path: p}
 }
 
-// However the view of a staged root changes, the kernel does not use its stale cache. Each case
-// changes the view behind the mount's back, after programs have read it. The source has d/f,
-// d/g and an empty e.
+// When a staged root changes without the mount, programs see the change: the kernel does not go on
+// using its stale cache. In each case, programs first look at some names. Then the owner, another
+// front or a command changes the root. The source has d/f, d/g and an empty directory e.
 func TestStagedChangesBecomeVisible(t *testing.T) {
 	ctx := context.Background()
 	owner := func(m stagedMount) guard.Caller { return m.self() }
@@ -77,13 +77,13 @@ func TestStagedChangesBecomeVisible(t *testing.T) {
 		{"owner writes", nil, []string{"d/f"},
 			func(m stagedMount) error { return os.WriteFile(m.host("d/f"), []byte("two"), 0o644) },
 			map[string]string{"d/f": "two"}},
-		{"owner writes beside a change", func(m stagedMount) error { return childfs.WriteFile(m.seen("d/g"), []byte("mine"), 0o644) },
+		{"owner writes beside a change by a program", func(m stagedMount) error { return childfs.WriteFile(m.seen("d/g"), []byte("mine"), 0o644) },
 			[]string{"d/f", "d/new"},
 			func(m stagedMount) error {
 				return errors.Join(os.WriteFile(m.host("d/f"), []byte("two"), 0o644), os.WriteFile(m.host("d/new"), []byte("new"), 0o644))
 			},
 			map[string]string{"d/f": "two", "d/new": "new", "d/g": "mine"}},
-		{"owner makes a directory that a program has made", func(m stagedMount) error { return childfs.MkdirAll(m.seen("p/q"), 0o755) },
+		{"owner makes the same directories as a program", func(m stagedMount) error { return childfs.MkdirAll(m.seen("p/q"), 0o755) },
 			[]string{"p/x", "p/q/x"},
 			func(m stagedMount) error {
 				return errors.Join(os.MkdirAll(m.host("p/q"), 0o755), os.WriteFile(m.host("p/q/x"), []byte("x"), 0o644))
@@ -92,7 +92,7 @@ func TestStagedChangesBecomeVisible(t *testing.T) {
 		{"owner writes later in a directory that a program has made", func(m stagedMount) error { return childfs.MkdirAll(m.seen("p/q"), 0o755) },
 			[]string{"p/q/x"},
 			func(m stagedMount) error {
-				held, err := childfs.Open(m.seen("p/q")) // the kernel goes on to know the directory
+				held, err := childfs.Open(m.seen("p/q")) // so the kernel does not forget the directory
 				m.must(err)
 				m.T.Cleanup(func() { _ = held.Close() })
 				m.must(os.MkdirAll(m.host("p/q"), 0o755))
@@ -148,20 +148,20 @@ func TestStagedChangesBecomeVisible(t *testing.T) {
 			[]string{"d/f", "d/g", "d/new"},
 			func(m stagedMount) error { _, err := m.tree.StageDiscard(ctx, "code", nil); return err },
 			map[string]string{"d/f": "one", "d/g": "g", "d/new": "no new"}},
-		{"discard of a removed directory",
+		{"discard of a replaced directory",
 			func(m stagedMount) error {
 				return errors.Join(childfs.RemoveAll(m.seen("d")), childfs.Mkdir(m.seen("d"), 0o755))
 			},
 			[]string{"d/f", "d/g"},
 			func(m stagedMount) error { _, err := m.tree.StageDiscard(ctx, "code", nil); return err },
 			map[string]string{"d/f": "one", "d/g": "g"}},
-		{"owner writes in a directory that a program has made anew, and that an apply has merged",
+		{"owner writes in a directory that a program has replaced and an apply has merged",
 			func(m stagedMount) error {
 				return errors.Join(childfs.RemoveAll(m.seen("d")), childfs.Mkdir(m.seen("d"), 0o755), childfs.WriteFile(m.seen("d/mine"), nil, 0o644))
 			},
 			[]string{"d/mine", "d/new"},
 			func(m stagedMount) error {
-				held, err := childfs.Open(m.seen("d")) // the kernel goes on to know the directory
+				held, err := childfs.Open(m.seen("d")) // so the kernel does not forget the directory
 				m.must(err)
 				m.T.Cleanup(func() { _ = held.Close() })
 				_, err = m.tree.StageApply(ctx, "code", vfs.StageApply{Paths: []string{"d/mine"}})
@@ -176,7 +176,7 @@ func TestStagedChangesBecomeVisible(t *testing.T) {
 				if err := childfs.WriteFile(m.seen("d/f"), []byte("mine"), 0o644); err != nil {
 					return err
 				}
-				// As long as a program may write to the file, it stays in the stage.
+				// The file stays in the stage as long as a program may write to it.
 				testkit.Until(m.T, "apply of the closed file", func() bool {
 					_, err := m.tree.StageApply(ctx, "code", vfs.StageApply{})
 					m.must(err)
@@ -210,7 +210,7 @@ func TestStagedChangesBecomeVisible(t *testing.T) {
 	}
 }
 
-// settle waits until the events of earlier changes were delivered. A late one could make the
+// settle waits until the events of earlier changes were delivered. A late event could make the
 // kernel drop a cache entry that the tested event has to drop.
 func (m stagedMount) settle() {
 	m.Helper()
@@ -262,7 +262,8 @@ func TestStagedIsCached(t *testing.T) {
 	}
 }
 
-// stormNames are the names that the storm uses, in directories up to a depth of three.
+// stormNames are the names that the random changes of TestStagedStorm use, in directories up to a
+// depth of three.
 var stormNames = []string{"a", "b", "c"}
 
 func stormPath(rnd *rand.Rand) string {
@@ -273,7 +274,7 @@ func stormPath(rnd *rand.Rand) string {
 	return filepath.Join(elems...)
 }
 
-// stormStep makes a random change below a directory. It ignores an error.
+// stormStep makes a random change below the directory top, and ignores errors.
 func stormStep(rnd *rand.Rand, top string, text string) {
 	name, other := filepath.Join(top, stormPath(rnd)), filepath.Join(top, stormPath(rnd))
 	switch rnd.IntN(9) {
@@ -294,9 +295,9 @@ func stormStep(rnd *rand.Rand, top string, text string) {
 	}
 }
 
-// changeBehind makes a random change without the mount: as the owner in the source, as another
-// front, or with the owner's commands.
-func (m stagedMount) changeBehind(rnd *rand.Rand, text string) {
+// changeWithoutMount makes a random change: as the owner in the source, as another front, or with
+// the owner's commands.
+func (m stagedMount) changeWithoutMount(rnd *rand.Rand, text string) {
 	ctx := context.Background()
 	at := m.at(stormPath(rnd))
 	switch rnd.IntN(8) {
@@ -326,7 +327,8 @@ func (m stagedMount) changeBehind(rnd *rand.Rand, text string) {
 	}
 }
 
-// everyPath calls f with each path that the storm can use.
+// everyPath calls f with each path of at most depth names below dir, in which each name is one of
+// stormNames.
 func everyPath(dir string, depth int, f func(rel string)) {
 	for _, name := range stormNames {
 		rel := filepath.Join(dir, name)
@@ -337,7 +339,7 @@ func everyPath(dir string, depth int, f func(rel string)) {
 	}
 }
 
-// inKernel describes what programs see at a path, and inTree what the tree shows there.
+// inKernel describes what programs see at a path, and inTree what m.tree shows at the path.
 func (m stagedMount) inKernel(rel string) string {
 	info, err := childfs.Lstat(m.seen(rel))
 	if err != nil {
@@ -373,8 +375,8 @@ func (m stagedMount) inTree(rel string) string {
 }
 
 // Programs, the owner, other fronts and the owner's commands change a staged root at random.
-// When nothing changes any more, the kernel shows the present state of each name, and no
-// earlier absence or file.
+// After each round of changes, the kernel shows the present state of each name, and no earlier
+// absence or file.
 func TestStagedStorm(t *testing.T) {
 	rounds := 60
 	if testing.Short() {
@@ -391,7 +393,7 @@ func TestStagedStorm(t *testing.T) {
 					if rnd.IntN(2) > 0 {
 						stormStep(rnd, m.root, text)
 					} else {
-						m.changeBehind(rnd, text)
+						m.changeWithoutMount(rnd, text)
 					}
 					m.inKernel(stormPath(rnd))
 				}

@@ -8,9 +8,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// StatFs describes the source's file system. For a directory of the mount's own it adds up
-// the sizes of the file systems that the roots lie on: df(1) leaves out a mount without
-// sizes.
+// StatFs describes the source's file system. For a file of the mount's own, such as the mountpoint,
+// StatFs adds up the sizes of the file systems that the roots lie on: df(1) leaves out a mount
+// without sizes.
 func (fs *fileSystem) StatFs(cancel <-chan struct{}, header *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	return fs.onNode(cancel, header, func(r *request, n *node) error {
 		if n.ownFile() != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// The mountpoint has the size of the file system that its roots lie on, counted once, so
-// that a bare df lists the mount. Without roots it has none.
+// The mountpoint has the size of the file system that both roots lie on, counted once, so that
+// df(1) without arguments lists the mount. Without roots its size is 0.
 func TestStatfsOfTheMountpoint(t *testing.T) {
 	m := newTestMount(t, guard.ReadOnly, nil)
 	second := guard.Grant{Root: "second", Dir: names.Foreign(t.TempDir()), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}

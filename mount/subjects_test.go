@@ -16,9 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R004, R006, R008, R127: one registry has two mounts for two subjects, of one directory with
-// two policies. Each mount shows only its subject's root. One subject reads what the other
-// writes, and the records name the subject. Revoking one root does not affect the other.
+// R004, R006, R008, R127: two mounts share one registry, and show the same directory to two
+// subjects with two policies. Each mount shows only its subject's root. One subject reads what the
+// other writes, and the records name the subject. Revoking one root does not affect the other.
 func TestTwoMountsOfOneDirectory(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {
 		t.Run(level.String(), func(t *testing.T) {

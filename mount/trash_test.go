@@ -18,8 +18,8 @@ import (
 )
 
 // Files that programs remove, replace or truncate in the mount are in the trash. Programs
-// cannot see, make or enter the trash. Open files still work, and a restored file is in its
-// place again.
+// cannot see, make or enter the trash. A file that was open when it was removed can still be read,
+// and a restored file is in its place again.
 func TestTrash(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
@@ -77,7 +77,7 @@ func TestTrash(t *testing.T) {
 		if _, err := tree.TrashRestore(ctx, "r", list[0].ID, ""); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Until(t, "what was restored", func() bool { return contents(host("r/removed")) == "removed" })
+		testkit.Until(t, "the restored file", func() bool { return contents(host("r/removed")) == "removed" })
 	})
 }
 

@@ -57,7 +57,7 @@ func (dir *node) unlinkLocked(name string) *node {
 	}
 	n.name = location{}
 	if e == nil || n.isDir() {
-		return n // a directory is where it was found last, or nowhere
+		return n // the other names of a directory are out of date
 	}
 	for i := len(e.otherNames) - 1; i >= 0 && n.name.dir == nil; i-- {
 		if o := e.otherNames[i]; o.dir.children[o.name] == n {
@@ -88,14 +88,14 @@ func (n *node) namesLocked() []location {
 	return all
 }
 
-// unlink notes that a name has gone from dir.
+// unlink notes that a name was removed from dir.
 func (dir *node) unlink(name string) {
 	t := &dir.view.m.nodes
 	t.updateAndRelease(func() []*node { return t.removeUnusedLocked(dir.unlinkLocked(name), dir) })
 }
 
-// move notes that name in dir was renamed to newName in to. A file that had newName in to has
-// lost it or, if exchange is set, has got name in dir.
+// move notes that name in directory dir was renamed to newName in directory to. A file that had the
+// new name has lost that name. If exchange is set, this file has got the old name instead.
 func (dir *node) move(name string, to *node, newName string, exchange bool) {
 	t := &dir.view.m.nodes
 	t.updateAndRelease(func() []*node {
@@ -173,7 +173,8 @@ func (n *node) path() (at vfs.At, ok bool) {
 	return vfs.At{Path: p, ID: n.identity(), Epoch: n.view.epoch}, true
 }
 
-// appendElems appends the names on the way from the node up to its root.
+// appendElems appends the names in the path of the node, from the node up to its root. It reports
+// false if the node has no path, see path.
 func (n *node) appendElems(elems []string) ([]string, bool) {
 	t := &n.view.m.nodes
 	t.mu.Lock()

@@ -16,8 +16,9 @@ import (
 // name is removed, and keeps the reference until the kernel forgets the node.
 
 // maxRefs bounds the descriptors for these references. The kernel forgets a file soon after
-// its last use, so more references mean that a program collects nameless files. A nameless
-// file beyond the bound, or beyond vfs.MaxOpen, answers ESTALE unless it is open.
+// its last use, so more references mean that a program collects nameless files. Beyond this bound,
+// or beyond vfs.MaxOpen, a nameless file gets no reference, and requests for it are answered ESTALE
+// unless it is open.
 const maxRefs = 4096
 
 // pendingRemoval is a removal of a name that the kernel knows.
@@ -31,8 +32,7 @@ type pendingRemoval struct {
 
 // prepareRemoval makes the removal of a name in directory n keep a reference to the file, if
 // the kernel knows the file and there are fewer than maxRefs references. at is the directory's
-// path. The caller must call done at the end of the removal; gone reports whether the name was
-// removed.
+// path. The caller must call done at the end of the removal, with gone set if the name was removed.
 func (n *node) prepareRemoval(at *vfs.At, name string) (done func(gone bool)) {
 	nothing := func(bool) {}
 	child := n.child(name)
@@ -85,12 +85,13 @@ func (n *node) takeRef() *vfs.File {
 	return e.ref.Swap(nil)
 }
 
-// refCloser closes the references of a view that the kernel has forgotten, one after another.
-// With the last reference to a removed file the source frees the file, which takes long on some
-// disks. Meanwhile rmdir(2) of the directory that the file was in waits in a loop in the kernel,
-// which uses a processor all the time (shrink_dcache_parent, fs/dcache.c). So during an RMDIR the
-// closer closes no reference to what was in that directory: while the reference is open, rmdir(2)
-// does not wait. FORGET does not wait for an RMDIR: it leaves the reference to the closer.
+// refCloser closes the references of nodes that the kernel has forgotten, one after another. Each
+// view has one refCloser. When the last reference to a removed file is closed, the source frees the
+// file. This takes long on some disks. Meanwhile rmdir(2) of the directory that the file was in
+// waits in a loop in the kernel, which uses a processor all the time (shrink_dcache_parent,
+// fs/dcache.c). So during an RMDIR the closer closes no reference to what was in that directory:
+// while the reference is open, rmdir(2) does not wait. FORGET does not wait for an RMDIR: it leaves
+// the reference to the closer.
 type refCloser struct {
 	mu      sync.Mutex // guards the fields below
 	waiting []removedRef
@@ -118,8 +119,8 @@ func (c *refCloser) add(ref removedRef) {
 	c.closeWaitingLocked()
 }
 
-// closeWaitingLocked closes the waiting references, unless another call is doing so. It releases
-// the lock meanwhile.
+// closeWaitingLocked closes the waiting references whose directory is not being removed, unless
+// another call is doing so. It releases the lock while it closes a reference.
 func (c *refCloser) closeWaitingLocked() {
 	for c.busy == nil {
 		i := slices.IndexFunc(c.waiting, func(ref removedRef) bool { return !slices.Contains(c.rmdirs, ref.dir) })
@@ -188,8 +189,8 @@ func (c *refCloser) endRmdir(dir *node) {
 }
 
 // errnoWithoutPath returns the error of an operation that needs a path, for a node that has none.
-// A directory that was removed through the mount holds nothing (ENOENT). For everything else
-// ESTALE makes the kernel look the path up again.
+// A directory that was removed through the mount, and has a reference, is empty (ENOENT). For every
+// other node ESTALE makes the kernel look the path up again.
 func (n *node) errnoWithoutPath() syscall.Errno {
 	if e := n.ext.Load(); e != nil && e.ref.Load() != nil {
 		return syscall.ENOENT

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// If a reference to a file of a directory is being closed, an RMDIR of the directory waits for
-// that. Until the RMDIR has ended, no other reference to a file of the directory is closed: the
-// kernel's rmdir(2) would wait in a loop for the file to be freed. References to other files are
-// closed meanwhile.
+// If a reference to a file of a directory is being closed, an RMDIR of the directory waits until
+// the reference is closed. Until the RMDIR has ended, no other reference to a file of the directory
+// is closed: the kernel's rmdir(2) would wait in a loop for the file to be freed. References to
+// other files are closed meanwhile.
 func TestNoReferenceIsClosedDuringRmdir(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c refCloser
@@ -42,7 +42,7 @@ func TestNoReferenceIsClosedDuringRmdir(t *testing.T) {
 	})
 }
 
-// An RMDIR waits for a source that hangs only for pauseLimit, and the end of the root does not
+// An RMDIR waits no longer than pauseLimit for a source that hangs. The end of the root does not
 // wait.
 func TestRmdirBesideHangingClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

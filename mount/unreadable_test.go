@@ -17,7 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/incoming"
 )
 
-// countReads counts the READ requests of programs. The caller calls it before it mounts.
+// countReads begins to count the READ requests of programs. The caller must call countReads before
+// it mounts.
 func countReads(t *testing.T) *atomic.Int64 {
 	t.Helper()
 	const opRead = 15
@@ -29,29 +30,29 @@ func countReads(t *testing.T) *atomic.Int64 {
 		}
 		before(h)
 	}
-	t.Cleanup(func() { incoming.Observe = before }) // when the mount has ended
+	t.Cleanup(func() { incoming.Observe = before }) // runs after the mount has ended
 	return &reads
 }
 
-// expectRefused checks that reads of a file get EACCES without a READ request. Before each read
-// it reads the attributes, which the kernel may cache.
+// expectRefused checks that reads of a file get EACCES without a READ request. Before each read,
+// expectRefused gets the file's attributes, because the kernel may cache them.
 func expectRefused(t *testing.T, f *childfs.File, reads *atomic.Int64) {
 	t.Helper()
 	for range 2 {
 		if _, err := f.Stat(); err != nil {
-			t.Errorf("its attributes: %v", err)
+			t.Errorf("the attributes of the file: %v", err)
 		}
 		if _, err := f.ReadAt(make([]byte, 5), 0); !errors.Is(err, syscall.EACCES) {
-			t.Errorf("reading it: %v, want EACCES", err)
+			t.Errorf("reading the file: %v, want EACCES", err)
 		}
 	}
 	if n := reads.Load(); n != 0 {
-		t.Errorf("the refusal is the answer to %d READ requests, which a kernel may turn into EIO", n)
+		t.Errorf("%d READ requests have reached the mount, want none: a kernel may turn their refusal into EIO", n)
 	}
 }
 
 // A kernel turns every error of a READ for its page cache into EIO (Linux 6.19 and newer). A read
-// that the root's rights do not allow is refused before, so that programs get EACCES.
+// that the root's rights do not allow is refused without a READ, so that programs get EACCES.
 func TestUnreadableWithoutOpen(t *testing.T) {
 	reads := countReads(t)
 	m := newTestMount(t, guard.List, func(o *Options, _ *guard.Grant) { o.Level, o.ReadOnly = Max, true })

@@ -19,8 +19,9 @@ import (
 // withdrawWait bounds how long a look-up waits until the kernel has dropped an old name. The
 // wait must be bounded: dropping takes the lock of the old name's directory, and the rename
 // that waits for the look-up may hold this lock. Such a rename gets ESTALE, releases its
-// locks and tries once more. First it looks up the directories on the way, and these look-ups
-// wait for the withdrawals in the directory.
+// locks and tries once more. First the rename looks up the directories of its paths again. Each of
+// these look-ups waits, at the longest for withdrawWait, until the old names in the directory that
+// it finds are dropped.
 const withdrawWait = 100 * time.Millisecond
 
 // noteLocation is called after a look-up has found n at a location; before is where n was
@@ -83,9 +84,9 @@ func (n *node) withdrawName(f func()) {
 	f()
 }
 
-// nameRestored notes that an answer is about to give n's name to the kernel. It has no effect
+// noteNameRestored notes that an answer is about to give n's name to the kernel. It has no effect
 // while withdrawName is running for n: the kernel may drop the name after the answer.
-func (n *node) nameRestored() {
+func (n *node) noteNameRestored() {
 	e := n.ext.Load()
 	if e == nil || !e.nameless.Load() {
 		return

@@ -13,11 +13,11 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// The host (or another front) moves a directory, and the kernel first finds it at the new location
-// while it holds the lock of a rename between directories. The rename succeeds, although the
-// kernel cannot move the entry of a known directory while the lock is held. It also succeeds if it
-// moves the directory back to where it came from, whose lock the kernel then holds, and if the
-// directory came from the top of the root.
+// The host moves a directory, and a rename(2) between two directories is the first to look the
+// directory up at its new location. The rename succeeds, although the kernel cannot move the entry
+// of a known directory while it holds the lock of such a rename. The rename also succeeds if it
+// moves the directory back to the directory that it came from, which the kernel has locked, and if
+// the directory came from the top of the root.
 func TestRenameOfADirectoryMovedElsewhere(t *testing.T) {
 	const rounds = 10
 	levels(t, func(t *testing.T, level Level) {

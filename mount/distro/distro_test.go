@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Missing software is named with the package and command of each distribution.
+// The text names the packages, and the command of the distribution if the distribution is known.
 func TestInstall(t *testing.T) {
 	for _, tc := range []struct{ release, want string }{
 		{"PRETTY_NAME=\"Debian GNU/Linux 13\"\nID=debian\n", "install fuse3: apt install fuse3 (as root)"},

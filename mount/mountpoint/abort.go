@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// connectionsDir is where the fusectl file system belongs.
+// connectionsDir is the usual mount point of the fusectl file system.
 const connectionsDir = "/sys/fs/fuse/connections"
 
 // Abort ends the FUSE connection of the mount whose device is dev ("major:minor",
@@ -55,7 +55,7 @@ func abort(connections, dev string) error {
 }
 
 // isFusectl reports whether fusectl is mounted at dir. It checks the file system's type,
-// because the kernel creates the empty directory also without fusectl.
+// because the kernel creates the empty directory even if fusectl is not mounted.
 func isFusectl(dir string) bool {
 	const fuseCtlMagic = 0x65735543 // FUSE_CTL_SUPER_MAGIC, fs/fuse/control.c
 	var st unix.Statfs_t

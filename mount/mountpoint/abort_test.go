@@ -30,7 +30,7 @@ func TestAbortStoppedDaemon(t *testing.T) {
 	stop(t, cmd.Process)
 	for _, path := range []string{point, point + "/", point + "/.", point + "//./"} {
 		if got, err := Resolve(path); got != point || err != nil {
-			t.Errorf("%s leads to %q, %v", path, got, err)
+			t.Errorf("%s resolves to %q, %v", path, got, err)
 		}
 	}
 	in, err := Find(point)
@@ -48,19 +48,19 @@ func TestAbortStoppedDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	asked := make(chan error)
+	statErr := make(chan error)
 	go func() { // waits for the stopped daemon until the connection ends
 		_, err := os.Stat(filepath.Join(point, "never looked up"))
-		asked <- err
+		statErr <- err
 	}()
 	if err := abort(connections, in.Dev); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-asked; !errors.Is(err, unix.ENOTCONN) && !errors.Is(err, unix.ECONNABORTED) {
+	if err := <-statErr; !errors.Is(err, unix.ENOTCONN) && !errors.Is(err, unix.ECONNABORTED) {
 		t.Errorf("the waiting request: %v", err)
 	}
 	if !IsStale(point) {
-		t.Error("an aborted mount is not called stale")
+		t.Error("IsStale is false for an aborted mount")
 	}
 	kill(cmd)
 	if err := ClearStale(point); err != nil {

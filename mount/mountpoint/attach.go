@@ -127,18 +127,18 @@ func receiveDescriptor(socket int) (int, error) {
 // readAheadKiB is how far the kernel reads ahead of a sequential reader. The kernel's
 // default of 128 KiB is less than one READ of this mount, so the reader waits for every
 // request. With 512 KiB or more the next requests are answered while the reader copies
-// (measured: 1,000 MB/s against 500 cold; larger windows gain nothing).
+// (measured with a cold cache: 1,000 MB/s against 500; larger windows gain nothing).
 const readAheadKiB = 1024
 
 // WidenReadAhead widens the window of the mount with the device dev. FUSE_INIT can only
-// narrow it (process_init_reply in fs/fuse/inode.c takes the smaller value), so only the
-// attribute of the backing device can widen it, which only root may write.
+// narrow it (process_init_reply in fs/fuse/inode.c takes the smaller value), so WidenReadAhead
+// writes the attribute of the backing device. Only root may write the attribute.
 func WidenReadAhead(dev string) error {
 	return os.WriteFile("/sys/class/bdi/"+dev+"/read_ahead_kb", fmt.Append(nil, readAheadKiB), 0)
 }
 
-// CannotServe returns an error that tells why the kernel does not let a mount be served as it
-// was asked for, with a remedy.
+// CannotServe returns an error that tells why the kernel does not support how, a flag for mounts,
+// with a remedy.
 func CannotServe(how string, why error, remedy string) error {
 	return errorf(ErrNoFUSE, "%s: %v; %s", how, why, remedy)
 }

@@ -55,7 +55,7 @@ var errNotOwned = errors.New("sticky directory of another user")
 // the path and a remedy.
 func checkDirectory(dir string, uid int) error {
 	var st unix.Stat_t
-	// Lstat, so that a link that was put there since dir was resolved is refused.
+	// Lstat refuses a link that another process has put at dir since dir was resolved.
 	if err := unix.Lstat(dir, &st); err != nil {
 		return err
 	}
@@ -63,8 +63,8 @@ func checkDirectory(dir string, uid int) error {
 		return unix.ENOTDIR
 	}
 	if uid != 0 {
-		// fusermount3 checks both before it mounts for a user. Checked here, the error
-		// names a remedy.
+		// fusermount3 makes the next two checks before it mounts for a user. They are made
+		// here, too, because the errors of Check name a remedy.
 		if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
 			return err
 		}
@@ -188,12 +188,14 @@ func withTimeout[T any](limit time.Duration, f func() (T, error)) (T, error) {
 // Resolve makes path absolute and follows its links as the kernel does (".." after a link
 // is the parent of the link's target). A FUSE file system that is mounted at the end of
 // path is not asked anything, so a stale or hanging mount there does no harm. If a mount
-// further up is stale or hangs, the error is that mount's, or os.ErrDeadlineExceeded.
+// further up the path is stale, Resolve returns that mount's error. If such a mount hangs, Resolve
+// returns os.ErrDeadlineExceeded.
 func Resolve(path string) (string, error) {
 	return withTimeout(accessTimeout, func() (string, error) {
 		name := path
 		if name != "" && !filepath.IsAbs(name) {
-			// Not by ".": the kernel would ask the mount that the working directory lies in.
+			// Not by a relative path: the kernel would ask the mount that the working
+			// directory lies in.
 			wd, err := os.Getwd()
 			if err != nil {
 				return "", err

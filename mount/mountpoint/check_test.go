@@ -14,7 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R092: each refusal names the path and what to do.
+// R092: Check returns the resolved path of a directory that can be used. Otherwise its error is one
+// line that says why the path cannot be used.
 func TestCheckR092(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -73,7 +74,7 @@ func TestCheckR092(t *testing.T) {
 	}
 }
 
-// pointError has a sentence of its own for causes that TestCheckR092 does not produce.
+// pointError also has texts for the causes that TestCheckR092 does not produce.
 func TestPointErrorSentences(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -130,7 +131,7 @@ func TestResolve(t *testing.T) {
 		{base + "/abs/", "real", nil},
 		{base + "/abs/sub", "real/sub", nil},
 		{base + "/rel", "real/sub", nil},
-		{base + "/rel/..", "real", nil}, // not base, as folding the name would say
+		{base + "/rel/..", "real", nil}, // not base, as filepath.Clean would say
 		{base + "/chain", "real/sub", nil},
 		{base + "/dangling", "", unix.ENOENT},
 		{base + "/real/absent", "", unix.ENOENT},
@@ -156,7 +157,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// R092: an error on the user's terminal is one line without hidden characters.
+// R092: a path that names.ShellWord quotes is one line on the user's terminal, without hidden
+// characters.
 func TestShellQuoteR092(t *testing.T) {
 	for in, want := range map[string]string{
 		"/a/b-c_1.x":  "/a/b-c_1.x",
@@ -178,7 +180,7 @@ func TestShellQuoteR092(t *testing.T) {
 	}
 }
 
-// A mount that could not be made says what to do about it.
+// The error for a mount that could not be made says what to do.
 func TestCannotMountSaysWhatToDo(t *testing.T) {
 	for want, err := range map[string]error{
 		"`rootsfs doctor` says what is missing": errors.New("exit status 1"),

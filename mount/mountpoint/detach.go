@@ -20,13 +20,13 @@ const helperTimeout = 30 * time.Second
 
 // Detach unmounts the top-most rootsfs mount at point: by umount2(2) if this
 // process may, otherwise by the set-user-id helper fusermount3 (or fusermount).
-// With lazy the mount leaves the tree at once, even if it is in use. Open files
-// and directories in it go on working until the connection ends, so a lazy
-// unmount revokes nothing.
+// With lazy the mount leaves the tree of mounts at once, even if it is in use. Open files and
+// directories in it go on working until the connection ends, so a lazy unmount revokes nothing.
 //
 // The error wraps ErrNotMounted, ErrNotOurs (another type of file system, or
-// another user's mount and the caller is not root), ErrBusy or another cause. A busy error
-// names the processes and mounts that hold the mount, as far as this user can see them.
+// another user's mount that this process may not unmount by umount2(2)), ErrBusy or another cause.
+// A busy error names the processes and mounts that hold the mount, as far as this user can see
+// them.
 func Detach(point string, lazy bool) error {
 	in, err := findAt(point)
 	if err != nil {
@@ -43,8 +43,8 @@ func Detach(point string, lazy bool) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EPERM):
-		// Not only for users: root in a container may lack CAP_SYS_ADMIN, and a user in
-		// a namespace of his own may have it.
+		// Not only ordinary users get EPERM: root in a container may lack CAP_SYS_ADMIN. A
+		// user in a namespace of his own may have it.
 		if err := checkOurs(in); err != nil {
 			return err
 		}
@@ -76,8 +76,8 @@ func detachByHelper(in Info, lazy bool) error {
 	if ctx.Err() != nil {
 		return errorf(os.ErrDeadlineExceeded, "unmount %s: %s did not end within %v", names.ShellWord(in.Point), bin, helperTimeout)
 	}
-	// The helper gives its reason as text, which is not parsed: whether the mount is in
-	// use is looked up instead.
+	// The helper gives its reason as text, which is not parsed. Instead, holders finds out
+	// whether the mount is in use.
 	held := holders(in)
 	if !lazy && len(held) > 0 {
 		return busyError(in, held)
@@ -86,14 +86,14 @@ func detachByHelper(in Info, lazy bool) error {
 	if len(held) > 0 {
 		by = ". It is in use by " + strings.Join(held, ", ")
 	}
-	return fmt.Errorf("unmount %s: %s: %w (%s); %s%s", names.ShellWord(in.Point), bin, err, helperText(output), unmountByRoot(in), by)
+	return fmt.Errorf("unmount %s: %s: %w (%s); %s%s", names.ShellWord(in.Point), bin, err, helperText(output), rootUnmountText(in), by)
 }
 
 // mountTable is the file in which fusermount3 looks for the mount that it is to remove.
 const mountTable = "/etc/mtab"
 
-// unmountByRoot returns the command to type if fusermount3 does not unmount.
-func unmountByRoot(in Info) string {
+// rootUnmountText returns the command that root can type if fusermount3 does not unmount.
+func rootUnmountText(in Info) string {
 	byRoot := "umount -l " + names.ShellWord(in.Point)
 	if _, err := os.Stat(mountTable); errors.Is(err, os.ErrNotExist) {
 		return "it needs " + mountTable + ": as root, ln -s /proc/self/mounts " + mountTable + ", then try again; or as root: " + byRoot
@@ -106,7 +106,7 @@ func helperText(output []byte) string {
 	return names.QuoteShort(strings.TrimSpace(strings.TrimPrefix(string(output), "fusermount3: ")))
 }
 
-// busyError returns an ErrBusy that names the holders of the mount.
+// busyError returns an error that wraps ErrBusy and names the holders of the mount.
 func busyError(in Info, held []string) error {
 	point := names.ShellWord(in.Point)
 	if len(held) == 0 {

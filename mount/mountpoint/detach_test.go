@@ -42,11 +42,12 @@ func TestDetach(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Find(point); !errors.Is(err, ErrNotMounted) {
-		t.Errorf("after: %v", err)
+		t.Errorf("after Detach: %v", err)
 	}
 }
 
-// The error names each process that holds the mount, and how it does.
+// The error of Detach names the process that holds the mount, and says how the process holds the
+// mount. holders also lists a mount that lies inside.
 func TestDetachBusy(t *testing.T) {
 	requireMounts(t)
 	self := fmt.Sprintf("(pid %d, ", os.Getpid())
@@ -70,7 +71,8 @@ func TestDetachBusy(t *testing.T) {
 			return fmt.Sprintf("sleep (pid %d, working directory %s)", cmd.Process.Pid, names.ShellWord(point)), func() { kill(cmd) }
 		}},
 		{"mount inside", func(t *testing.T, point string) (string, func()) {
-			// On the root itself: the served tree has no other directory.
+			// The tmpfs goes on the top directory of the mount: the served tree has no
+			// other directory.
 			mountTmpfs(t, point)
 			return "", func() { unix.Unmount(point, 0) }
 		}},
@@ -84,8 +86,8 @@ func TestDetachBusy(t *testing.T) {
 				t.Fatal(err)
 			}
 			holder, release := tt.hold(t, point)
-			// The tmpfs covers the mount, so Detach would find the tmpfs at this path. Only
-			// holders is tested: it must list the tmpfs.
+			// A tmpfs covers the mount, so Detach would find the tmpfs at this path.
+			// Only holders is tested in this case: it must list the tmpfs.
 			if holder == "" {
 				if got := holders(in); len(got) == 0 || !strings.Contains(got[0], "tmpfs") {
 					t.Errorf("holders: %q", got)
@@ -119,7 +121,7 @@ func TestDetachLazy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Find(point); !errors.Is(err, ErrNotMounted) {
-		t.Errorf("after: %v", err)
+		t.Errorf("after Detach: %v", err)
 	}
 	// A lazy detach is no revocation, as the comment of Detach says.
 	if _, err := f.Read(make([]byte, 4)); err != nil {
@@ -127,8 +129,8 @@ func TestDetachLazy(t *testing.T) {
 	}
 }
 
-// An ordinary user mounts and unmounts through fusermount3. The test has its own mount namespace,
-// so that users can open /dev/fuse there.
+// An ordinary user mounts and unmounts through fusermount3. The test runs in a child with its own
+// mount namespace, so that the test can let users open /dev/fuse there.
 func TestUserThroughHelper(t *testing.T) {
 	requireMounts(t)
 	if _, err := findHelper(exec.LookPath); err != nil {
@@ -182,8 +184,8 @@ func childUnshared(point string) error {
 	return asUser("user")
 }
 
-// childRefused checks the errors of CheckFUSE, and that fusermount3 really cannot mount where
-// CheckFUSE says so.
+// childRefused checks that CheckFUSE reports a device that this user cannot open, and that the user
+// then really cannot mount.
 func childRefused(point string) error {
 	err := CheckFUSE()
 	if !errors.Is(err, ErrNoFUSE) || !strings.Contains(err.Error(), "chmod 0666 /dev/fuse") {
@@ -252,7 +254,8 @@ func childUser(point string) error {
 	return attachAsUser(point)
 }
 
-// attachAsUser checks that the descriptor of fusermount3 stays in this process.
+// attachAsUser checks that Attach mounts for a user, and that no child inherits the descriptor that
+// Attach returns.
 func attachAsUser(point string) error {
 	device, err := Attach(point, &fuse.MountOptions{FsName: "a source", Name: "rootsfs", MaxWrite: 64 << 10})
 	if err != nil {
