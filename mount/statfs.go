@@ -44,12 +44,12 @@ func (r *request) statRoots(out *fuse.StatfsOut) {
 		if v == nil || err != nil {
 			continue
 		}
-		seen[st.ID.Dev] = true
 		r.join(v)
 		fs, err := r.m.tree.Statfs(r, r.caller, vfs.At{Path: p, Epoch: v.epoch}, nil)
 		if err != nil {
 			continue
 		}
+		seen[st.ID.Dev] = true
 		size := func(blocks uint64) uint64 { return blocks * uint64(fs.Frsize) / block }
 		out.Blocks += size(fs.Blocks)
 		out.Bfree += size(fs.Bfree)
