@@ -68,8 +68,8 @@ func (c Charges) chargeNested(r *root) error {
 	return nil
 }
 
-// charge calls Account.Charge, and notes a refusal for a dry run. name is the name of the account's
-// root, "" for the subject's account and in calls of Add.
+// charge is Account.Charge. name is the name of the account's root. It is "" for the subject's account,
+// and in Add, which does not know whose account it charges.
 func (c Charges) charge(a *ledger.Account, name RootName, bytes, size, created int64) error {
 	err := a.Charge(bytes, size, created, c.l.req.Dry != nil)
 	if err != nil {

@@ -207,7 +207,8 @@ func (c *Client) Tools(ctx context.Context, in ToolsRequest) (*Stream, error) {
 }
 
 // HTTP makes the session serve the clients of a port until the stream is closed for writing, or
-// the session ends. The stream ends in both cases. ctx bounds only the upgrade of the connection.
+// the session ends. The stream ends in both cases. ctx bounds only the time until the session has
+// the port.
 func (c *Client) HTTP(ctx context.Context, in HTTPRequest, port *net.TCPListener) (*Stream, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -217,6 +218,7 @@ func (c *Client) HTTP(ctx context.Context, in HTTPRequest, port *net.TCPListener
 	if err != nil {
 		return nil, err
 	}
+	defer context.AfterFunc(ctx, func() { _ = front.SetDeadline(time.Now()) })()
 	if _, err = io.ReadFull(front, []byte{0}); err != nil {
 		err = c.callError(err)
 	} else {

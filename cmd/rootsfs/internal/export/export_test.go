@@ -135,6 +135,11 @@ func TestHoles(t *testing.T) {
 			for _, i := range a.sink.items {
 				if i.Hole != nil {
 					holes = append(holes, *i.Hole)
+					// The anchor may be lost, too: that the log removed nothing would be a guess.
+					line, err := OCSF(&i)
+					if testkit.Must(t, err); !i.Hole.Changed && !strings.Contains(string(line), "are missing, and nothing shows that the log removed them") {
+						t.Errorf("the event is %s", line)
+					}
 				}
 			}
 			if !slices.Equal(holes, c.want) || got.Tampering != len(c.want) {

@@ -273,7 +273,7 @@ func holeEvent(i *Item) *event {
 	f := &finding{UID: e.Metadata.UID, Title: "Audit records removed", Desc: what + " were removed by the log, because its files were full or old"}
 	if h.Tampering {
 		e.Severity = high
-		f.Title, f.Desc = "Audit records missing", what+" are missing, and the log has not removed them"
+		f.Title, f.Desc = "Audit records missing", what+" are missing, and nothing shows that the log removed them"
 	}
 	if h.Changed {
 		f.Title, f.Desc = "Audit record changed", what+" are not as the log wrote them"

@@ -40,7 +40,11 @@ const forever = 10 * 365 * 24 * time.Hour
 func OpenCharter(data []byte, fleet string) (*Charter, error) {
 	var c Charter
 	by, err := Open(data, fleet, kindCharter, anyKey, &c)
-	if err == nil && (c.Fleet != fleet || c.Number <= 1 && !c.isOwner(by)) {
+	switch {
+	case err != nil:
+	case c.Fleet != fleet:
+		err = errors.New("the charter is of another fleet")
+	case c.Number <= 1 && !c.isOwner(by):
 		err = errors.New("none of its owners has signed the charter")
 	}
 	return &c, err

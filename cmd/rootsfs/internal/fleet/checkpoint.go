@@ -21,7 +21,8 @@ type checkpoint struct {
 	Seq     uint64 `json:"seq"`
 	Hash    string `json:"hash"`
 	// Follows is the number of the last record that the machine sent before the first record of the
-	// file. If there are numbers between these two, the machine's log had deleted those records.
+	// file, or could not send because a keeper refused it or because it is too long. If there are
+	// numbers between these two, the machine's log had deleted those records.
 	Follows uint64    `json:"follows"`
 	At      time.Time `json:"at"`
 

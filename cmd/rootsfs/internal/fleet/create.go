@@ -54,9 +54,12 @@ func Create(dir ServerDir, plan Plan) (Created, error) {
 	if err != nil {
 		return Created{}, err
 	}
-	for _, d := range []string{string(dir), owner} {
-		if entries, err := os.ReadDir(d); err == nil && len(entries) > 0 {
-			return Created{}, fmt.Errorf("%s is there already: move it away first, or write another --dir", names.Quote(d))
+	for _, d := range []struct{ path, refusal string }{
+		{string(dir), "%s is there already: move it away first, or write another --dir"},
+		{owner, "%s has the keys of an owner already: move it away first"},
+	} {
+		if entries, err := os.ReadDir(d.path); err == nil && len(entries) > 0 {
+			return Created{}, fmt.Errorf(d.refusal, names.Quote(d.path))
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return Created{}, err
 		}

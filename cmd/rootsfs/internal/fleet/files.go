@@ -49,8 +49,17 @@ func readOwn(file string) ([]byte, error) {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return nil, err
 	}
-	if int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o077 != 0 {
-		return nil, fmt.Errorf("%s can be read or written by others: make it a file of your own with mode 0600", names.Quote(file))
+	problem := ""
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		problem = "is not a regular file"
+	case int(st.Uid) != os.Geteuid():
+		problem = "belongs to another user"
+	case st.Mode&0o077 != 0:
+		problem = "can be read or written by others"
+	}
+	if problem != "" {
+		return nil, fmt.Errorf("%s %s: make it a file of your own with mode 0600", names.Quote(file), problem)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(data) > maxFile {

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -185,10 +184,13 @@ const asidePrefix = ".damaged-"
 
 func (d recordDir) setAside(name string) error {
 	err := os.Rename(d.file(name), d.file(asidePrefix+name))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err // the file keeps its checkpoint: without it, mend would remove the file
 	}
-	return cmp.Or(err, os.Remove(d.file(name+checkpointSuffix)), atomicfile.SyncDir(d.dir))
+	if err := os.Remove(d.file(name + checkpointSuffix)); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(d.dir)
 }
 
 var errLongFile = fmt.Errorf("an audit file has more than %d bytes", maxRecordFile)
@@ -229,5 +231,8 @@ func (d recordDir) add(c *checkpoint, lines []byte, isNew bool) error {
 // remove removes a file and its checkpoint.
 func (d recordDir) remove(name string) error {
 	// The checkpoint goes first: without its checkpoint a file does not count.
-	return cmp.Or(os.Remove(d.file(name+checkpointSuffix)), os.Remove(d.file(name)))
+	if err := os.Remove(d.file(name + checkpointSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Remove(d.file(name))
 }

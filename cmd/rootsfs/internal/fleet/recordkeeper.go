@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -291,11 +292,15 @@ func (k *recordKeeper) add(d *recordStore, c *checkpoint, lines []byte, isNew bo
 
 // shrink removes the oldest file of the session with the most bytes, again and again, until at most size
 // bytes are left. If no session has several files, shrink removes the oldest file of all sessions
-// instead. It never removes the file keep. The caller holds mu.
+// instead. It never removes the file keep, which counts as the newest of its session. The caller holds
+// mu.
 func (d *recordStore) shrink(size int64, keep string) error {
 	list, err := d.recordDir.files("")
 	if err != nil {
 		return err
+	}
+	if i := slices.Index(list, keep); i >= 0 { // the machine chose the names, and so their order
+		list = append(slices.Delete(list, i, i+1), keep)
 	}
 	type file struct {
 		name string
@@ -332,7 +337,7 @@ func (d *recordStore) shrink(size int64, keep string) error {
 		files[largest] = files[largest][1:]
 		total[largest] -= f.size
 		d.size -= f.size
-		if len(files[largest]) == 0 {
+		if c := d.newest[largest]; len(files[largest]) == 0 || c != nil && c.File == f.name {
 			delete(d.newest, largest)
 		}
 	}

@@ -252,6 +252,9 @@ func TestRefusedRecordsAreMissing(t *testing.T) {
 		if r.OK() || r.State != RecordsTampered || r.To != last || r.Holes[len(r.Holes)-1].From != from {
 			t.Errorf("%s: %+v", when, r)
 		}
+		if want := "or could not send them"; !strings.HasSuffix(r.Problem.Raw(), want) {
+			t.Errorf("%s: the problem is %s, which does not end with %s", when, r.Problem, want)
+		}
 	}
 	missing := last + 1
 	last = l.record(log, "work", 60)

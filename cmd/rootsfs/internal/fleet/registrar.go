@@ -199,8 +199,11 @@ func (r *registrar) invite(q inviteRequest) (inviteAnswer, error) {
 	if left := time.Until(q.Expires); left <= 0 || left > maxInvite || !inviteSyntax.MatchString(q.ID) {
 		return inviteAnswer{}, errors.New("the invite has expired, or is longer valid than a week")
 	}
-	if rec, err := r.machine(q.Machine); rec != nil || err != nil {
-		return inviteAnswer{}, errors.Join(err, fmt.Errorf("there is a machine %s; to let another one have the name: rootsfs fleet remove %s", q.Machine, names.ShellWord(q.Machine)))
+	switch rec, err := r.machine(q.Machine); {
+	case err != nil:
+		return inviteAnswer{}, err
+	case rec != nil:
+		return inviteAnswer{}, fmt.Errorf("there is a machine %s; to let another one have the name: rootsfs fleet remove %s", q.Machine, names.ShellWord(q.Machine))
 	}
 	file := r.inviteFile(q.ID)
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {

@@ -334,7 +334,7 @@ func (r *RecordReport) follow(first uint64, prev string, last chain, follows uin
 		case last.seq == 0:
 			r.fail(RecordsHole, fmt.Errorf("records %d to %d are missing: the keeper no longer had them", hole.From, hole.To))
 		default:
-			r.fail(RecordsTampered, fmt.Errorf("records %d to %d are missing: the machine has sent records up to %d", hole.From, hole.To, follows))
+			r.fail(RecordsTampered, fmt.Errorf("records %d to %d are missing: the machine has sent the records up to %d, or could not send them", hole.From, hole.To, follows))
 		}
 	}
 }

@@ -55,7 +55,7 @@ func exportRecords(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args 
 		return err
 	}
 	if counts.Tampering > 0 {
-		p.Warn("%d gaps or changes in the records that no log has made; see: rootsfs audit verify", counts.Tampering)
+		p.Warn("%d gaps or changes in the records that are not known to be the log's own; see: rootsfs audit verify", counts.Tampering)
 		return cli.Failed()
 	}
 	return nil

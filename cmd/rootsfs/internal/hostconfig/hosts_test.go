@@ -234,3 +234,27 @@ func FuzzWrapTOML(f *testing.F) {
 		}
 	})
 }
+
+// The working directory of the server stays the first root, also if an earlier argument is another
+// root: the confined server starts in its first root, and its relative paths begin there.
+func TestRelativePathsKeepTheFirstRoot(t *testing.T) {
+	for _, tt := range []struct{ server, want string }{
+		{`"command": "x", "args": ["/home/u/srv", "./docs"]`, "[.:ro /home/u/srv:ro]"},
+		{`"command": "x", "args": ["/home/u/code", "./docs"]`, "[/home/u/code:ro]"},
+		{`"command": "x", "args": ["/home/u/srv", "/home/u/code", "./docs"]`, "[/home/u/code:ro /home/u/srv:ro]"},
+		{`"command": "x", "args": ["./docs", "/home/u/srv"]`, "[.:ro /home/u/srv:ro]"},
+		{`"command": "x", "args": ["/home/u/srv", "./nothing"]`, "[/home/u/srv:ro]"},
+	} {
+		c, err := Parse("/home/u/code/.mcp.json", []byte(`{"mcpServers": {"s": {`+tt.server+`}}}`), program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var specs []string
+		for _, r := range c.Propose(c.Servers[0], testMachine("/home/u/code/.mcp.json")).Roots {
+			specs = append(specs, r.Spec)
+		}
+		if got := fmt.Sprint(specs); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.server, got, tt.want)
+		}
+	}
+}

@@ -157,7 +157,7 @@ func looksRelative(s string) bool {
 }
 
 // relative makes the server's working directory the first root, so that the argument keeps its
-// meaning.
+// meaning: the confined server starts in its first root.
 func (p *proposer) relative(t target, from string) {
 	switch path := filepath.Join(p.cwd, t.path); {
 	case p.at.Look(path) == Nothing:
@@ -165,6 +165,16 @@ func (p *proposer) relative(t target, from string) {
 		p.notef("%s leads out of the directory that the server is started in: name what it needs with --root", from)
 	default:
 		p.add(target{".", p.cwd}, "the directory it is started in, for "+from)
+		p.moveFirst(filepath.Clean(p.cwd))
+	}
+}
+
+// moveFirst moves the root at path, if there is one, before the other roots.
+func (p *proposer) moveFirst(path string) {
+	if i := slices.Index(p.paths, path); i > 0 {
+		root := p.Roots[i]
+		p.Roots = slices.Insert(slices.Delete(p.Roots, i, i+1), 0, root)
+		p.paths = slices.Insert(slices.Delete(p.paths, i, i+1), 0, path)
 	}
 }
 

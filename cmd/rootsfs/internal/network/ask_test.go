@@ -172,6 +172,27 @@ func TestQuestionTellsWhatWasReached(t *testing.T) {
 	}
 }
 
+// A question does not list a host as reached if the connection to it could not be put on record, so
+// that nothing was carried.
+func TestUnrecordedHostIsNotReached(t *testing.T) {
+	port := echo(t)
+	p := &person{answer: yes}
+	n := newNamespace(t, askOptions(t, p, "127.0.0.1,a.test", time.Minute))
+	record := n.g.opt.Record
+	n.g.opt.Record = func(e Event) error {
+		if e.State == Opened && e.Host == "a.test" {
+			return errors.New("the log is full")
+		}
+		return record(e)
+	}
+	if got := n.run("series", "hello", "a.test:"+port, "b.test:"+port); !strings.HasPrefix(got, "error:") || !strings.HasSuffix(got, "you said hello") {
+		t.Errorf("got %q", got)
+	}
+	if q := p.waitAsked(t, 1); len(q) != 1 || len(q[0].Reached) != 0 {
+		t.Errorf("%+v", q)
+	}
+}
+
 // If nobody answers a question in time, the connection is refused. The next connection to the host
 // causes another question. A late yes permits nothing.
 func TestQuestionTimesOut(t *testing.T) {

@@ -214,7 +214,7 @@ func (g *Gate) connect(c *conn) error {
 			err = fmt.Errorf("%w: %w", errNoRecord, err)
 		}
 	}
-	if reason := g.unregister(c); reason != nil {
+	if reason := g.unregister(c, false); reason != nil {
 		err = reason
 	}
 	state := Failed
@@ -229,7 +229,7 @@ func (g *Gate) connect(c *conn) error {
 
 // noteEnd removes a dialled connection from the table and records its end.
 func (g *Gate) noteEnd(c *conn, err error) {
-	if reason := g.unregister(c); reason != nil {
+	if reason := g.unregister(c, true); reason != nil {
 		err = reason
 	}
 	server := ""
@@ -299,12 +299,13 @@ func (g *Gate) establish(c *conn, out *net.TCPConn, needsAddr bool) error {
 	return c.reason
 }
 
-// unregister removes a connection from the table and returns why the gate ended it, if it did.
-func (g *Gate) unregister(c *conn) error {
+// unregister removes a connection from the table and returns why the gate ended it, if it did. If
+// wasOpened is set, later questions list the connection's host as reached.
+func (g *Gate) unregister(c *conn, wasOpened bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.dropLocked(c)
-	if c.outside != nil {
+	if wasOpened {
 		g.countLocked(c)
 	}
 	return c.reason

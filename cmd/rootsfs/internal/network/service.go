@@ -142,7 +142,7 @@ func (g *Gate) handOver(c *conn) {
 // unserve removes a connection to a service from the table after the connection was closed.
 func (g *Gate) unserve(c *conn) {
 	c.cancel()
-	_ = g.unregister(c)
+	_ = g.unregister(c, false)
 	g.served.Done()
 }
 

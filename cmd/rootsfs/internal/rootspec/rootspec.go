@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -65,7 +66,7 @@ func Parse(s string) (Spec, error) {
 
 // DefaultName returns the name of a root whose spec has none: the last element of its path,
 // in which "-" replaces each colon, equals sign and comma, and bytes that are not UTF-8. White space
-// at its ends and hyphens at its beginning are left out. If nothing is left, the name is "root". A
+// at its ends, and hyphens at its beginning with the white space among them, are left out. If nothing is left, the name is "root". A
 // name that is still not valid is an error.
 func DefaultName(path string) (guard.RootName, error) {
 	base := filepath.Base(path)
@@ -79,7 +80,7 @@ func DefaultName(path string) (guard.RootName, error) {
 		}
 		return r
 	}, strings.TrimSpace(strings.ToValidUTF8(base, "-")))
-	base = strings.TrimLeft(base, "-")
+	base = strings.TrimLeftFunc(base, func(r rune) bool { return r == '-' || unicode.IsSpace(r) })
 	if base == "" {
 		base = "root"
 	}

@@ -75,7 +75,7 @@ func TestParseSpec(t *testing.T) {
 func TestDefaultName(t *testing.T) {
 	for in, want := range map[string]string{
 		"/a/b": "b", "/a/b/": "b", "/": "root", ".": "root", "/a/x:y": "x-y", "/a/k=v": "k-v", "/a/a,b": "a-b",
-		"/a/-x": "x", "/a/--": "root", "/a/\xffz": "z", "/a/ b ": "b", "/a/grün": "grün",
+		"/a/-x": "x", "/a/--": "root", "/a/\xffz": "z", "/a/ b ": "b", "/a/- x": "x", "/a/ - - x -": "x -", "/a/- ": "root", "/a/grün": "grün",
 	} {
 		if got, err := DefaultName(in); err != nil || string(got) != want {
 			t.Errorf("%q: %q, %v; want %q", in, got, err, want)

@@ -67,6 +67,8 @@ var shownFiles = []struct {
 		"Basic " + base64Of(fileKey+":x-oauth-basic"), map[string]string{".netrc": madeBy + "machine h.test login rootsfs password PLACEHOLDER\n"}},
 	{"npm", "https://r.test:444/a/b", "", "; x\n//r.test:444/:_authToken=" + otherKey + "\n//r.test:444/a/:_authToken = \"" + fileKey + "\"\n//o.test/:_authToken=" + otherKey + "\n@mine:registry=https://r.test:444/a/b/\nregistry=https://o.test/\n@bad:registry=https://u:" + otherKey + "@o.test/\n@var:registry=https://o.test/${OTHER_KEY}/\n@twice:registry=https://o.test/\n@twice:registry=https://o.test/${OTHER_KEY}/\n@fury:registry=https://o.test/" + otherKey[4:] + "/me/\n@ghp:registry=https://o.test/" + otherKey + "/\n@frag:registry=https://o.test/#" + otherKey + "\nemail=me@x.test\n",
 		"Bearer " + fileKey, map[string]string{".npmrc": madeBy + "@mine:registry=https://r.test:444/a/b/\nregistry=https://o.test/\n//r.test:444/a/b/:_authToken=PLACEHOLDER\n"}},
+	{"A", "https://r.test", "~/.npmrc", "//r.test/:_authToken=${OTHER_KEY}$OTHER_KEY$1\n",
+		"Bearer " + otherKey + "$OTHER_KEY$1", map[string]string{".npmrc": madeBy + "registry=https://r.test/\n//r.test/:_authToken=PLACEHOLDER\n"}},
 	{"A", "https://r.test", "~/.npmrc", "registry=https://o.test/\n//r.test/:_auth=" + base64Of("me:"+fileKey),
 		"Basic " + base64Of("me:"+fileKey), map[string]string{".npmrc": madeBy + "registry=https://r.test/\n//r.test/:_authToken=PLACEHOLDER\n"}},
 	{"A", "https://r.test", "~/.npmrc", "//r.test/:username=me\n//r.test/:_password=" + base64Of(fileKey),

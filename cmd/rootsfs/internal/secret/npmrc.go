@@ -4,13 +4,17 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/url"
-	"os"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // npmRegistry is where npm finds packages unless a file says otherwise.
 const npmRegistry = "https://registry.npmjs.org"
+
+// npmVariable matches ${NAME}. npm knows no other form of a variable.
+var npmVariable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{[^${}]+\}`) })
 
 // npmValues returns the values of an .npmrc by their keys. In the values it replaces ${NAME} with
 // the value of the owner's variable NAME. plain has the keys whose values name no variable, in the
@@ -24,8 +28,8 @@ func npmValues(text string, o *owner) (values map[string]string, plain []string)
 			continue
 		}
 		value = strings.Trim(strings.TrimSpace(value), `"'`)
-		if strings.Contains(value, "${") { // npm knows no other form
-			value = os.Expand(value, o.lookup)
+		if strings.Contains(value, "${") {
+			value = npmVariable().ReplaceAllStringFunc(value, func(s string) string { return o.lookup(s[2 : len(s)-1]) })
 			plain = slices.DeleteFunc(plain, func(k string) bool { return k == key }) // the last line of a key counts
 		} else if !slices.Contains(plain, key) {
 			plain = append(plain, key)

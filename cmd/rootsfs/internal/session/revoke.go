@@ -35,7 +35,7 @@ func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a cont
 		err = ErrNoNetwork
 	case req.Net:
 		a.Ended = append([]control.Ended{}, s.cutNetwork()...)
-		err = incomplete(a.Ended)
+		err = incomplete("", a.Ended)
 	default:
 		a.Ended, err = s.revokeNamed(ctx, req.Names)
 	}
@@ -49,9 +49,9 @@ const maxTogether = 64
 // revokeAll cuts every socket and the network, and ends every root, including roots that are
 // granted meanwhile.
 func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
-	all := append([]control.Ended{}, s.cutSockets(nil)...) // in JSON an empty list, not null
-	all = append(all, s.cutNetwork()...)
-	errs := []error{incomplete(all)}
+	sockets, net := s.cutSockets(nil), s.cutNetwork()
+	all := append(append([]control.Ended{}, sockets...), net...) // in JSON an empty list, not null
+	errs := []error{incomplete("socket", sockets), incomplete("", net)}
 	for range 10 { // a client that adds roots faster than this is refused once the session ends
 		var which []guard.RootName
 		for _, st := range s.reg.Roots() {
@@ -122,7 +122,7 @@ func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]con
 			return out, err
 		}
 	}
-	return out, incomplete(out)
+	return out, incomplete("root", out)
 }
 
 // checkKnown returns an error that lists the given names that no root has.
@@ -145,12 +145,13 @@ func checkKnown(reg *guard.Registry, which []guard.RootName) error {
 }
 
 // incomplete returns an error that sums up the entries of ended that have an error; nil: none has.
-func incomplete(ended []control.Ended) error {
+// kind is what ended: "root" or "socket", or "" for the network, which is one entry.
+func incomplete(kind string, ended []control.Ended) error {
 	n, first := 0, ""
 	for _, e := range ended {
 		if e.Error != "" {
 			if n == 0 {
-				first = "root " + names.Escape(e.Root) + ": " + e.Error.String()
+				first = strings.TrimSpace(kind+" "+names.Escape(e.Root)) + ": " + e.Error.String()
 			}
 			n++
 		}
@@ -161,7 +162,7 @@ func incomplete(ended []control.Ended) error {
 	case 1:
 		return errors.New(first)
 	}
-	return fmt.Errorf("%d of %d roots: not everything could be taken back; %s", n, len(ended), first)
+	return fmt.Errorf("%d of %d %ss: not everything could be taken back; %s", n, len(ended), kind, first)
 }
 
 // endedNow returns the report about a root, a socket or the network that has just ended. The
@@ -251,7 +252,7 @@ func (s *Session) revokeNamed(ctx context.Context, which []string) ([]control.En
 		cut = s.cutSockets(sockets)
 	}
 	if len(roots) == 0 {
-		return cut, incomplete(cut)
+		return cut, incomplete("socket", cut)
 	}
 	ended, err := s.revokeMany(ctx, roots)
 	return append(cut, ended...), err

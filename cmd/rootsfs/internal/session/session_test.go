@@ -258,13 +258,22 @@ func TestIncompleteRevocationIsReported(t *testing.T) {
 	if ended[0].Error != "" || ended[1].Error != "one page is left" || ended[2].Error == "" {
 		t.Errorf("%+v", ended)
 	}
-	if err := incomplete(ended[:1]); err != nil {
+	if err := incomplete("root", ended[:1]); err != nil {
 		t.Error(err)
 	}
-	if err := incomplete(ended[:2]); err == nil || err.Error() != "root b: one page is left" {
+	if err := incomplete("root", ended[:2]); err == nil || err.Error() != "root b: one page is left" {
 		t.Error(err)
 	}
-	if err := incomplete(ended); err == nil || !strings.HasPrefix(err.Error(), "2 of 3 roots: not everything could be taken back; root b: ") {
+	if err := incomplete("root", ended); err == nil || !strings.HasPrefix(err.Error(), "2 of 3 roots: not everything could be taken back; root b: ") {
+		t.Error(err)
+	}
+	s := &Session{opt: Options{Network: failingNetwork{}}}
+	if err := incomplete("", s.cutNetwork()); err == nil || err.Error() != "network: it hangs" {
 		t.Error(err)
 	}
 }
+
+// failingNetwork is a network that cannot be taken back.
+type failingNetwork struct{ Network }
+
+func (failingNetwork) Remove([]string) ([]string, int, error) { return nil, 0, errors.New("it hangs") }

@@ -114,8 +114,9 @@ func (m *model) pressAsk(key string) tea.Cmd {
 			return nil
 		}
 		m.typing, m.text = typingPath, m.path
-		if m.text == "" {
-			m.text = m.questions[m.frontIndex].Items[0].Resolved.Raw()
+		// A damaged or hostile session can send a question without items.
+		if items := m.questions[m.frontIndex].Items; m.text == "" && len(items) > 0 {
+			m.text = items[0].Resolved.Raw()
 		}
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/rootsfs/rootsfs/broker"
@@ -66,5 +67,14 @@ func TestHostQuestionIsSafe(t *testing.T) {
 				t.Errorf("%v: %q", size, l)
 			}
 		}
+	}
+}
+
+// A question without items, as a damaged or hostile session can send it, is narrowed to nothing.
+func TestQuestionWithoutItems(t *testing.T) {
+	m := newHostileModel(100, 30)
+	m.view, m.path, m.text, m.questions[0].Items = viewAsk, "", "", nil
+	if m.Update(tea.KeyPressMsg{Text: "n", Code: 'n'}); m.typing != typingPath || m.text != "" {
+		t.Errorf("n begins %v with %q", m.typing, m.text)
 	}
 }
