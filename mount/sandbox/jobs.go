@@ -12,9 +12,9 @@ import (
 	"golang.org/x/term"
 )
 
-// A shell gives its terminal to a job, and takes it back when the job is stopped. Inside, the
-// command has another terminal. So when the command is stopped there, this process has to
-// stop outside, and when this process is continued, it has to continue the command.
+// A shell gives its terminal to a job, and takes the terminal back when the job is stopped. The
+// command has another terminal, inside the sandbox. So when the command is stopped there, this
+// process has to stop outside, and when this process is continued, it has to continue the command.
 
 // controlJob stops and continues this process together with the command until the command has
 // ended.
@@ -36,40 +36,41 @@ func (p *Process) controlJob() {
 					p.relay.flush()
 					p.relay.setCooked(false)
 					stopSelf(true)
-					p.goOn()
+					p.continueCommand()
 				}
 			case sig := <-signals:
 				if sig == unix.SIGCONT {
-					p.goOn()
+					p.continueCommand()
 					continue
 				}
-				_ = p.Signal(unix.SIGTSTP) // it may have ended
+				_ = p.Signal(unix.SIGTSTP) // the command may have ended
 				if p.relay.master == nil { // otherwise the init reports that the command has stopped
 					stopSelf(false)
-					p.goOn()
+					p.continueCommand()
 				}
 			}
 		}
 	}()
 }
 
-// goOn continues the command after this process was continued.
-func (p *Process) goOn() {
+// continueCommand continues the command after this process was continued.
+func (p *Process) continueCommand() {
 	if p.relay.master != nil && p.relay.stdin != nil {
-		_ = p.relay.setRaw() // it may have been hung up
+		_ = p.relay.setRaw() // the terminal may have been hung up
 		_ = pty.InheritSize(p.relay.screen, p.relay.master)
 	}
-	_ = p.Signal(unix.SIGCONT) // it may have ended
+	_ = p.Signal(unix.SIGCONT) // the command may have ended
 }
 
 // stopSelf stops this process, or its whole group, as SIGTSTP does in a program that does not
-// catch it. It returns when this process is continued. The kernel ignores that signal where no
-// shell would continue the group: then stopSelf returns at once.
+// catch the signal. stopSelf returns when this process is continued. The kernel ignores SIGTSTP
+// where no shell would continue the group: then stopSelf returns at once.
 func stopSelf(group bool) {
 	runtime.LockOSThread() // a signal to this thread takes effect before the call returns
 	defer runtime.UnlockOSThread()
-	// Handle the signal that continues this process now: later the command may have been
-	// stopped again.
+	// Ignore the SIGCONT that continues this process: after stopSelf the command is continued
+	// anyway. If the signal were caught, its handling might come late, and continue a command
+	// that was stopped again.
 	cont := setAction(unix.SIGCONT, sigaction{handler: ignore})
 	stop := setAction(unix.SIGTSTP, sigaction{handler: ignore})
 	if group {
@@ -90,15 +91,15 @@ type sigaction struct {
 
 const ignore = 1 // SIG_IGN
 
-// setAction sets what a signal does to this process, and returns what it did.
+// setAction sets the action of a signal in this process, and returns the previous action.
 func setAction(sig unix.Signal, action sigaction) (old sigaction) {
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), uintptr(unsafe.Pointer(&old)), unsafe.Sizeof(action.mask), 0, 0)
 	return old
 }
 
 // backgroundPoll is the time, in milliseconds, between two checks whether this process is in
-// the foreground. It has to poll, because a shell that brings a job to the foreground sends a
-// signal only to a job that was stopped.
+// the foreground. This process has to poll, because a shell that brings a job to the foreground
+// sends a signal only to a job that was stopped.
 const backgroundPoll = 200
 
 // inBackground reports whether a file is the terminal of this process's session and another job
@@ -109,7 +110,7 @@ func inBackground(fd int) bool {
 }
 
 // setRaw sets the caller's terminal to raw mode, unless the terminal belongs to another job, or
-// setCooked has ended the relay.
+// setCooked was called with ended set.
 func (r *relay) setRaw() error {
 	r.modeMu.Lock()
 	defer r.modeMu.Unlock()
@@ -119,12 +120,12 @@ func (r *relay) setRaw() error {
 	}
 	was, err := term.MakeRaw(fd)
 	if err == nil && !r.isRaw {
-		r.raw, r.isRaw = was, true
+		r.cooked, r.isRaw = was, true
 	}
 	return err
 }
 
-// setCooked restores the mode that the caller's terminal had before raw mode, unless it
+// setCooked restores the mode that the caller's terminal had before raw mode, unless the terminal
 // belongs to another job. If ended is set, the terminal never gets raw mode again.
 func (r *relay) setCooked(ended bool) {
 	r.modeMu.Lock()
@@ -134,7 +135,7 @@ func (r *relay) setCooked(ended bool) {
 		return
 	}
 	if fd := int(r.stdin.Fd()); !inBackground(fd) {
-		_ = term.Restore(fd, r.raw) // it may have been hung up
+		_ = term.Restore(fd, r.cooked) // the terminal may have been hung up
 	}
 	r.isRaw = false
 }

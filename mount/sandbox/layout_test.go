@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// put writes a file into a tree.
+// put writes a file, and makes the directories of its path.
 func put(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -20,7 +20,7 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-// rooted lists the levels with their own root directory.
+// rooted lists the levels at which the command has a root directory of its own.
 var rooted = []Level{Namespaces, Bubblewrap}
 
 // Roots appear at their own paths: below a top directory, in /tmp, and in a
@@ -28,7 +28,7 @@ var rooted = []Level{Namespaces, Bubblewrap}
 func TestSame(t *testing.T) {
 	atLevels(t, rooted, func(t *testing.T, level Level) {
 		point := tree(t)
-		// The last directory exists on the host, as the directory of a root does.
+		// /usr/share exists on the host, too, like the directory of a real root.
 		roots := []string{"/home/u/code", "/tmp/scratch", "/tmp/deep/er/root", "/usr/share"}
 		for _, r := range roots {
 			put(t, point+r+"/f", "at "+r)
@@ -78,9 +78,9 @@ func TestHome(t *testing.T) {
 	})
 }
 
-// Files that a command leaves in a kept home give no other user its rights: none has
-// set-id bits, whichever way the command tried to set them. A home in memory is gone
-// anyway.
+// Files that a command leaves in a kept home do not give the command's rights to other users: no
+// file has set-id bits, although the command has tried several ways to set them. A home in memory
+// does not outlive the run.
 func TestHomeHasNoSetID(t *testing.T) {
 	atLevels(t, confining, func(t *testing.T, level Level) {
 		keptHome := private(t)

@@ -21,22 +21,23 @@ import (
 // a directory made inside the caller's group. In version 2 it may also be beside the caller's
 // group, because a group that has processes cannot have groups below it with controllers. Root can
 // usually make a group, and an ordinary user if systemd has delegated the groups. Version 1 is
-// used on machines that mount the controllers in that way.
+// used on machines that mount the memory controller as version 1.
 
 // memGroup is a control group with a limit.
 type memGroup struct {
-	dir string   // of the group
-	fd  *os.File // version 2: dir, for clone3
+	dir string   // the group's directory
+	fd  *os.File // version 2: dir, opened for clone3; version 1: nil
 }
 
-// ownProc has this process's groups; tests put another directory in its place.
+// ownProc is the directory of /proc that describes this process; tests set another directory.
 var ownProc = "/proc/self"
 
 // MemoryLimit is the name of the layer for Options.MemoryMax (Report.Layers).
 const MemoryLimit = "memory limit"
 
-// groupFiles are the files that limit the memory of a group, by whether it is of version
-// 2. A kernel without accounting of swap lacks the last file.
+// groupFiles are the files that limit the memory of a group, and the values to write. "" stands
+// for the limit. The key is true for version 2. A kernel without accounting of swap lacks the last
+// file of each list.
 var groupFiles = map[bool][]struct{ name, value string }{
 	true:  {{"memory.max", ""}, {"memory.swap.max", "0"}},
 	false: {{"memory.limit_in_bytes", ""}, {"memory.memsw.limit_in_bytes", ""}},
@@ -61,7 +62,7 @@ type groupParent struct {
 }
 
 // groupParents returns the directories in which a group could be made for the process that a
-// directory of /proc describes, the best first.
+// directory of /proc describes, in the order in which newMemGroup tries them.
 func groupParents(proc string) []groupParent {
 	groups, err := os.ReadFile(filepath.Join(proc, "cgroup"))
 	if err != nil {
@@ -87,7 +88,8 @@ func groupParents(proc string) []groupParent {
 	return parents
 }
 
-// groupMount returns the mountpoint of the groups, "" if they are not mounted.
+// groupMount returns the mountpoint of the control groups of version 2, or of the memory controller
+// of version 1; "" if there is none.
 func groupMount(proc string, isV2 bool) string {
 	f, err := os.Open(filepath.Join(proc, "mountinfo"))
 	if err != nil {
@@ -112,7 +114,7 @@ func (p groupParent) create(name string, limit int64) (*memGroup, error) {
 	}
 	g := &memGroup{dir: dir}
 	err := g.limit(p.isV2, limit)
-	if err == nil { // moving a process takes write access to the group around both
+	if err == nil { // moving a process takes write access to the common ancestor of both groups
 		err = unix.Access(filepath.Join(p.dir, "cgroup.procs"), unix.W_OK)
 	}
 	if err == nil && p.isV2 {
@@ -215,8 +217,8 @@ func RemoveControlGroup(group string) {
 	}
 }
 
-// RemoveOldControlGroups removes control groups with a prefix that have no processes and are older
-// than age.
+// RemoveOldControlGroups removes each control group whose name begins with prefix, if the group is
+// older than age and has no processes.
 func RemoveOldControlGroups(prefix string, age time.Duration) {
 	for _, p := range groupParents(ownProc) {
 		list, err := os.ReadDir(p.dir)
@@ -231,9 +233,10 @@ func RemoveOldControlGroups(prefix string, age time.Duration) {
 	}
 }
 
-// limitMemory makes the group, if there is a limit. If no group can be made, the command runs
-// without a limit, and Report says so. (A limit for each process is no substitute: it would
-// also apply to the init, whose runtime maps more memory than small commands need.)
+// limitMemory makes the group, if there is a limit. It returns an error only if a resource is used
+// up. If no group can be made for another reason, the command runs without a limit, and Report says
+// so. (A limit for each process is no substitute: it would also apply to the init, whose runtime
+// maps more memory than small commands need.)
 func (l *launch) limitMemory() error {
 	if l.o.MemoryMax == 0 {
 		return nil
@@ -243,15 +246,15 @@ func (l *launch) limitMemory() error {
 		return unable(err, "make a control group: %v", err)
 	}
 	if err != nil {
-		l.memory = layer(MemoryLimit, NotAvailable, fmt.Sprintf("no control group can be made here (%v); for an ordinary user, systemd-run --user --scope gives one", err))
+		l.memoryLayer = layer(MemoryLimit, NotAvailable, fmt.Sprintf("no control group can be made here (%v); for an ordinary user, systemd-run --user --scope gives one", err))
 		return nil
 	}
-	l.group, l.memory = g, layer(MemoryLimit, On, fmt.Sprintf("%d bytes for all processes together", l.o.MemoryMax))
+	l.group, l.memoryLayer = g, layer(MemoryLimit, On, fmt.Sprintf("%d bytes for all processes together", l.o.MemoryMax))
 	return nil
 }
 
-// joinAtStart makes a process that is started with the attributes a member of the group from its
-// beginning, if the group is of version 2.
+// joinAtStart sets attr so that a process started with attr is in the group from its beginning. It
+// does so only for a group of version 2.
 func (g *memGroup) joinAtStart(attr *syscall.SysProcAttr) {
 	if g != nil && g.fd != nil {
 		attr.UseCgroupFD, attr.CgroupFD = true, int(g.fd.Fd())
@@ -259,7 +262,7 @@ func (g *memGroup) joinAtStart(attr *syscall.SysProcAttr) {
 }
 
 // The limits that rootsfs was started with (ulimit -H, limits.conf, LimitNPROC= and
-// LimitCORE= of systemd) are the init's as well. A namespace's root cannot raise them.
+// LimitCORE= of systemd) apply to the init as well. A namespace's root cannot raise them.
 
 // checkProcesses refuses a limit of processes that is too low for any command.
 func checkProcesses() error {
@@ -271,8 +274,9 @@ func checkProcesses() error {
 	return nil
 }
 
-// allowCore lets an init of root forbid core dumps, which a hard limit of 0 would
-// prevent. The init inherits its limits from this process.
+// allowCore raises this process's hard limit of core files from 0 to 1, if the process runs as
+// root. The init inherits the limit, and forbids core dumps by a limit of 1. The init could not
+// raise a hard limit of 0 itself.
 func allowCore() {
 	var have unix.Rlimit
 	if os.Geteuid() == 0 && unix.Getrlimit(unix.RLIMIT_CORE, &have) == nil && have.Max == 0 {
@@ -280,7 +284,8 @@ func allowCore() {
 	}
 }
 
-// settleCore reports the layer of core dumps as off if they are not forbidden but have no effect.
+// settleCore changes the layer of core dumps to off if the dumps are not forbidden, but no program
+// is run on them.
 func settleCore(layers []Layer) {
 	for i, l := range layers {
 		if l.Name == initproc.CoreLayer && coreHole() == "" {
@@ -289,8 +294,8 @@ func settleCore(layers []Layer) {
 	}
 }
 
-// coreHole describes the hole if core dumps are not forbidden; "" if the kernel passes them to
-// no program.
+// coreHole describes the hole that there is if core dumps are not forbidden; "" if the kernel
+// passes core dumps to no program.
 func coreHole() string {
 	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
 	if err == nil && !strings.HasPrefix(string(pattern), "|") {
@@ -305,21 +310,21 @@ const (
 	maxTmpSize = 2 << 30
 )
 
-// defaultTmpSize returns a quarter of the memory, at most maxTmpSize: the machine survives two
-// commands that fill their directories.
+// defaultTmpSize returns a quarter of the memory, at least MinTmpSize and at most maxTmpSize: the
+// machine survives two commands that fill their directories.
 func defaultTmpSize() int64 {
-	return max(MinTmpSize, min(maxTmpSize, memory()/4))
+	return max(MinTmpSize, min(maxTmpSize, machineMemory()/4))
 }
 
-// DefaultMemory returns a value for Options.MemoryMax that leaves room for others: three
-// quarters of the machine's memory, in bytes.
+// DefaultMemory returns a value for Options.MemoryMax that leaves room for other programs: three
+// quarters of the machine's memory, in bytes, and at least MinMemory.
 func DefaultMemory() int64 {
-	return max(MinMemory, memory()/4*3)
+	return max(MinMemory, machineMemory()/4*3)
 }
 
-// memory returns the bytes of the machine's memory, or a low guess if the kernel does not
+// machineMemory returns the bytes of the machine's memory, or a low guess if the kernel does not
 // tell.
-func memory() int64 {
+func machineMemory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
 		return maxTmpSize

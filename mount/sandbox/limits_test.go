@@ -8,14 +8,15 @@ import (
 	"testing"
 )
 
-// Other processes of the command's uid do not count towards its limit: two commands of root have
-// the same uid, and both must start.
+// Other processes of the command's uid leave the command PidsMax processes of its own: two commands
+// that root starts have the same uid, and both must run. The report says at which levels the kernel
+// counts all processes of the uid.
 func TestLimitBesideOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("another uid's processes need root")
+		t.Skip("only root can start processes of another uid")
 	}
-	// The uid is not root's, because other tests on the machine start and end processes of root
-	// while this one counts.
+	// The uid is not DefaultID's, because other tests on the machine start and end processes of
+	// that uid while Start counts.
 	uid, gid := DefaultID()
 	own := 4096 + uint32(os.Getpid()%4096)
 	uid, gid = uid+own, gid+own

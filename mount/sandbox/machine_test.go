@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// interfaces lists and changes network interfaces, and opens other sockets of netlink.
+// interfaces is a Python program that lists network interfaces, tries to change them, and tries to
+// open sockets of other netlink protocols.
 const interfaces = `import socket, struct
 s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
 def ask(kind, flags, body):
@@ -72,7 +73,7 @@ func TestHostNameResolves(t *testing.T) {
 				t.Errorf("net %t: the host name leads to %q, want 127.0.0.1: %+v", net, first, exit)
 			}
 			if net && !strings.HasPrefix(rest, strings.TrimSpace(string(hosts))) {
-				t.Errorf("/etc/hosts inside is %q, want first what the host has: %q", rest, hosts)
+				t.Errorf("/etc/hosts inside is %q, want the host's entries first: %q", rest, hosts)
 			}
 		}
 	})
@@ -135,7 +136,8 @@ func TestGroupIsShown(t *testing.T) {
 	})
 }
 
-// At level landlock the rest of /sys exists and cannot be read.
+// At level Landlock the command can read the processors in /sys. It cannot read network interfaces,
+// disks, firmware and other parts of the host's /sys.
 func TestSysOfHost(t *testing.T) {
 	if _, err := os.Stat("/sys/devices/system/cpu/online"); err != nil {
 		t.Skip(err)

@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// hungry takes some 300 MB in one process: tail keeps a line that does not end.
-const hungry = `exec 2>/dev/null; echo begun; head -c 300000000 /dev/zero | tail | wc -c`
+// hungryScript takes some 300 MB in one process: tail keeps a line that does not end.
+const hungryScript = `exec 2>/dev/null; echo begun; head -c 300000000 /dev/zero | tail | wc -c`
 
 // The memory of the command and everything that it starts is bounded together, if the machine
 // has control groups for memory. If not, the report says so, as a missing layer and as a hole.
@@ -55,12 +55,12 @@ func TestMemoryMax(t *testing.T) {
 	run(t, Namespaces, NotAvailable)
 }
 
-// runHungry runs hungry. It returns the report's layer of the memory limit and its holes, the
+// runHungry runs hungryScript. It returns the report's layer of the memory limit and its holes, the
 // output, and how many processes the kernel has killed.
 func runHungry(t *testing.T, o Options) (limit Layer, holes []string, out string, kills int) {
 	t.Helper()
 	o.Tree = tree(t)
-	p, out, exit := runScript(t, o, hungry)
+	p, out, exit := runScript(t, o, hungryScript)
 	for _, l := range p.Report().Layers {
 		if l.Name == MemoryLimit {
 			limit = l
@@ -69,8 +69,8 @@ func runHungry(t *testing.T, o Options) (limit Layer, holes []string, out string
 	return limit, p.Report().Holes, out, exit.Kills
 }
 
-// A command that fills the private directories gets an error before the memory is full:
-// the kernel could then end only the init.
+// A command that fills the private directories gets an error before its memory limit is reached. If
+// files alone reached the limit, the kernel could end only the init.
 func TestMemoryMaxOfFiles(t *testing.T) {
 	for _, level := range []Level{Namespaces, Bubblewrap} {
 		o := Options{Level: level, MemoryMax: 128 << 20, Group: fmt.Sprintf("rootsfs-test-%d-files-%s", os.Getpid(), level)}
@@ -81,8 +81,8 @@ func TestMemoryMaxOfFiles(t *testing.T) {
 	}
 }
 
-// The group of a run that was killed before it had a watcher is removed when it is old enough,
-// unless there are processes in it.
+// RemoveOldControlGroups removes a group that is older than age, such as that of a killed run,
+// unless there are processes in the group.
 func TestRemoveOldControlGroups(t *testing.T) {
 	prefix := fmt.Sprintf("rootsfs-test-old-%d-", os.Getpid())
 	var groups []*memGroup
@@ -109,7 +109,7 @@ func TestRemoveOldControlGroups(t *testing.T) {
 		RemoveOldControlGroups(prefix, c.age)
 		for i, g := range groups {
 			if _, err := os.Stat(g.dir); (err == nil) != c.left[i] {
-				t.Errorf("age %v: %s: %v, want it there: %v", c.age, g.dir, err, c.left[i])
+				t.Errorf("age %v: %s: %v, want that it exists: %v", c.age, g.dir, err, c.left[i])
 			}
 		}
 	}
@@ -117,21 +117,21 @@ func TestRemoveOldControlGroups(t *testing.T) {
 
 func TestGroupParents(t *testing.T) {
 	const (
-		two = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
-		one = "31 23 0:27 / /sys/fs/cgroup/memory rw,nosuid shared:10 - cgroup cgroup rw,memory\n32 23 0:28 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n"
+		mountsV2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+		mountsV1 = "31 23 0:27 / /sys/fs/cgroup/memory rw,nosuid shared:10 - cgroup cgroup rw,memory\n32 23 0:28 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n"
 	)
 	for _, c := range []struct {
 		name, groups, mounts string
 		want                 []groupParent
 	}{
-		{"a scope of a user", "0::/user.slice/app.slice/x.scope\n", two, []groupParent{
+		{"a scope of a user", "0::/user.slice/app.slice/x.scope\n", mountsV2, []groupParent{
 			{"/sys/fs/cgroup/user.slice/app.slice/x.scope", true},
 			{"/sys/fs/cgroup/user.slice/app.slice", true},
 		}},
-		{"the root group", "0::/\n", two, []groupParent{{"/sys/fs/cgroup", true}}},
-		{"version 1", "8:pids:/\n4:memory:/a:b\n", one, []groupParent{{"/sys/fs/cgroup/memory/a:b", false}}},
+		{"the root group", "0::/\n", mountsV2, []groupParent{{"/sys/fs/cgroup", true}}},
+		{"version 1", "8:pids:/\n4:memory:/a:b\n", mountsV1, []groupParent{{"/sys/fs/cgroup/memory/a:b", false}}},
 		{"not mounted", "0::/\n4:memory:/\n", "", nil},
-		{"nothing", "", two + one, nil},
+		{"no groups", "", mountsV2 + mountsV1, nil},
 	} {
 		dir := t.TempDir()
 		put(t, filepath.Join(dir, "cgroup"), c.groups)
@@ -143,7 +143,7 @@ func TestGroupParents(t *testing.T) {
 	if got := groupParents(t.TempDir()); got != nil {
 		t.Errorf("without a /proc: %+v", got)
 	}
-	// A directory that is not that of a control group is left unchanged.
+	// In a directory outside the control groups no group can be made, and nothing is left.
 	dir := t.TempDir()
 	if g, err := (groupParent{dir, true}).create("x", MinMemory); err == nil {
 		t.Errorf("%s became a group: %+v", dir, g)

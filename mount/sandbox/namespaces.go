@@ -25,7 +25,7 @@ func (o *Options) initAttr() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Setsid:     true,
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
-		// Only the command's own uid: not even a uid 0 that owns the namespace.
+		// Only the command's own uid and gid are mapped. The namespace has no uid 0.
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.UID), HostID: int(o.UID), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.GID), HostID: int(o.GID), Size: 1}},
 		AmbientCaps: buildCaps,
@@ -52,7 +52,7 @@ func (l *launch) layoutSpec(private privateDirs) *layout.Spec {
 		s.FlatAt = o.FlatAt
 	}
 	if o.Network != nil {
-		s.ResolvConf = append([]byte{}, o.Network.ResolvConf...) // not nil
+		s.ResolvConf = append([]byte{}, o.Network.ResolvConf...) // not nil, even if empty
 	}
 	if l.group != nil {
 		s.Group, s.GroupIsV1 = l.group.dir, l.group.fd == nil
@@ -96,7 +96,7 @@ func (l *launch) prepareNamespaces(private privateDirs) error {
 }
 
 // maxFileInConfig bounds a file in the init's configuration. The configuration is JSON: encoding
-// the machine's authorities in it would take milliseconds.
+// the machine's certificate authorities in it would take milliseconds.
 const maxFileInConfig = 16 << 10
 
 // passLargeFiles replaces the data of large files by descriptors.

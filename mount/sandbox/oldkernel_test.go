@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/oldkernel"
 )
 
-// inherit gives this process a descriptor that its children would inherit.
-func inherit(t *testing.T) {
+// openInheritable gives this process a descriptor that its children would inherit.
+func openInheritable(t *testing.T) {
 	t.Helper()
 	f, err := os.Open("/etc/passwd")
 	if err != nil {
@@ -28,11 +28,11 @@ func inherit(t *testing.T) {
 
 // checkWithoutNamespaces runs a command as on an old kernel. It checks that Start takes level
 // Bubblewrap, that the error of level Namespaces names the version of the kernel that the level
-// needs, and that the command inherits nothing.
+// needs, and that the command inherits only its standard streams.
 func checkWithoutNamespaces(t *testing.T) {
-	inherit(t)
+	openInheritable(t)
 	p, out, exit := runScript(t, Options{}, `ls /proc/self/fd | tr '\n' ' '`)
-	if p.Report().Level != Bubblewrap || exit != (Exit{}) || out != "0 1 2 3" { // 3 is the directory
+	if p.Report().Level != Bubblewrap || exit != (Exit{}) || out != "0 1 2 3" { // 3 is the directory that ls reads
 		t.Errorf("level %s, %+v, with the descriptors %s; want bubblewrap with 0 1 2 3", p.Report().Level, exit, out)
 	}
 	_, err := Start(t.Context(), Options{Level: Namespaces, Tree: tree(t), Args: []string{"true"}})

@@ -18,10 +18,10 @@ type Level uint8
 // reach.
 const (
 	// Namespaces: user, mount, pid, ipc, uts, cgroup and network namespaces
-	// with a root directory of the command's own, and everything of Landlock.
+	// with a root directory of the command's own, Landlock's rules and the system call filter.
 	Namespaces Level = iota + 1
-	// Bubblewrap: the same root directory made by bwrap(1), for machines that let only
-	// bwrap make namespaces; and everything of Landlock.
+	// Bubblewrap: the same root directory, which bwrap(1) makes, for machines that let only
+	// bwrap make namespaces; also with Landlock's rules and the system call filter.
 	Bubblewrap
 	// Landlock: the host's own directories, with Landlock's rules and the
 	// system call filter. Holes remain; Report names them.
@@ -50,9 +50,9 @@ func ParseLevel(s string) (Level, error) {
 	return 0, invalid("unknown level %s: write namespaces, bubblewrap, landlock or none", names.Quote(s))
 }
 
-// Shows reports whether a command at the level sees a path, absolute and clean, by
-// itself: one in a system directory, for instance. It reports false for paths in roots,
-// interpreters and private directories. For None and the zero Level it always reports false.
+// Shows reports whether every command at the level may see an absolute and clean path, such as a
+// path in a system directory. Roots, interpreters and private directories do not count, because
+// they depend on Options. For None and the zero Level it always reports false.
 func (l Level) Shows(path string) bool {
 	return l != 0 && l < None && strings.HasPrefix(path, "/") && layout.Shows(path)
 }
@@ -60,7 +60,7 @@ func (l Level) Shows(path string) bool {
 // TopDirs returns the names of the host's top-level directories that the minimal
 // root does not use, sorted. Start binds the tree's directory of each name at /NAME inside. So
 // the layout of a Same mount always shows all of them, and a root that is granted later below one
-// appears at once. Directories that are made in / after the start are not among them.
+// of them appears at once. Directories that are made in / after the start are not among them.
 func TopDirs() []string { return layout.TopDirs() }
 
 // Map is where the roots appear inside.
@@ -95,16 +95,16 @@ type Options struct {
 	// looked for on the PATH of Env (as the command itself will see it), else
 	// on the caller's.
 	Args []string
-	// Program is the absolute path inside of the program to execute for a command without a
-	// slash, whichever programs on PATH have its name. "": search PATH.
+	// Program is the absolute path, inside, of the program to execute. The command still gets
+	// Args[0] as its name. "": Start finds the program by Args[0].
 	Program string
-	// Links are links on the host that the tree shows, by their paths, with their targets:
-	// the PATH may lead through them.
+	// Links maps the path of each link of the host that the tree shows to the link's target.
+	// Directories on the PATH may lead through these links.
 	Links map[string]string
 	// Dir is the working directory, a path inside; "" is the private HOME.
 	Dir string
-	// Tree is the mountpoint of the private mount, resolved, the sole entry of
-	// a directory that only the caller (uid) may enter.
+	// Tree is the mountpoint of the private mount, a resolved path. It is the sole entry of
+	// a directory that only the caller's uid may enter.
 	Tree string
 	Map  Map
 	// FlatAt is where a Flat tree appears; default DefaultFlatAt.
@@ -113,7 +113,7 @@ type Options struct {
 	// for Map Same: they decide whether /tmp, /var and /run are private or bound from the tree,
 	// and which paths below system directories are replaced.
 	Roots []string
-	// Spare are directories of the tree, by their paths in it, in which it shows nothing
+	// Spare has the paths, in the tree, of directories in which the tree shows nothing
 	// yet. With them Process.Bind can show roots at places where no directory was bound
 	// at the start, in Map Same at level Namespaces.
 	Spare []string
@@ -128,7 +128,8 @@ type Options struct {
 	// not contain Tree. Only levels Landlock and None need it.
 	Private string
 	// TmpSize bounds the contents of private directories in memory, in bytes; default: a
-	// quarter of the machine's memory, at most 2 GiB, and at most half of MemoryMax.
+	// quarter of the machine's memory, at most 2 GiB, and at most half of MemoryMax; but at
+	// least MinTmpSize.
 	TmpSize int64
 	// Net gives the host's network; without it there is a loopback interface
 	// of the command's own (none at all at level Landlock).
@@ -151,11 +152,11 @@ type Options struct {
 	PidsMax int
 	// MemoryMax bounds the memory of the command and its descendants, in bytes, including
 	// their files in memory; 0: no limit. DefaultMemory is a sensible limit. The kernel ends
-	// one of these processes when the limit is reached. If no control group can be made, there
-	// is no limit, and Report says so.
+	// one of these processes when the limit is reached. If this machine gives the caller no
+	// control group, there is no limit, and Report says so.
 	MemoryMax int64
-	// Group is the name of that control group, for RemoveControlGroup; needed with
-	// MemoryMax.
+	// Group is the name of the control group that sets this limit, for RemoveControlGroup;
+	// needed with MemoryMax.
 	Group string
 	// UID and GID are the ids of the command when the caller is root. The default is
 	// DefaultID; at Level None, if both are 0, the command runs as root. They are ignored for
@@ -187,8 +188,8 @@ type Options struct {
 	// CheckProgram, if not nil, may refuse a program of the host that is about to run
 	// unconfined, by its absolute path; for level Bubblewrap.
 	CheckProgram func(path string) error `json:"-"`
-	// OnLevel, if not nil, is called before each try to start at a level: the last one is
-	// the command's.
+	// OnLevel, if not nil, is called before each try to start at a level. The level of
+	// the last call is the command's.
 	OnLevel func(Level) `json:"-"`
 	// BeforeExec, if not nil, is called when the confinement is complete, before the
 	// program is started. If it returns an error nothing runs, and Start returns that
@@ -196,7 +197,7 @@ type Options struct {
 	BeforeExec func() error `json:"-"`
 
 	probe bool          // only try the confinement; see Probe
-	trust *layout.Trust // of Trust, from Start on
+	trust *layout.Trust // made by Start from Trust
 }
 
 // HomeFile is a file of the command's HOME, by its path there.
@@ -207,8 +208,8 @@ type HomeFile = initproc.HomeFile
 // and up) use.
 const idBase = 65600
 
-// DefaultID is the uid and gid that a command of root runs as by default. No user has them, and
-// no file outside a HOME that is kept for such commands.
+// DefaultID is the uid and gid that a command of root runs as by default. No user has these ids.
+// After a run only the files in a kept HOME still have them.
 func DefaultID() (uid, gid uint32) { return idBase, idBase }
 
 // check fills the defaults in and refuses values that cannot work, naming the field.
@@ -235,8 +236,8 @@ func (o *Options) check() error {
 	if o.TmpSize == 0 {
 		o.TmpSize = defaultTmpSize()
 		if o.MemoryMax != 0 {
-			// A full directory is an error for the command that fills it. Full memory
-			// ends the init, if only the directories use memory.
+			// A full directory is an error for the command that fills it. But if files
+			// alone reach the limit of memory, the kernel can end only the init.
 			o.TmpSize = min(o.TmpSize, max(o.MemoryMax/2, MinTmpSize))
 		}
 	}

@@ -18,9 +18,9 @@ import (
 // Process is a confined command that was started. Its methods may be called
 // concurrently.
 type Process struct {
-	cmd     *exec.Cmd // the init, or bwrap; it was waited for before dead is closed
-	control *os.File
-	sock    int // control's descriptor, for calls that block
+	cmd     *exec.Cmd // the init, or bwrap; cmd.Wait returns before dead is closed
+	control *os.File  // this process's end of the control socket
+	sock    int       // control's descriptor, for calls that block
 	level   Level
 	report  Report
 	group   *memGroup
@@ -33,13 +33,13 @@ type Process struct {
 	stops      chan struct{} // takes a token when the command is stopped
 
 	relay       relay
-	relays      sync.Once     // starts relay
+	relayOnce   sync.Once     // starts relay
 	relaying    chan struct{} // closed when relay was started, or could not be
-	callerEnds  [3]*os.File   // of the pipes of streams that Options does not give
-	commandEnds [3]*os.File   // of all pipes, until the command has them
+	callerEnds  [3]*os.File   // this side of the pipes for streams that are nil in Options
+	commandEnds [3]*os.File   // the command's side of all pipes, until the init has them
 	ended       chan struct{} // closed when the command has ended
 	unread      chan struct{} // closed by AbandonOutput
-	leave       sync.Once
+	unreadOnce  sync.Once     // closes unread
 	dead        chan struct{} // closed when the init has ended
 	done        chan struct{} // closed when exit and err are set, at the very end
 	exit        Exit
@@ -63,7 +63,7 @@ type Exit struct {
 	Lost error
 }
 
-// Status returns the exit status as a shell has it: the code, or 128 and the signal.
+// Status returns the exit status as a shell has it: the code, or 128 plus the signal's number.
 func (e Exit) Status() int {
 	if e.Signal != 0 {
 		return 128 + int(e.Signal)
@@ -108,14 +108,14 @@ func (p *Process) send(m initproc.Message) error {
 	return err
 }
 
-// hangUp tells the init that no more messages come. The init of level Bubblewrap may
-// outlive bwrap: the kernel's death signal needs a sender that may send it, and a bwrap
-// of root has given its capabilities away.
+// hangUp tells the init that no more messages come, so that the init ends. At level Bubblewrap the
+// init may outlive bwrap. The kernel sends the init the parent-death signal only if bwrap may
+// signal the init, and a bwrap that root has started has dropped the capability for that.
 func (p *Process) hangUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
-		_ = unix.Shutdown(p.sock, unix.SHUT_WR) // it may have ended
+		_ = unix.Shutdown(p.sock, unix.SHUT_WR) // the init may have ended
 	}
 }
 
@@ -129,17 +129,17 @@ func (p *Process) Kill() error { return p.cmd.Process.Kill() }
 // AbandonOutput makes Wait return even if the command's output is not completely written to the
 // streams of Options, such as to a pipe that is not read. It may be called at any time, also
 // repeatedly.
-func (p *Process) AbandonOutput() { p.leave.Do(func() { close(p.unread) }) }
+func (p *Process) AbandonOutput() { p.unreadOnce.Do(func() { close(p.unread) }) }
 
 // Wait relays the streams of Options, and waits until the command and its descendants have
-// ended and their output is written there (but see AbandonOutput). Nothing is relayed before the
-// first call, so that the caller can print about the start first. After an error it is not
-// known how the command ended.
+// ended and their output is written to these streams (but see AbandonOutput). Nothing is relayed
+// before the first call, so that the caller can print its messages about the start first. After an
+// error it is not known how the command ended.
 func (p *Process) Wait() (Exit, error) {
-	p.relays.Do(func() {
-		p.relay.onHangUp = func() { _ = p.Signal(unix.SIGHUP) } // it may have ended
+	p.relayOnce.Do(func() {
+		p.relay.onHangUp = func() { _ = p.Signal(unix.SIGHUP) } // the command may have ended
 		if p.err = p.relay.start(); p.err != nil {
-			_ = p.Kill() // it may have ended
+			_ = p.Kill() // the init may have ended
 		} else if p.jobControl {
 			p.controlJob()
 		}
@@ -150,8 +150,8 @@ func (p *Process) Wait() (Exit, error) {
 }
 
 // supervise receives the init's messages until the init has ended. Then it ends what is left of
-// the command, and sets the command's exit. It calls stop so that the end of Start's context
-// kills nothing any more.
+// the command, and sets p.exit and p.err. It calls stop so that the end of Start's context kills
+// nothing any more.
 func (p *Process) supervise(stop func() bool) {
 	go func() {
 		<-p.dead
@@ -239,8 +239,8 @@ func (p *Process) findPID() int {
 	return cmp.Or(onlyChild(pid), pid)
 }
 
-// sweep ends the processes that a killed init at level Landlock has left. They are children of
-// this process now, and have one more filter than this process has.
+// sweep ends the processes that a killed init at level Landlock has left. They are descendants of
+// this process now, and have more seccomp filters than this process.
 func sweep() {
 	own := countFilters(os.Getpid())
 	initproc.End(func() []int {
@@ -248,10 +248,10 @@ func sweep() {
 	})
 }
 
-// onlyChild returns the only child of a process's main thread; 0 if there is none.
+// onlyChild returns the pid of the only child of a process's main thread; 0 if there is none.
 func onlyChild(parent int) (child int) {
-	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", parent)) // it may have ended
-	_, _ = fmt.Sscan(string(list), &child)                                      // it may have none
+	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", parent)) // the process may have ended
+	_, _ = fmt.Sscan(string(list), &child)                                      // there may be no child
 	return child
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // After the end of a command, its control socket's number may belong to another command's
-// socket. A process that is closed sends nothing to it, and does not shut it down.
+// socket. A Process that is closed sends nothing to that socket, and does not shut it down.
 func TestNothingIsSentToAnotherSocket(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

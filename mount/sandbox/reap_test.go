@@ -12,9 +12,9 @@ import (
 )
 
 // Processes that ignore every signal and fork as fast as possible end with their command, and
-// so do the processes they leave behind. This holds when the init ends them, when the init is
-// killed, and when they stop and continue each other. At level Landlock no pid namespace ends
-// them, so rootsfs must be faster than they fork.
+// so do the processes they leave behind. This holds when the init ends them and when the init is
+// killed, although they continue processes that were stopped. At level Landlock no pid namespace
+// ends them, so rootsfs must be faster than they fork.
 func TestBombEnds(t *testing.T) {
 	if _, err := exec.LookPath("perl"); err != nil {
 		t.Skip("the bomb is in perl: ", err)

@@ -49,12 +49,13 @@ type Report struct {
 	Layers []Layer `json:"layers,omitempty"`
 	// Holes has sentences about access that the command still has.
 	Holes []string `json:"holes,omitempty"`
-	// Notes has sentences about files that the command does not see.
+	// Notes has sentences about files that the command does not see, or not where the files'
+	// owner may expect them.
 	Notes []string `json:"notes,omitempty"`
 	// Follows are the directories inside in which roots appear by themselves whenever they are
 	// granted. Closed are the directories in which later roots do not appear, except below
-	// Follows: see Appears. Without Closed every root appears, by Process.Bind if it is not
-	// below Follows.
+	// Follows: see Appears. If Closed is empty, every root appears. With Options.Spare, a
+	// root that is not below Follows appears by Process.Bind.
 	Follows []string `json:"follows,omitempty"`
 	Closed  []string `json:"closed,omitempty"`
 	// TmpSize is the size of the private directories in memory, in bytes; 0: they are on the

@@ -76,8 +76,8 @@ func holes(o *Options, level Level, layers []Layer) []string {
 	return out
 }
 
-// notes returns sentences about files that the command does not see although its owner may
-// expect them.
+// notes returns sentences about files that the command does not see, or not where the files' owner
+// may expect them.
 func notes(o *Options, level Level, lay *layout.Layout) []string {
 	var out []string
 	if hidden := Hidden(level); len(hidden) > 0 {
@@ -108,8 +108,8 @@ func Hidden(level Level) []string {
 	return append(etc, system...)
 }
 
-// rootDirs returns the directories inside in which roots appear by themselves, and those in
-// which roots that are granted after the start do not appear.
+// rootDirs returns the directories inside in which roots appear by themselves, and the
+// directories in which later roots do not appear, as Report has them.
 func (l *launch) rootDirs() (follows, closed []string) {
 	switch {
 	case l.layout == nil || l.o.Map == Flat:
@@ -120,8 +120,8 @@ func (l *launch) rootDirs() (follows, closed []string) {
 	return slices.Clone(l.layout.Tops), closed
 }
 
-// Appears reports whether a root that is granted after the start appears at its own path
-// inside, by the directories of a Report.
+// Appears reports whether a root that is granted after the start appears inside, according to the
+// directories of a Report. path is the root's path on the host.
 func Appears(path string, r Report) bool {
 	return follows(path, r.Follows) || !follows(path, r.Closed)
 }

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Shim is a program that chooses a version of another one: it belongs to a version manager.
+// Shim is a program of a version manager. It chooses and runs a version of another program.
 type Shim struct {
 	Manager  string // its name, such as "asdf"
 	Dir      string // where the manager keeps the versions
 	Variable string // the variable that names Dir to the manager
-	// Settings is the file or directory that the manager reads in HOME, relative to it; "":
-	// none, or it is in Dir.
+	// Settings is the path, relative to HOME, of the file or directory there that the manager
+	// reads; "": none, or it is in Dir.
 	Settings string
 	// KnowsDir reports whether the shim itself knows Dir, so that Variable need not name it.
 	KnowsDir bool
@@ -62,8 +62,8 @@ func ShimOf(path string) (s Shim, ok bool) {
 	return Shim{Manager: own, Dir: home}, true
 }
 
-// rustupShim is ShimOf for rustup. Its shims are links to rustup or the same
-// file, and its toolchains are beside ~/.cargo, which holds a credential.
+// rustupShim is ShimOf for rustup. The shims of rustup are symbolic or hard links to rustup. Its
+// toolchains are not in ~/.cargo, which holds a credential, but in ~/.rustup beside it.
 func rustupShim(path, target string) (Shim, bool) {
 	dir := filepath.Dir(path)
 	own, err := os.Stat(filepath.Join(dir, "rustup"))

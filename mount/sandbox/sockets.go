@@ -25,8 +25,8 @@ import (
 // every descriptor that is sent along (unix(7), SCM_RIGHTS), in either direction.
 
 const (
-	// maxSocketConns bounds the connections of one granted socket at a time, each of which
-	// counts on both sides.
+	// maxSocketConns bounds the connections of one granted socket at a time. Each connection
+	// counts twice: inside and at the host's socket.
 	maxSocketConns = 2 * initproc.SocketBacklog
 	// maxSocketName keeps the path inside below the length of sun_path.
 	maxSocketName = 64
@@ -88,11 +88,12 @@ func (s *Sockets) Add(name, path string) error {
 	return nil
 }
 
-// findLocked returns the socket of a name, nil if there is none or it was cut.
+// findLocked returns the grant of a name, nil if there is none or it was cut. The caller holds
+// s.mu.
 func (s *Sockets) findLocked(name string) *grant {
-	for _, one := range s.list {
-		if one.Name == name && !one.isCut {
-			return one
+	for _, g := range s.list {
+		if g.Name == name && !g.isCut {
+			return g
 		}
 	}
 	return nil
@@ -106,9 +107,9 @@ func (s *Sockets) Live() (list []Socket) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, one := range s.list {
-		if !one.isCut {
-			list = append(list, one.Socket)
+	for _, g := range s.list {
+		if !g.isCut {
+			list = append(list, g.Socket)
 		}
 	}
 	return list
@@ -118,40 +119,40 @@ func (s *Sockets) Live() (list []Socket) {
 // It reports whether there was a grant of that name.
 func (s *Sockets) Cut(name string) bool {
 	s.mu.Lock()
-	one := s.findLocked(name)
-	if one == nil {
+	g := s.findLocked(name)
+	if g == nil {
 		s.mu.Unlock()
 		return false
 	}
-	one.isCut = true
-	if one.listener != nil {
-		one.listener.Close()
+	g.isCut = true
+	if g.listener != nil {
+		g.listener.Close()
 	}
-	for c := range one.conns {
+	for c := range g.conns {
 		c.Close()
 	}
 	s.mu.Unlock()
-	one.serving.Wait()
-	one.pin.Close()
+	g.serving.Wait()
+	g.pin.Close()
 	return true
 }
 
 // Pause closes every connection and refuses new ones until Resume. When it returns, no
-// connection carries any more data. A nil Sockets has none.
+// connection carries any more data. A nil Sockets has no connections.
 func (s *Sockets) Pause() {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	s.isPaused = true
-	for _, one := range s.list {
-		for c := range one.conns {
+	for _, g := range s.list {
+		for c := range g.conns {
 			c.Close()
 		}
 	}
 	s.mu.Unlock()
-	for _, one := range s.list { // the list only grows before the command runs
-		one.carrying.Wait()
+	for _, g := range s.list { // the list only grows before the command runs
+		g.carrying.Wait()
 	}
 }
 
@@ -167,12 +168,13 @@ func (s *Sockets) Resume() {
 
 // cutAll ends every grant.
 func (s *Sockets) cutAll() {
-	for _, one := range s.Live() {
-		s.Cut(one.Name)
+	for _, g := range s.Live() {
+		s.Cut(g.Name)
 	}
 }
 
-// listen accepts connections on a socket inside. It takes ownership of the socket's descriptor.
+// listen starts to accept connections on a socket inside. It takes ownership of the socket's
+// descriptor.
 func (s *Sockets) listen(name string, fd int) error {
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
@@ -182,22 +184,22 @@ func (s *Sockets) listen(name string, fd int) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one := s.findLocked(name)
-	if one == nil {
-		l.Close() // it was cut before the command was started
+	g := s.findLocked(name)
+	if g == nil {
+		l.Close() // the grant was cut before the command was started
 		return nil
 	}
-	one.listener = l
-	one.serving.Add(1)
+	g.listener = l
+	g.serving.Add(1)
 	go func() {
-		defer one.serving.Done()
-		s.serve(one, l)
+		defer g.serving.Done()
+		s.serve(g, l)
 	}()
 	return nil
 }
 
 // serve accepts connections until the socket is cut.
-func (s *Sockets) serve(one *grant, l net.Listener) {
+func (s *Sockets) serve(g *grant, l net.Listener) {
 	for {
 		c, err := l.Accept()
 		switch {
@@ -208,37 +210,37 @@ func (s *Sockets) serve(one *grant, l net.Listener) {
 			continue
 		}
 		s.mu.Lock()
-		if one.isCut || s.isPaused || len(one.conns) >= maxSocketConns {
+		if g.isCut || s.isPaused || len(g.conns) >= maxSocketConns {
 			s.mu.Unlock()
 			c.Close()
 			continue
 		}
-		one.conns[c] = true
-		one.serving.Add(1)
-		one.carrying.Add(1)
+		g.conns[c] = true
+		g.serving.Add(1)
+		g.carrying.Add(1)
 		s.mu.Unlock()
 		go func() {
-			defer one.serving.Done()
-			defer one.carrying.Done()
-			s.carry(one, c)
+			defer g.serving.Done()
+			defer g.carrying.Done()
+			s.carry(g, c)
 		}()
 	}
 }
 
 // carry copies bytes between a connection and a new one to the host's socket.
-func (s *Sockets) carry(one *grant, inside net.Conn) {
-	defer s.drop(one, inside)
-	host, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d", one.pin.Fd()))
+func (s *Sockets) carry(g *grant, inside net.Conn) {
+	defer s.drop(g, inside)
+	host, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d", g.pin.Fd()))
 	if err != nil {
 		return
 	}
-	defer s.drop(one, host)
+	defer s.drop(g, host)
 	s.mu.Lock()
-	if one.isCut || s.isPaused {
+	if g.isCut || s.isPaused {
 		s.mu.Unlock()
 		return
 	}
-	one.conns[host] = true
+	g.conns[host] = true
 	s.mu.Unlock()
 	var both sync.WaitGroup
 	both.Go(func() { copyBytes(host, inside) })
@@ -256,20 +258,20 @@ func copyBytes(to, from net.Conn) {
 		from.Close()
 		return
 	}
-	_ = to.(*net.UnixConn).CloseWrite() // it may be closed
+	_ = to.(*net.UnixConn).CloseWrite() // the connection may be closed
 }
 
-func (s *Sockets) drop(one *grant, c net.Conn) {
+func (s *Sockets) drop(g *grant, c net.Conn) {
 	s.mu.Lock()
-	delete(one.conns, c)
+	delete(g.conns, c)
 	s.mu.Unlock()
 	c.Close()
 }
 
 // names returns the names of the sockets that the init has to make inside.
 func (s *Sockets) names() (list []string) {
-	for _, one := range s.Live() {
-		list = append(list, one.Name)
+	for _, g := range s.Live() {
+		list = append(list, g.Name)
 	}
 	return list
 }
@@ -277,8 +279,8 @@ func (s *Sockets) names() (list []string) {
 // hole describes the access through granted sockets; "" if none is granted.
 func (s *Sockets) hole() string {
 	var paths []string
-	for _, one := range s.Live() {
-		paths = append(paths, names.Quote(one.Path))
+	for _, g := range s.Live() {
+		paths = append(paths, names.Quote(g.Path))
 	}
 	if len(paths) == 0 {
 		return ""

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connected returns both ends of a connection of Unix sockets.
-func connected(t *testing.T) (ends [2]*net.UnixConn) {
+// connectedPair returns both ends of a connection of Unix sockets.
+func connectedPair(t *testing.T) (ends [2]*net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -32,11 +32,11 @@ func connected(t *testing.T) (ends [2]*net.UnixConn) {
 	return ends
 }
 
-// When a socket is revoked, a program that did not read it can still get as many bytes as
-// help/security.md says: the kernel's default buffer of one socket, and the one piece that
-// passes it.
+// When a socket is revoked, a program that did not read from the socket can still get no more bytes
+// than help/security.md says: the kernel's default buffer of one socket, and one piece that
+// copyBytes copies.
 func TestGrantedSocketHoldsBoundedBytes(t *testing.T) {
-	const piece = 32 << 10 // of io.Copy
+	const piece = 32 << 10 // io.Copy's buffer
 	text, err := os.ReadFile("/proc/sys/net/core/wmem_default")
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestGrantedSocketHoldsBoundedBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host, program := connected(t), connected(t)
+	host, program := connectedPair(t), connectedPair(t)
 	go copyBytes(program[0], host[0])
 	_ = host[1].SetWriteDeadline(time.Now().Add(2 * time.Second)) // long after everything is full
 	sent, _ := host[1].Write(make([]byte, 8<<20))

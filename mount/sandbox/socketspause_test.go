@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pause closes the connections to a granted socket and refuses new ones; after it the socket
-// is granted as before.
+// A pause closes the connections to a granted socket and refuses new ones; after the pause the
+// socket is granted as before.
 func TestSocketsPause(t *testing.T) {
 	dir := t.TempDir()
 	host, err := net.Listen("unix", filepath.Join(dir, "host"))
@@ -75,6 +75,6 @@ func TestSocketsPause(t *testing.T) {
 		t.Errorf("after the pause: %v", err)
 	}
 	if n := accepted.Load(); n != 2 {
-		t.Errorf("the host has accepted %d connections, one of them during the pause", n)
+		t.Errorf("the host has accepted %d connections, want 2: none during the pause", n)
 	}
 }

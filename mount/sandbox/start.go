@@ -36,9 +36,9 @@ func Refuse(why error) { initproc.Refuse(why) }
 //
 // With Options.Level zero Start takes the strongest level that works, and Report says
 // which. It goes on to a weaker level only if the machine lacks the stronger one. If a level is
-// named, Start tries no other. None is taken only by name. The error has ErrCannot in its chain
-// if the machine lacks the level, and ErrNotConfined if the machine has the level, but the
-// command could not be confined, for instance because a resource is used up.
+// named, Start tries no other. Level None is used only if it is named. The error has ErrCannot in
+// its chain if the machine lacks the level, and ErrNotConfined if the machine has the level, but
+// the command could not be confined, for instance because a resource is used up.
 //
 // The caller should not hold a lock that the server of Tree needs: Start uses the tree
 // before it returns.
@@ -85,7 +85,7 @@ type launch struct {
 	// bwrapStderr is the file in memory with bwrap's standard error; nil: there is no bwrap.
 	bwrapStderr *os.File
 	group       *memGroup // nil: there is none
-	memory      Layer     // the layer that limits memory; without a name if there is no limit
+	memoryLayer Layer     // the layer that limits memory; without a name if there is no limit
 }
 
 // start starts the command at one level, and classifies the error if it fails.
@@ -216,7 +216,7 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 		p.pid = p.findPID()
 	} else {
 		stop()
-		_ = p.Kill() // it may have ended
+		_ = p.Kill() // the init may have ended
 		<-p.dead
 		p.abandon()
 		return nil, err
@@ -276,10 +276,10 @@ func (p *Process) spawn(cmd *exec.Cmd) error {
 }
 
 // startDumpable starts the init while this process is dumpable. Until the init has executed its
-// program it shares this process's memory, and with it the dumpable attribute: the /proc files of
-// a process that is not dumpable belong to root, and an ordinary user could not write the init's
-// uid_map (user_namespaces(7)). So for that moment this process is as open to the user's other
-// processes as it was when it began.
+// program, the init shares this process's memory, and with it the dumpable attribute: the /proc
+// files of a process that is not dumpable belong to root, and an ordinary user could not write the
+// init's uid_map (user_namespaces(7)). So for that moment this process is as open to the user's
+// other processes as it was when it began.
 func startDumpable(cmd *exec.Cmd) error {
 	was, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	if err == nil && was != 1 && os.Geteuid() != 0 {
@@ -344,8 +344,8 @@ func (p *Process) await(l *launch) error {
 			_ = initproc.Send(p.sock, initproc.Message{Kind: initproc.KindRelease}) // an init that has ended is noticed above
 		case initproc.KindStarted:
 			settleCore(m.Layers)
-			if l.memory.Name != "" {
-				m.Layers = append(m.Layers, l.memory)
+			if l.memoryLayer.Name != "" {
+				m.Layers = append(m.Layers, l.memoryLayer)
 			}
 			p.report = Report{
 				Level: p.level, Name: p.level.String(), UID: l.o.UID, GID: l.o.GID, Layers: m.Layers,
@@ -388,7 +388,8 @@ func (p *Process) receiveFile(l *launch, name string, fds []int) error {
 	return nil
 }
 
-// beforeExec runs the caller's part when the confinement is complete.
+// beforeExec serves the command's network and calls Options.BeforeExec, when the confinement is
+// complete.
 func (l *launch) beforeExec() error {
 	if err := l.serveNetwork(); err != nil {
 		return err
@@ -399,8 +400,8 @@ func (l *launch) beforeExec() error {
 	return nil
 }
 
-// serveNetwork calls Network.Serve. The command waits for it, even if nothing can be reached in
-// the network. Otherwise the kernel would refuse the command's first connections, and nobody
+// serveNetwork calls Network.Serve. The command waits for the call, even if nothing can be reached
+// in the network. Otherwise the kernel would refuse the command's first connections, and nobody
 // would see which hosts it looked for.
 func (l *launch) serveNetwork() error {
 	n := l.o.Network

@@ -17,7 +17,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tree makes a plain directory in place of a mount, in a private directory.
+// tree makes a plain directory in place of a mount, with the subdirectories dirs. The plain
+// directory lies in a private one.
 func tree(t *testing.T, dirs ...string) string {
 	t.Helper()
 	point := filepath.Join(private(t), "mnt")
@@ -36,7 +37,7 @@ func output(t *testing.T, o Options, script string) (string, Exit) {
 	return out, exit
 }
 
-// runScript is output, and also returns the ended process.
+// runScript is like output, and also returns the ended process.
 func runScript(t *testing.T, o Options, script string) (*Process, string, Exit) {
 	t.Helper()
 	o.Args = []string{"sh", "-c", script}
@@ -64,7 +65,7 @@ func runScript(t *testing.T, o Options, script string) (*Process, string, Exit) 
 // confining lists the levels that confine.
 var confining = []Level{Namespaces, Bubblewrap, Landlock}
 
-// atLevels runs a test at each level, and fails if this machine cannot reach one, because a
+// atLevels runs a test at each level. It skips no level that this machine cannot reach, because a
 // test that does not run shows nothing.
 func atLevels(t *testing.T, levels []Level, f func(t *testing.T, level Level)) {
 	for _, level := range levels {
@@ -89,7 +90,8 @@ func private(t *testing.T) string {
 	return dir
 }
 
-// A shell inside sees its root, its identity and nothing of the host. R113, R131.
+// A shell inside reads its root and writes to its private directory. It has no capabilities, cannot
+// read the host's private files and cannot write to /usr. R113, R131.
 func TestShell(t *testing.T) {
 	atLevels(t, confining, func(t *testing.T, level Level) {
 		point := tree(t, "home/u/code")
@@ -112,7 +114,7 @@ func TestShell(t *testing.T) {
 }
 
 // Ended is closed when the command ends, whatever processes it has left behind, and when it
-// dies with its init.
+// is killed with its init.
 func TestEnded(t *testing.T) {
 	atLevels(t, append([]Level{None}, confining...), func(t *testing.T, level Level) {
 		for _, tt := range []struct {
@@ -141,7 +143,7 @@ func TestEnded(t *testing.T) {
 				select {
 				case <-p.Ended():
 				case <-time.After(time.Minute):
-					t.Error("nothing tells of the end")
+					t.Error("Ended is not closed")
 				}
 				if got, err := p.Wait(); err != nil || got != tt.want {
 					t.Errorf("exit %+v, %v; want %+v", got, err, tt.want)

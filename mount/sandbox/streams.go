@@ -25,8 +25,8 @@ type relay struct {
 	screen   *os.File // gets master's output
 	onHangUp func()   // called when stdin is a terminal that was closed
 
-	modeMu sync.Mutex  // guards the fields below
-	raw    *term.State // the caller's terminal, before it was set to raw mode; nil: it never was
+	modeMu sync.Mutex  // guards the next three fields
+	cooked *term.State // the mode of the caller's terminal before raw mode; nil: it never was raw
 	isRaw  bool
 	ended  bool // the terminal never gets raw mode again
 
@@ -144,8 +144,9 @@ func (r *relay) start() error {
 }
 
 // run copies until the command's end is closed, or the caller's stream cannot be written
-// any more. The command then gets SIGPIPE, as it would for an unread stream without this
-// relay. Output that it wrote before is lost without an error for the command.
+// any more. In the second case the command gets SIGPIPE when it writes again, as it would for an
+// unread stream without this relay. Output that the command wrote before is lost without an error
+// for the command.
 func (c *copyJob) run() {
 	_, c.err = io.Copy(c.to, c.from)
 	c.from.Close()
@@ -177,13 +178,13 @@ func (r *relay) copyIn(into *os.File) {
 		case inBackground(fd): // the input is for the shell: reading it would stop this process
 			fds[0].Events, wait, isAway = 0, backgroundPoll, true
 		case isAway && into == r.master:
-			_, isAway = r.setRaw(), false // it may have been hung up
+			_, isAway = r.setRaw(), false // the terminal may have been hung up
 		}
 		if n, err := unix.Poll(fds, wait); err == unix.EINTR {
 			continue
 		} else if err != nil || fds[1].Revents != 0 {
 			break
-		} else if n == 0 || isTerminal && fds[0].Events != 0 && inBackground(fd) { // since the check above
+		} else if n == 0 || isTerminal && fds[0].Events != 0 && inBackground(fd) { // the terminal was taken away since the check above
 			continue
 		}
 		n, err := unix.Read(fd, buf)
@@ -222,7 +223,7 @@ func (r *relay) wait(unread <-chan struct{}) (lost error) {
 	if r.stdin != nil && r.wake[1] != 0 {
 		unix.Close(r.wake[1])
 		if r.into != nil {
-			r.into.Close() // ends an unread write
+			r.into.Close() // ends a write that the command does not read
 		}
 		r.reader.Wait()
 		unix.Close(r.wake[0])

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The init is tied to the thread that started it: the kernel sends it a signal when that thread
-// ends, and not when the process does. The end of the caller's other threads does not affect
+// The init is tied to the thread that started it: the kernel sends the init a signal when that
+// thread ends, and not when the process ends. The end of the caller's other threads does not affect
 // the command.
 func TestThreadsEnd(t *testing.T) {
 	atLevels(t, confining, func(t *testing.T, level Level) {
@@ -31,7 +31,7 @@ func TestThreadsEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			if line, err := stdout.ReadString('\n'); line != "alive\n" {
-				t.Fatalf("it said %q, %v", line, err)
+				t.Fatalf("cat said %q, %v", line, err)
 			}
 		}
 		p.Stdin().Close()

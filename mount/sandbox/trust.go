@@ -21,11 +21,11 @@ import (
 // levels Namespaces and Bubblewrap. NewTrust makes one.
 type Trust struct {
 	PEM []byte
-	// Hash is the name, without its number, by which OpenSSL finds the authority in a
-	// directory.
+	// Hash is the name by which OpenSSL finds the authority in a directory, without the
+	// number at the end.
 	Hash string
 
-	java func() []byte // waits for Java's file
+	java func() []byte // waits for the file for Java, and returns it; nil: it cannot be made
 }
 
 // NewTrust returns a Trust. It begins to make the file for Java, which takes milliseconds that
@@ -54,7 +54,8 @@ const (
 	javaOptions  = javaStore + layout.TrustJava + " -Djavax.net.ssl.trustStoreType=PKCS12"
 )
 
-// maxTrustFile is how many bytes are read of a file of authorities that the owner's variable names.
+// maxTrustFile bounds the bytes that are read of a file of authorities that a variable in
+// Options.Env names.
 const maxTrustFile = 4 << 20
 
 // plan sets the variables that name files of authorities, and returns the files. If a variable

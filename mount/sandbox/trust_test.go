@@ -22,12 +22,12 @@ const (
 	ownersAuthority = "-----BEGIN CERTIFICATE-----\nb3duZXI=\n-----END CERTIFICATE-----\n"
 )
 
-// Every file in which a distribution or OpenSSL keeps the machine's authorities also has the
-// caller's authority, and so have the files that variables name. The command cannot change these
-// files. The other files of the machine's directories are there, too.
+// The files in which distributions and OpenSSL keep the machine's authorities also have the
+// caller's authority, and so have the files that the variables for authorities name. The command
+// cannot change these files. The other files of the machine's directories are there, too.
 func TestTrust(t *testing.T) {
-	const machines = "/etc/ssl/certs/ca-certificates.crt"
-	bundle, err := os.ReadFile(machines)
+	const bundlePath = "/etc/ssl/certs/ca-certificates.crt"
+	bundle, err := os.ReadFile(bundlePath)
 	if err != nil {
 		t.Skip("this machine has its authorities elsewhere")
 	}

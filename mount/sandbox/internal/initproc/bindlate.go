@@ -84,8 +84,8 @@ func (p *initProc) bindLate(m Message) {
 // may remove its own files. Each try takes some microseconds.
 const bindTries = 128
 
-// bind shows a part of the tree. It uses descriptors, because the command may change
-// directories on the way.
+// bind shows a part of the tree. It uses descriptors, because the command may change the
+// directories of the path meanwhile.
 func (k *lateMounts) bind(from, at string) error {
 	if k.bound[at] != nil {
 		if err := k.unbind(at); err != nil {
@@ -137,7 +137,7 @@ func openInside(path string) (int, error) {
 }
 
 // create makes an empty file or directory in a directory of the minimal root, which is
-// read-only for the command, or in one of the command's own.
+// read-only for the command, or in a directory of the command's own. It records the name in s.
 func (k *lateMounts) create(parent int, at string, file bool, s *lateMount) error {
 	var here, root unix.Stat_t
 	if err := errors.Join(unix.Fstat(parent, &here), unix.Fstat(k.root, &root)); err != nil {
@@ -188,7 +188,8 @@ func (k *lateMounts) unbind(at string) error {
 		}
 		s = &lateMount{target: fd}
 	}
-	// A process with its working directory in the mount keeps it; the tree answers its calls.
+	// A process whose working directory is in the mount keeps the mount, and the tree's server
+	// answers the process's calls.
 	err := unix.Unmount(ownFD(s.target), unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: nothing is mounted there any more
 		return step(err, "unmount %s", at)

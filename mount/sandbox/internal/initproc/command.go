@@ -158,7 +158,7 @@ func (p *initProc) serveCaller(pid int) {
 				to = -pid
 			}
 			sig := unix.Signal(m.Signal)
-			_ = unix.Kill(to, sig) // it may have ended
+			_ = unix.Kill(to, sig) // the command may have ended
 			if sig == unix.SIGHUP || sig == unix.SIGTERM {
 				_ = unix.Kill(to, unix.SIGCONT) // a stopped process would not get the signal
 			}
@@ -213,8 +213,8 @@ func (p *initProc) end(code int) {
 // free. A program that found no room for a block of data leaves less than that.
 const fullBelow = 100
 
-// isPrivateFull reports whether a private file system is full. It reports false if the file
-// system is not mounted, or does not answer.
+// isPrivateFull reports whether any private file system is full. A file system that is not mounted,
+// or does not answer, does not count.
 func isPrivateFull() bool {
 	return slices.ContainsFunc([]string{layout.PrivateDir, "/tmp", "/var/tmp", "/run", "/dev/shm"}, func(dir string) bool {
 		var st unix.Statfs_t
