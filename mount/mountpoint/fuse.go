@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/distro"
 )
 
-// Device is the FUSE device, and fuseConf the configuration of fusermount3, where every
-// distribution has them.
+// Device is the path of the FUSE device. fuseConf is the path of the configuration of fusermount3.
+// Both paths are the same on every distribution.
 const (
 	Device   = "/dev/fuse"
 	fuseConf = "/etc/fuse.conf"
@@ -25,17 +25,17 @@ const (
 // fuseNumber is the device number of the FUSE device.
 var fuseNumber = unix.Mkdev(10, 229)
 
-// CheckFUSE returns why this process cannot mount with FUSE, or nil. It checks that the device
-// exists, is the FUSE device and can be opened, and that users other than root have the
-// set-user-id helper fusermount3. The error wraps ErrNoFUSE and names what to install
-// or load. It opens /dev/fuse, which is harmless, and mounts nothing.
+// CheckFUSE returns an error if this process cannot mount with FUSE. It checks that the device
+// exists, is the FUSE device and can be opened. For users other than root it also checks the
+// helper that mounts for them, fusermount3 or fusermount. The error wraps ErrNoFUSE and says what
+// to do. CheckFUSE opens /dev/fuse, which is harmless, and mounts nothing.
 func CheckFUSE() error {
 	return fuseCheck{
 		device: Device, number: fuseNumber, uid: os.Geteuid(), look: exec.LookPath, noNewPrivs: noNewPrivs(),
 	}.run()
 }
 
-// fuseCheck holds the dependencies of CheckFUSE, for tests.
+// fuseCheck holds the dependencies of CheckFUSE, so that tests can replace them.
 type fuseCheck struct {
 	device     string
 	number     uint64
@@ -45,8 +45,8 @@ type fuseCheck struct {
 }
 
 func (c fuseCheck) run() error {
-	// The kind is checked before the device is opened: opening another device can have
-	// effects.
+	// The kind of the file is checked before the file is opened: opening another device can
+	// have effects.
 	var st unix.Stat_t
 	if err := unix.Stat(c.device, &st); err != nil {
 		return c.deviceError(err)
@@ -54,8 +54,8 @@ func (c fuseCheck) run() error {
 	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != c.number {
 		return c.wrongDeviceError(&st)
 	}
-	// Checked for users too: fusermount3 opens the device with the rights of the user who
-	// runs it (measured: mode 0600 gives "Permission denied").
+	// A user other than root must be able to open the device, too: fusermount3 opens the device
+	// with the rights of this user (measured: mode 0600 gives "Permission denied").
 	fd, err := unix.Open(c.device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return c.deviceError(err)
@@ -68,11 +68,12 @@ func (c fuseCheck) run() error {
 	return err
 }
 
-// helper finds fusermount3, and refuses one that is not set-user-id root: PATH may name
-// directories of a project (npx, virtual environments), whose programs must not be run. It also
-// refuses a file that others could replace before it is run: the returned path has no links, and
-// only root can write the directories in it. The error proposes no command that would give such a
-// file rights.
+// helper returns the path of fusermount3, or of fusermount. It refuses a program that has neither
+// the set-user-id bit of root nor file capabilities: PATH may name directories of a project (npx
+// and virtual environments do this), whose programs must not be run. It also refuses a program that
+// others could replace before the program is run: the returned path has no links, and only root
+// can replace files in its directories. If c.noNewPrivs is true, it refuses every program. The
+// error proposes no command that would give a refused program rights.
 func (c fuseCheck) helper() (string, error) {
 	bin, err := findHelper(c.look)
 	if err != nil {
@@ -88,7 +89,7 @@ func (c fuseCheck) helper() (string, error) {
 	switch {
 	case (st.Mode&unix.S_ISUID == 0 || st.Uid != 0) && !hasFileCaps(bin):
 		return "", errorf(ErrNoFUSE, "%s is the first in PATH and not set-user-id root, so it cannot mount for users; %s, or take its directory out of PATH", names.ShellWord(bin), distro.Install("fuse3"))
-	case !onlyRootWrites(filepath.Dir(bin)):
+	case !onlyRootReplaces(filepath.Dir(bin)):
 		return "", errorf(ErrNoFUSE, "%s lies in a directory that others than root can write; %s, or take its directory out of PATH", names.ShellWord(bin), distro.Install("fuse3"))
 	case c.noNewPrivs:
 		return "", errorf(ErrNoFUSE, "this process may not gain privileges (no_new_privs is set, as sandboxes and some services do), so %s cannot mount: start rootsfs outside", names.ShellWord(bin))
@@ -96,9 +97,10 @@ func (c fuseCheck) helper() (string, error) {
 	return bin, nil
 }
 
-// onlyRootWrites reports whether only root can replace files in a directory and in those above
-// it. The path must have no links.
-func onlyRootWrites(dir string) bool {
+// onlyRootReplaces reports whether only root can replace root's files in a directory and in the
+// directories above it. Others may write to such a directory if it is sticky. The path must have
+// no links.
+func onlyRootReplaces(dir string) bool {
 	for ; ; dir = filepath.Dir(dir) {
 		var st unix.Stat_t
 		if unix.Stat(dir, &st) != nil || st.Uid != 0 || st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
@@ -125,9 +127,9 @@ func (c fuseCheck) deviceError(err error) error {
 	return errorf(ErrNoFUSE, "%s cannot be opened: %v", d, err)
 }
 
-// wrongDeviceError returns an error that names the file at the device's path that is not the FUSE
-// device. A container runtime creates a directory there if it is asked for a device that the host
-// lacks.
+// wrongDeviceError returns the error for a file at the device's path that is not the FUSE device.
+// The error names the kind of the file. A container runtime creates a directory there if it is
+// asked for a device that the host lacks.
 func (c fuseCheck) wrongDeviceError(st *unix.Stat_t) error {
 	what := "a special file"
 	switch st.Mode & unix.S_IFMT {
@@ -141,7 +143,7 @@ func (c fuseCheck) wrongDeviceError(st *unix.Stat_t) error {
 	return errorf(ErrNoFUSE, "%s is %s and not the FUSE device, which is the character device 10, 229: put it right: mv %[1]s %[1]s.old && mknod -m 0666 %[1]s c 10 229 && modprobe fuse (in a container, start it with --device /dev/fuse)", names.ShellWord(c.device), what)
 }
 
-// findHelper returns the path of fusermount3, or of fusermount (version 2) without it.
+// findHelper returns the path of fusermount3 or, if there is none, of fusermount (version 2).
 func findHelper(look func(string) (string, error)) (string, error) {
 	for _, name := range []string{"fusermount3", "fusermount"} {
 		if bin, err := look(name); err == nil {
@@ -159,7 +161,7 @@ func hasFileCaps(path string) bool {
 }
 
 // noNewPrivs reports whether this process and its children can gain no privileges, so that
-// a set-user-id program has no effect (prctl(2), PR_SET_NO_NEW_PRIVS).
+// the set-user-id bit of a program has no effect (prctl(2), PR_SET_NO_NEW_PRIVS).
 func noNewPrivs() bool {
 	v, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	return err == nil && v == 1
@@ -183,7 +185,7 @@ func checkAllowOther(conf string, uid int) error {
 		return errorf(err, remedy+" (the file cannot be read: %v)", names.ShellWord(conf), err)
 	}
 	for line := range strings.Lines(string(data)) {
-		// As libfuse reads the file: the line has nothing but the word and a comment.
+		// As in libfuse, a line counts only if it has nothing but the word and perhaps a comment.
 		line, _, _ = strings.Cut(line, "#")
 		if strings.TrimSpace(line) == "user_allow_other" {
 			return nil

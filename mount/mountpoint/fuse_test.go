@@ -36,7 +36,8 @@ func TestCheckFUSE(t *testing.T) {
 		}
 	}
 	rootOwned := os.Geteuid() == 0
-	in := func(bin string) func(string) (string, error) {
+	// finding returns a look-up in PATH that finds only bin.
+	finding := func(bin string) func(string) (string, error) {
 		return func(name string) (string, error) {
 			if filepath.Base(bin) == name {
 				return bin, nil
@@ -47,21 +48,21 @@ func TestCheckFUSE(t *testing.T) {
 	tests := []struct {
 		name string
 		c    fuseCheck
-		says []string // nil: no error
+		says []string // parts of the error; nil: no error
 	}{
-		{"root", fuseCheck{device: device, number: number, look: in("")}, nil},
-		{"root, no device", fuseCheck{device: dir + "/none", look: in(suid)}, []string{dir + "/none is missing", "modprobe fuse"}},
+		{"root", fuseCheck{device: device, number: number, look: finding("")}, nil},
+		{"root, no device", fuseCheck{device: dir + "/none", look: finding(suid)}, []string{dir + "/none is missing", "modprobe fuse"}},
 		{"a file", fuseCheck{device: file, number: number}, []string{file + " is a regular file and not the FUSE device", "mknod"}},
 		{"a directory", fuseCheck{device: dir, number: number}, []string{dir + " is a directory and not", "--device /dev/fuse"}},
 		{"another device", fuseCheck{device: device, number: fuseNumber}, []string{"/dev/null is another device (1, 3) and not"}},
-		{"user", fuseCheck{device: device, number: number, uid: 1000, look: in(suid)}, nil},
-		{"user, version 2", fuseCheck{device: device, number: number, uid: 1000, look: in(old)}, nil},
-		{"inside of a sandbox", fuseCheck{device: dir + "/none", noNewPrivs: true, look: in(suid)}, []string{"another rootsfs run", "start rootsfs outside"}},
-		{"user, no device", fuseCheck{device: dir + "/none", uid: 1000, look: in(suid)}, []string{"modprobe fuse"}},
-		{"user, no helper", fuseCheck{device: device, number: number, uid: 1000, look: in("")}, []string{"fusermount3 is not in PATH", distro.Install("fuse3")}},
-		{"user, helper gone", fuseCheck{device: device, number: number, uid: 1000, look: in(dir + "/fusermount3")}, []string{dir + "/fusermount3", "fuse3"}},
-		{"user, helper without the bit", fuseCheck{device: device, number: number, uid: 1000, look: in(plain)}, []string{plain + " is the first in PATH and not set-user-id root", distro.Install("fuse3")}},
-		{"user, no new privileges", fuseCheck{device: device, number: number, uid: 1000, look: in(suid), noNewPrivs: rootOwned}, nil},
+		{"user", fuseCheck{device: device, number: number, uid: 1000, look: finding(suid)}, nil},
+		{"user, version 2", fuseCheck{device: device, number: number, uid: 1000, look: finding(old)}, nil},
+		{"inside of a sandbox", fuseCheck{device: dir + "/none", noNewPrivs: true, look: finding(suid)}, []string{"another rootsfs run", "start rootsfs outside"}},
+		{"user, no device", fuseCheck{device: dir + "/none", uid: 1000, look: finding(suid)}, []string{"modprobe fuse"}},
+		{"user, no helper", fuseCheck{device: device, number: number, uid: 1000, look: finding("")}, []string{"fusermount3 is not in PATH", distro.Install("fuse3")}},
+		{"user, helper gone", fuseCheck{device: device, number: number, uid: 1000, look: finding(dir + "/fusermount3")}, []string{dir + "/fusermount3", "fuse3"}},
+		{"user, helper without the bit", fuseCheck{device: device, number: number, uid: 1000, look: finding(plain)}, []string{plain + " is the first in PATH and not set-user-id root", distro.Install("fuse3")}},
+		{"user, no new privileges", fuseCheck{device: device, number: number, uid: 1000, look: finding(suid), noNewPrivs: rootOwned}, nil},
 	}
 	if rootOwned {
 		tests[len(tests)-1].says = []string{"no_new_privs"}
@@ -69,7 +70,7 @@ func TestCheckFUSE(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.c.uid != 0 && tt.says == nil && !rootOwned {
-				t.Skip("only root can make a set-user-id program of root's")
+				t.Skip("only root can make a program that is set-user-id root")
 			}
 			err := tt.c.run()
 			if tt.says == nil {
@@ -126,8 +127,8 @@ func TestCheckAllowOther(t *testing.T) {
 	oneLine(t, checkAllowOther(t.TempDir(), 1000), "cannot be read")
 }
 
-// A helper with the bit must also lie where only root can replace it: between the check and
-// its start, a program could replace it by a link to another one.
+// A set-user-id helper must also lie where only root can replace it. Elsewhere, another program
+// could replace the helper by a link between the check and the start of the helper.
 func TestHelperInAWritableDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make a set-user-id file")
@@ -140,30 +141,30 @@ func TestHelperInAWritableDirectory(t *testing.T) {
 	if err := os.Chmod(bin, 0o755|os.ModeSetuid); err != nil {
 		t.Fatal(err)
 	}
-	theirs := filepath.Join(dir, "theirs")
-	if err := os.Mkdir(theirs, 0o755); err != nil {
+	linkDir := filepath.Join(dir, "links")
+	if err := os.Mkdir(linkDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	link := filepath.Join(theirs, "fusermount3")
+	link := filepath.Join(linkDir, "fusermount3")
 	if err := os.Symlink(bin, link); err != nil {
 		t.Fatal(err)
 	}
-	look := func(path string) fuseCheck {
+	checkFinding := func(path string) fuseCheck {
 		return fuseCheck{look: func(string) (string, error) { return path, nil }}
 	}
-	for _, path := range []string{bin, link} { // the program is started by its own path, not by that of the link
-		if got, err := look(path).helper(); err != nil || got != bin {
+	for _, path := range []string{bin, link} { // helper returns the program's own path, not that of the link
+		if got, err := checkFinding(path).helper(); err != nil || got != bin {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
-	for _, open := range []func() error{
+	for _, letOthersWrite := range []func() error{
 		func() error { return os.Chown(dir, 1000, 1000) },
 		func() error { return errors.Join(os.Chown(dir, 0, 0), os.Chmod(dir, 0o777)) },
 	} {
-		if err := open(); err != nil {
+		if err := letOthersWrite(); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := look(link).helper(); err == nil || !strings.Contains(err.Error(), "others than root can write") {
+		if got, err := checkFinding(link).helper(); err == nil || !strings.Contains(err.Error(), "others than root can write") {
 			t.Errorf("%q, %v", got, err)
 		}
 	}

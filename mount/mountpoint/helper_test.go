@@ -23,9 +23,9 @@ import (
 
 // The tests mount in child processes, which are this test binary started again: a mount is
 // stale only if it outlives its daemon, and a process must not use a mount that it serves. An
-// init function does a child's work, so that the package can have a TestMain.
+// init function does a child's work, so the package needs no TestMain for it.
 const (
-	childEnv    = "ROOTSFS_MI_CHILD" // what to do, see init
+	childEnv    = "ROOTSFS_MI_CHILD" // what the child does: see init
 	childDirEnv = "ROOTSFS_MI_DIR"
 	childSubEnv = "ROOTSFS_MI_SUBTYPE"
 	nobody      = 65534
@@ -76,7 +76,7 @@ func childServe(dir, subtype string) error {
 	return nil
 }
 
-// startChild starts exe as a serving child and returns when the mount answers.
+// startChild starts exe as a child that serves a mount at dir, and returns when the mount answers.
 func startChild(exe, dir, subtype string, uid uint32) (*exec.Cmd, error) {
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), childEnv+"=serve", childDirEnv+"="+dir, childSubEnv+"="+subtype)
@@ -100,7 +100,8 @@ func startChild(exe, dir, subtype string, uid uint32) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// requireMounts skips where the machine cannot mount, except in CI.
+// requireMounts skips the test if this process is not root's or cannot mount. In CI it fails the
+// test instead.
 func requireMounts(t *testing.T) {
 	t.Helper()
 	why := ""
@@ -118,8 +119,8 @@ func requireMounts(t *testing.T) {
 	}
 }
 
-// tempPoint returns an empty directory that users can reach. At the end of the test it unmounts
-// whatever is mounted there.
+// tempPoint returns an empty directory that belongs to uid and that every user can reach. At the
+// end of the test, everything mounted there is unmounted, and the directory is removed.
 func tempPoint(t *testing.T, name string, uid int) string {
 	t.Helper()
 	base, err := os.MkdirTemp(guardtest.SharedTemp(), "rootsfs-mi")
@@ -165,8 +166,8 @@ func serve(t *testing.T, point, subtype string) *exec.Cmd {
 	return cmd
 }
 
-// mountDead makes a stale mount of a user. It makes the mount call as fusermount3 would, because
-// the machine's /dev/fuse may be closed to users.
+// mountDead makes a stale mount of the user uid. It makes the mount call as fusermount3 would,
+// because the machine's /dev/fuse may be closed to users.
 func mountDead(t *testing.T, point string, uid int) {
 	t.Helper()
 	fd, err := unix.Open(Device, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -180,8 +181,8 @@ func mountDead(t *testing.T, point string, uid int) {
 	}
 }
 
-// kill kills the daemon of the mount. It waits for the process, so that the connection has
-// ended.
+// kill kills a process and waits for its end. If the process served a mount, the mount's connection
+// has then ended.
 func kill(cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()
@@ -219,7 +220,7 @@ func publicCopy(t *testing.T) string {
 	return exe
 }
 
-// mountTmpfs mounts a tmpfs, as a mount of another type.
+// mountTmpfs mounts a tmpfs at point: a mount of another type than FSType.
 func mountTmpfs(t *testing.T, point string) {
 	t.Helper()
 	if err := unix.Mount("not ours", point, "tmpfs", 0, "size=64k"); err != nil {

@@ -23,21 +23,22 @@ import (
 const (
 	maxHolders = 8      // named in the message
 	maxFDs     = 10_000 // examined in one process
-	maxSilent  = 4      // processes with a file that does not answer
-	maxTicks   = 50     // ticks without an answer: while this process gets no processor time, it gets no ticks either
+	maxSilent  = 4      // processes that are skipped because one of their files does not answer
+	maxTicks   = 50     // ticks without progress: while this process gets no processor time, it gets no ticks either
 )
 
 // Holders describes, best effort, the processes that keep a detached mount alive, such as
 // "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It skips a process
-// with a file in /proc that takes longer than limit: a page or the working directory of that
-// process may be on a file system that does not answer.
+// if reading one of the process's files in /proc takes longer than limit: a page or the working
+// directory of that process may be on a file system that does not answer.
 func Holders(in Info, limit time.Duration) []string {
 	return search(in, limit, useOfDetached)
 }
 
-// search implements Holders. use returns how a process uses the mount, or "", and calls progress
-// after each file that it has examined. The search ends when maxSilent processes were skipped,
-// because a thread still waits for each of them.
+// search implements Holders. use returns how a process uses the mount, or "". It calls progress
+// again and again while it examines the process, so that a process with many files is not skipped.
+// The search ends when maxSilent processes were skipped, because a thread still waits for each of
+// them.
 func search(in Info, limit time.Duration, use func(proc string, in Info, progress func()) string) []string {
 	silent := 0
 	bounded := func(proc string, in Info) string {
@@ -96,8 +97,9 @@ func holders(in Info) []string {
 	return collect(eachHolder(in, useOfAttached), func() bool { return false })
 }
 
-// eachHolder yields descriptions of the mounts inside a mount, and of each process: "" if use says
-// that the process does not use the mount.
+// eachHolder yields a description of each mount directly inside a mount, and of each process that
+// uses the mount. It yields "" for each process for which use returns "", so that the caller can
+// end the search there, too.
 func eachHolder(in Info, use func(proc string, in Info) string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		mounts, _ := Mounts()
@@ -176,8 +178,8 @@ func useOfDetached(proc string, in Info, progress func()) string {
 	return ""
 }
 
-// mountOf returns the ID of the mount on which a descriptor lies, by its fdinfo (proc(5)), or
-// 0.
+// mountOf returns the ID of the mount in which the file of a descriptor lies. fdinfo is the path of
+// the descriptor's fdinfo file (proc(5)). mountOf returns 0 if it cannot read the ID.
 func mountOf(fdinfo string) int {
 	text, _ := os.ReadFile(fdinfo)
 	for line := range strings.Lines(string(text)) {

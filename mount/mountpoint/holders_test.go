@@ -105,7 +105,7 @@ func TestHoldersOfSlowProcess(t *testing.T) {
 		return ""
 	}
 	if got := search(Info{}, limit/10, hung); len(got) != 0 {
-		t.Fatalf("search found %q beside a process that does not answer", got)
+		t.Fatalf("search found %q, want nothing: this process does not answer", got)
 	}
 }
 

@@ -29,8 +29,8 @@ func IsStale(path string) bool {
 const listStaleTime = 200 * time.Millisecond
 
 // ListStale returns the mountpoints of this user's rootsfs mounts whose daemon is gone,
-// sorted, without those that leaveOut chooses. Any command may call it, so no file system
-// that hangs is waited for: ListStale does not ask mounts of other users or types, nor
+// sorted, without the mounts for which leaveOut returns true. Any command may call ListStale, so
+// it waits at most listStaleTime. It sends no request to mounts of other users or types, nor to
 // mounts below a file system that may hang.
 func ListStale(leaveOut func(Info) bool) ([]string, error) {
 	all, err := Mounts()
@@ -57,8 +57,8 @@ func ListStale(leaveOut func(Info) bool) ([]string, error) {
 	return slices.Compact(points), nil
 }
 
-// reachable reports whether a walk to a mount's point arrives at it, and passes only
-// through file systems that do not ask a daemon or another machine.
+// reachable reports whether a path walk to a mount's point ends in this mount, and passes only
+// through file systems that do not wait for a daemon or another machine.
 func reachable(all []Info, in Info) bool {
 	if top, ok := covering(all, in.Point); !ok || top.ID != in.ID {
 		return false
@@ -67,7 +67,7 @@ func reachable(all []Info, in Info) bool {
 	for _, p := range all {
 		parents[p.ID] = p
 	}
-	for range all { // a step per mount at most, so a table with a cycle ends too
+	for range all { // at most one step per mount, so that the walk also ends in a table with a cycle
 		p, ok := parents[in.Parent]
 		if !ok || p.ID == in.ID {
 			return true
@@ -82,7 +82,7 @@ func reachable(all []Info, in Info) bool {
 }
 
 // mayHang reports whether a file system of a type may wait for a daemon or another
-// machine. FUSE types have a subtype.
+// machine. A FUSE type can have a subtype, as in fuse.rootsfs.
 func mayHang(fsType string) bool {
 	base, _, _ := strings.Cut(fsType, ".")
 	switch base {
@@ -106,10 +106,11 @@ func daemonGone(path string) bool {
 // is restarted again and again leaves a few; nothing leaves a hundred.
 const maxStacked = 100
 
-// ClearStale detaches this user's stale rootsfs mounts that are stacked at path. A mount of
-// another type or user is left alone, and the error wraps ErrNotOurs. A mount that is alive
-// is left alone, too, and the error tells how to end it. If nothing is mounted there, the
-// error wraps ErrNotMounted.
+// ClearStale detaches this user's stale rootsfs mounts that are stacked at path, from the top down.
+// It leaves every other mount alone. The error wraps ErrNotMounted if nothing is mounted at path,
+// and ErrNotOurs if the top-most mount is of another type or user. If the top-most mount is alive,
+// the error tells how to end it. A lower mount that is alive or of another type ends ClearStale
+// without an error.
 func ClearStale(path string) error {
 	in, err := findAt(path)
 	if err != nil {

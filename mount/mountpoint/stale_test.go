@@ -45,7 +45,8 @@ func TestStaleAndClear(t *testing.T) {
 			t.Errorf("%s: %v", p, err)
 		}
 	}
-	// There are two more layers of the dead file system. All are unmounted.
+	// Two bind mounts cover the dead mount with two more layers of its file system. ClearStale
+	// unmounts all three.
 	for range 2 {
 		if err := unix.Mount(point, point, "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)

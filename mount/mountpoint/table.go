@@ -7,7 +7,7 @@
 // WatchGone and Abort ask no daemon of a mounted file system. Each step of Check, IsStale
 // and ClearStale that asks a file system waits at most five seconds for the answer. Detach and
 // ClearStale unmount only rootsfs mounts. Every error for a user is one line with
-// the path and the remedy.
+// the path and, if there is one, the remedy.
 //
 // # Not promised
 //
@@ -39,7 +39,7 @@ const FSType = "fuse.rootsfs"
 const mountinfoFile = "/proc/self/mountinfo"
 
 // Kinds of errors, for errors.Is. The errors of Find, Check, ClearStale, Detach, Abort,
-// CheckFUSE and CheckAllowOther are one line that names the path and the remedy.
+// CheckFUSE and CheckAllowOther are one line that names the path and, if there is one, the remedy.
 var (
 	ErrNotMounted = errors.New("not mounted")              // nothing is mounted exactly there
 	ErrNotOurs    = errors.New("not a mount of ours")      // of another type, or another user's
@@ -52,8 +52,8 @@ var (
 // Info is one mount of the table of mounts (proc(5)). Strings are bytes as the kernel
 // keeps them; they need not be UTF-8.
 type Info struct {
-	ID     int    // the kernel uses it again once the mount is gone
-	Parent int    // ID of the mount this one lies in; need not be in the table
+	ID     int    // the kernel may give it to another mount once this mount is gone
+	Parent int    // ID of the mount in which this mount lies; need not be in the table
 	Dev    string // "major:minor" of the file system's device, decimal
 	Point  string // absolute mount point, seen from this process's root directory
 	FSType string // "ext4", "fuse.rootsfs"
@@ -89,7 +89,8 @@ func parseTable(table io.Reader) ([]Info, error) {
 	return all, nil
 }
 
-// ownerOf returns the user in a file system's options, which the kernel records for FUSE.
+// ownerOf returns the user_id in a file system's options, or -1. The kernel writes a user_id for
+// FUSE file systems.
 func ownerOf(options string) int {
 	for opt := range strings.SplitSeq(options, ",") {
 		if id, ok := strings.CutPrefix(opt, "user_id="); ok {
@@ -103,7 +104,8 @@ func ownerOf(options string) int {
 
 // Find returns the mount to which a walk to point leads, if its mount point is exactly point.
 // Of several mounts stacked there, it returns the top-most. A mount hidden below another one is
-// not found. Links in point are not followed. The error wraps ErrNotMounted if there is none.
+// not found. Links in point are not followed. If there is no such mount, the error wraps
+// ErrNotMounted.
 func Find(point string) (Info, error) {
 	abs, err := filepath.Abs(point)
 	if err != nil {
@@ -148,7 +150,7 @@ func covering(all []Info, path string) (Info, bool) {
 	isTop := func(in Info) bool { return in.Parent == in.ID || !known[in.Parent] }
 
 	cur := -1
-	for range all { // a step per mount at most, so a table with a cycle ends too
+	for range all { // at most one step per mount, so that the walk also ends in a table with a cycle
 		next := -1
 		for i, in := range all {
 			below := cur < 0 && isTop(in) || cur >= 0 && in.Parent == all[cur].ID && i != cur

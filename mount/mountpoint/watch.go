@@ -49,8 +49,8 @@ func WatchGone(ctx context.Context, id int) (<-chan struct{}, error) {
 }
 
 // WatchTable calls changed after each change of this process's table of mounts, until ctx
-// ends. It may call changed without a change, too, for example when ctx ends. It costs as much
-// as WatchGone.
+// ends. One call may report several changes. WatchTable may call changed without a change, too,
+// for example when ctx ends. It costs as much as WatchGone.
 func WatchTable(ctx context.Context, changed func()) error {
 	table, err := openTable()
 	if err != nil {
@@ -62,7 +62,8 @@ func WatchTable(ctx context.Context, changed func()) error {
 	})
 }
 
-// goneWatch watches one mount. It belongs to its goroutine once that runs.
+// goneWatch watches one mount. Once the goroutine of pollTable runs, only this goroutine uses the
+// goneWatch.
 type goneWatch struct {
 	// table is one descriptor of mountinfo for the whole watch, so that the mount namespace
 	// stays the same. It is not from os.Open, which would add the descriptor to the
@@ -71,13 +72,13 @@ type goneWatch struct {
 	table *os.File
 
 	// The kernel gives out the lowest free ID, so the next mount often gets the one just
-	// freed. The device distinguishes the two: while a process holds the detached file system,
-	// its device number is not given out again.
+	// freed. The device distinguishes the two mounts: while a process holds the detached file
+	// system, its device number is not given out again.
 	id  int
 	dev string
 }
 
-// openTable opens the table. poll reports the changes since then, so no change is missed
+// openTable opens the table. poll reports the changes since the opening, so no change is missed
 // between a reading of the table and the first poll.
 func openTable() (*os.File, error) {
 	fd, err := unix.Open(mountinfoFile, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -87,9 +88,10 @@ func openTable() (*os.File, error) {
 	return os.NewFile(uintptr(fd), mountinfoFile), nil
 }
 
-// pollTable calls look after each change of the table, until ctx ends or look returns false for
-// more. The end of ctx may cause one more call. If look returns false for known, pollTable calls
-// it again after retryAfter. At its end pollTable closes the table.
+// pollTable starts a goroutine that calls look after each change of the table, until ctx ends or
+// look returns false for more. The end of ctx may cause one more call. If look returns false for
+// known, the goroutine calls look again after retryAfter at the latest. At its end the goroutine
+// closes the table. If pollTable returns an error, it has closed the table itself.
 func pollTable(ctx context.Context, table *os.File, look func() (known, more bool)) error {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
@@ -110,7 +112,7 @@ func pollTable(ctx context.Context, table *os.File, look func() (known, more boo
 			if _, err := unix.Poll(fds, timeout); errors.Is(err, unix.EINTR) {
 				continue
 			} else if err != nil {
-				time.Sleep(retryAfter) // only ENOMEM is left
+				time.Sleep(retryAfter) // the error can only be ENOMEM
 			}
 			known, more := look()
 			if !more {
@@ -124,7 +126,7 @@ func pollTable(ctx context.Context, table *os.File, look func() (known, more boo
 	return nil
 }
 
-// retryAfter spaces the attempts while the kernel is out of memory. A watch that gave up
+// retryAfter is the pause between attempts while the kernel is out of memory. A watch that gave up
 // would be worse than a late one.
 const retryAfter = time.Second
 

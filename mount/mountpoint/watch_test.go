@@ -24,7 +24,7 @@ func waitClosed(t *testing.T, gone <-chan struct{}) {
 	select {
 	case <-gone:
 	case <-time.After(patience):
-		t.Fatal("not reported")
+		t.Fatal("the end of the mount was not reported")
 	}
 }
 
@@ -88,13 +88,13 @@ func TestWatchGone(t *testing.T) {
 	}
 }
 
-// A change of another mount wakes the watch and must not end it. Neither does a move of the
-// mount.
+// Neither a change of another mount, which wakes the watch, nor a move of the watched mount ends
+// the watch.
 func TestWatchGoneOtherChanges(t *testing.T) {
 	requireMounts(t)
 	point := tempPoint(t, "m", 0)
 	mountTmpfs(t, point)
-	// A mount can be moved only within a private one.
+	// The kernel moves a mount only if the mount around it is private.
 	if err := unix.Mount("", point, "", unix.MS_PRIVATE, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -161,8 +161,8 @@ func TestWatchGoneNoSuchMount(t *testing.T) {
 	}
 }
 
-// A cancelled context ends the goroutine and its descriptors, even at the moment of the start.
-// The channel stays open.
+// A cancelled context ends the goroutine and closes its descriptors, even if it is cancelled at
+// once. The channel stays open.
 func TestWatchGoneCancel(t *testing.T) {
 	all, err := Mounts()
 	if err != nil || len(all) == 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// At every level, BeforeExec is called when the confinement is complete. The command starts only
-// after BeforeExec has returned.
+// At every level, OnLevel is called once before BeforeExec, and the command has not run when
+// BeforeExec is called. The command gets the umask of Options.Umask.
 func TestBeforeExec(t *testing.T) {
 	atLevels(t, append(confining, None), func(t *testing.T, level Level) {
 		point := tree(t, "home/u/code")
@@ -30,7 +30,7 @@ func TestBeforeExec(t *testing.T) {
 			OnLevel: func(l Level) { levels = append(levels, l) },
 			BeforeExec: func() error {
 				if _, err := os.Stat(code + "/ran"); err == nil || len(levels) != 1 || levels[0] != level {
-					t.Errorf("the command ran before; levels %v", levels)
+					t.Errorf("in BeforeExec: the command has run, or the levels are %v, want only %v", levels, level)
 				}
 				return nil
 			},
@@ -45,9 +45,9 @@ func TestBeforeExec(t *testing.T) {
 	})
 }
 
-// If BeforeExec fails, or Tree is not an absolute path, nothing is started and nothing is left.
-// Start returns the error of BeforeExec.
-func TestNotReleased(t *testing.T) {
+// If BeforeExec fails, or Tree is not an absolute path, the command does not run and no process is
+// left. Start returns the error of BeforeExec.
+func TestBeforeExecFails(t *testing.T) {
 	reason := errors.New("the session has failed")
 	atLevels(t, confining, func(t *testing.T, level Level) {
 		point := tree(t)
@@ -56,8 +56,8 @@ func TestNotReleased(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, o := range map[string]Options{
-			"no tree":      {Tree: "relative"},
-			"not released": {Tree: point, BeforeExec: func() error { return reason }},
+			"relative tree":    {Tree: "relative"},
+			"BeforeExec fails": {Tree: point, BeforeExec: func() error { return reason }},
 		} {
 			o.Level, o.Private, o.Map, o.Args = level, private(t), Flat, []string{"touch", DefaultFlatAt + "/made"}
 			p, err := Start(context.Background(), o)
@@ -65,7 +65,7 @@ func TestNotReleased(t *testing.T) {
 				p.Kill()
 				t.Fatalf("%s: it was started", name)
 			}
-			if name != "no tree" && !errors.Is(err, reason) || errors.Is(err, ErrCannot) {
+			if name != "relative tree" && !errors.Is(err, reason) || errors.Is(err, ErrCannot) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if _, err := os.Stat(made); err == nil {

@@ -22,11 +22,11 @@ const answerLimit = 20 * time.Second
 // binder is the caller's state for binding roots while the command runs.
 type binder struct {
 	canBind  bool
-	single   []string // roots bound one by one at the start
-	writable []string // directories to which Landlock lets the command write
+	single   []string // roots bound one by one at the start; nil without canBind
+	writable []string // directories to which Landlock lets the command write; nil without canBind
 
 	mu       sync.Mutex            // held during a request; guards the field below
-	requests int                   // so far
+	requests int                   // number of requests so far
 	answers  chan initproc.Message // from supervise
 }
 
@@ -34,28 +34,29 @@ type binder struct {
 // inside without Bind.
 func (p *Process) Follows(path string) bool { return follows(path, p.report.Follows) }
 
-// follows reports whether a path is one of the directories, or lies in one. A directory right in
-// /tmp (tmpTops) counts only for the paths below it.
+// follows reports whether a path is one of the directories, or lies in one. A directory that lies
+// directly in /tmp (see tmpTops in package layout) counts only for the paths below it.
 func follows(path string, dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool {
 		return names.Under(path, dir) && (path != dir || filepath.Dir(dir) != "/tmp")
 	})
 }
 
-// BoundRoots returns the roots that Start has bound one by one. They do not follow the
-// tree: one that has ended stays as it was until Unbind, or Bind again.
+// BoundRoots returns the roots that Start has bound one by one, or nil if CanBind is false. They do
+// not follow the tree: a bind stays when its root ends, until Unbind or another Bind at its path.
 func (p *Process) BoundRoots() []string { return slices.Clone(p.binder.single) }
 
 // CanWrite reports whether Landlock lets the command write to a root that Bind shows at a
-// path, wherever the root lies in the tree.
+// path, wherever the root lies in the tree. If CanBind is false, so is CanWrite.
 func (p *Process) CanWrite(at string) bool { return follows(filepath.Dir(at), p.binder.writable) }
 
-// CanBind reports whether Bind can work: at level Namespaces, with Options.Spare.
+// CanBind reports whether Bind can work: at level Namespaces, with Map Same and Options.Spare.
 func (p *Process) CanBind() bool { return p.binder.canBind }
 
-// Bind shows a file or directory of the tree, by its path there, at a path inside. It covers a
-// file or directory that is there. Missing parent directories are made if the command owns the
-// directory around them. The command may write to what Bind shows if the tree permits it and
+// Bind shows a file or directory of the tree inside. from is its path in the tree, and at is its
+// path inside. Bind covers a file or directory that is at this path already. If there is none, Bind
+// makes an empty one and the missing parent directories, which works only in a directory that the
+// command owns. The command may write to the bound file or directory if the tree permits it and
 // either from is one of Options.Spare, or at lies in a directory where the command may write
 // anyway: Landlock's rules do not change after the start. Bind returns when the command can see
 // the file or directory.

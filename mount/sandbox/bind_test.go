@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
 )
 
-// inner is a shell inside that gets lines from the test.
+// inner is a shell inside that runs lines for the test.
 type inner struct {
 	t   *testing.T
 	p   *Process
@@ -62,8 +62,8 @@ func (s *inner) want(want, format string, args ...any) {
 	}
 }
 
-// spareTree makes a tree with a file "note" and the directories spare/0 to spare/2. The command
-// may write to these directories if the tree and Landlock permit it.
+// spareTree makes a tree with a file "note" and the directories spare/0 to spare/2. The modes of
+// these directories let the command write to them, if Landlock permits it.
 func spareTree(t *testing.T) string {
 	t.Helper()
 	point := tree(t, "spare/0", "spare/1", "spare/2", "home/u/code")
@@ -84,9 +84,10 @@ func spareTree(t *testing.T) string {
 func TestBind(t *testing.T) {
 	o := Options{Level: Namespaces, Tree: spareTree(t), Spare: []string{"spare/0", "spare/1"}, Roots: []string{"/home/u/code"}}
 	s := startShell(t, o)
-	// Other tests make directories in the host's /usr.
-	all := "ls -d /* /etc/* /var/* /var/lib/* /run/* /tmp/* /private/* 2>/dev/null; ls -A /usr/share /usr/local | grep -vc ^rootsfs-; cat /etc/hostname"
-	before := s.do("%s", all)
+	// Names that begin with rootsfs- are not counted: other tests make such directories in the
+	// host's /usr.
+	listing := "ls -d /* /etc/* /var/* /var/lib/* /run/* /tmp/* /private/* 2>/dev/null; ls -A /usr/share /usr/local | grep -vc ^rootsfs-; cat /etc/hostname"
+	before := s.do("%s", listing)
 	for _, at := range []string{"/no-such-top", "/no-such-top/x/y", "/usr/share", "/usr/local/bin", "/etc/new", "/etc/new/x", "/etc", "/var/lib/x", "/run/x/y", "/tmp/x", "/tmp", "/private/tmp/x"} {
 		for range 2 {
 			was := s.do("cat %s/f", at)
@@ -110,11 +111,12 @@ func TestBind(t *testing.T) {
 			s.do("cd /")
 			s.want(was, "cat %s/f", at)
 		}
-		s.want(before, "%s", all)
+		s.want(before, "%s", listing)
 	}
 }
 
-// A file can be bound over a file, also inside another bind.
+// A file can be bound over a file and at a free path, in the minimal root and in a private
+// directory. A file or directory cannot be bound at a wrong path or over one of another kind.
 func TestBindFile(t *testing.T) {
 	o := Options{Level: Namespaces, Tree: spareTree(t), Spare: []string{"spare/0"}}
 	s := startShell(t, o)
@@ -141,8 +143,8 @@ func TestBindFile(t *testing.T) {
 	s.want("none", "ls -d /x 2>/dev/null || echo none")
 }
 
-// A bind of a name of the tree succeeds while the server of the tree drops and provides the
-// name again and again, as it does when a root is granted or revoked.
+// Bind succeeds while the file in the tree is replaced again and again. In a real tree, the server
+// may drop a name and provide it again when a root is granted or revoked.
 func TestBindWhileNamesChange(t *testing.T) {
 	point := spareTree(t)
 	o := Options{Level: Namespaces, Tree: point, Spare: []string{"spare/0"}}
@@ -180,8 +182,9 @@ func TestBindWhileNamesChange(t *testing.T) {
 }
 
 // Below a directory that the command could not write to at the start, it can write only to binds
-// of spare directories, because Landlock's rules do not change after the start.
-func TestBindWhatIsNotSpare(t *testing.T) {
+// of spare directories, because Landlock's rules do not change after the start. The command cannot
+// reach the whole tree, which the init keeps in /.rootsfs.
+func TestBindNonSpareDirectory(t *testing.T) {
 	if abi, _, err := landlock.ABI(); err != nil || abi == 0 {
 		t.Skip("the kernel has no Landlock")
 	}
@@ -192,7 +195,7 @@ func TestBindWhatIsNotSpare(t *testing.T) {
 	}
 	s.want("of 2", "cat /no-such-top/f")
 	if got := s.do("echo x >/no-such-top/made"); !strings.Contains(got, "Permission denied") {
-		t.Errorf("writing to what is not spare: %q", got)
+		t.Errorf("writing to a directory that is not spare: %q", got)
 	}
 	s.want("none", "cat /.rootsfs/tree/note 2>/dev/null; ls /.rootsfs 2>/dev/null; chmod 755 /.rootsfs 2>/dev/null || echo none")
 }
@@ -205,7 +208,7 @@ func TestUnbindSingle(t *testing.T) {
 	s := startShell(t, o)
 	s.want("of the start", "cat /usr/share/doc/f")
 	if got := s.p.BoundRoots(); len(got) != 1 || got[0] != "/usr/share/doc" || s.p.Follows(got[0]) || !s.p.Follows("/home/x") {
-		t.Errorf("single: %q", got)
+		t.Errorf("BoundRoots = %q, want only /usr/share/doc; or Follows is wrong", got)
 	}
 	if err := s.p.Unbind("/usr/share/doc"); err != nil {
 		t.Fatal(err)
@@ -236,7 +239,7 @@ func TestBindHostile(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.want("gone", "cat /tmp/moved/x/f 2>/dev/null || echo gone")
-	// A sandbox that is full of processes can still be shown a root.
+	// A root can still be bound in a sandbox that has reached its limit of processes.
 	s.do("ulimit -u 3 2>/dev/null; for i in 1 2 3 4 5 6 7 8; do sleep 100 & done 2>/dev/null")
 	if err := s.p.Bind("spare/0", "/late"); err != nil {
 		t.Fatal(err)

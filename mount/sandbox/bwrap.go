@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// initAt is the path of the init's program inside at level Bubblewrap: bwrap cannot start
+// initAt is the path inside of the init's program at level Bubblewrap: bwrap cannot start
 // a program that is outside.
 const initAt = "/.rootsfs-init"
 
@@ -45,8 +45,8 @@ func findBwrap(check func(path string) error) (string, error) {
 	return bwrap, nil
 }
 
-// prepareBubblewrap prepares level Bubblewrap: bwrap makes, with its own means, the root that a
-// command has at level Namespaces, and starts the init in it, as pid 1.
+// prepareBubblewrap prepares level Bubblewrap: bwrap makes, with its own means, the root directory
+// that a command has at level Namespaces, and starts the init there, as pid 1.
 func (l *launch) prepareBubblewrap(private privateDirs) error {
 	bwrap, err := findBwrap(l.o.CheckProgram)
 	if err != nil {
@@ -56,7 +56,7 @@ func (l *launch) prepareBubblewrap(private privateDirs) error {
 	if err != nil {
 		return cannot("this program's own file is gone: start it again (%v)", err)
 	}
-	if check := l.o.CheckProgram; check != nil { // bwrap opens it by its path
+	if check := l.o.CheckProgram; check != nil { // bwrap opens the program's file by its path
 		if err := check(self); err != nil {
 			return cannot("this program's own file is not run: %v", err)
 		}
@@ -76,7 +76,7 @@ func (l *launch) prepareBubblewrap(private privateDirs) error {
 		return err
 	}
 	fd := l.passFile(list)
-	// bwrap writes its errors to standard error, which is the command's.
+	// Without a file of its own, bwrap would write its errors to the command's standard error.
 	if l.bwrapStderr, err = memFile("standard error of bwrap", nil); err != nil {
 		return err
 	}
@@ -85,7 +85,8 @@ func (l *launch) prepareBubblewrap(private privateDirs) error {
 	return nil
 }
 
-// bwrapNamespaces returns the arguments for the namespaces.
+// bwrapNamespaces returns the arguments for the namespaces. If the caller is root, it also sets the
+// command's ids and the limit of processes in the init's configuration.
 func (l *launch) bwrapNamespaces() []string {
 	args := []string{
 		"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--hostname", layout.HostName,
@@ -109,8 +110,8 @@ func (l *launch) bwrapNamespaces() []string {
 func (l *launch) bwrapRoot(lay *layout.Layout) ([]string, error) {
 	args := []string{"--dev", "/dev"}
 	dirs := append(slices.Clone(lay.Dirs), filepath.Dir(cmp.Or(lay.FlatAt, "/")))
-	// bwrap gives other users no access to the directories that it makes on the way to a
-	// bind.
+	// bwrap would make the missing parents of a bind without access for other users. So they
+	// are made here, with mode 0755.
 	for _, c := range lay.Copies {
 		dirs = append(dirs, filepath.Dir(c.To))
 	}
@@ -148,7 +149,8 @@ func (l *launch) bwrapRoot(lay *layout.Layout) ([]string, error) {
 	return append(args, bwrapProc()...), nil
 }
 
-// bwrapBinds returns the arguments for everything that is mounted on directories.
+// bwrapBinds returns the arguments for the mounts: binds, masked files, private directories and the
+// tree.
 func (l *launch) bwrapBinds(lay *layout.Layout, size string) (args []string, err error) {
 	for _, b := range lay.Binds {
 		switch {
@@ -187,8 +189,8 @@ func (l *launch) bwrapBinds(lay *layout.Layout, size string) (args []string, err
 	return args, nil
 }
 
-// bwrapProc returns the arguments that hide the entries of /proc that the init would
-// hide.
+// bwrapProc returns the arguments that hide entries of /proc: the same entries that the init hides
+// at level Namespaces.
 func bwrapProc() []string {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -209,7 +211,7 @@ func bwrapProc() []string {
 	return args
 }
 
-// memFile returns a file in memory with the data, which is read from its beginning.
+// memFile returns a file in memory that holds data. The file's offset is 0.
 func memFile(name string, data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("rootsfs-sandbox", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -223,7 +225,7 @@ func memFile(name string, data []byte) (*os.File, error) {
 	return f, nil
 }
 
-// bwrapError returns bwrap's own error text.
+// bwrapError returns the first line of bwrap's own error text.
 func (l *launch) bwrapError() string {
 	b := make([]byte, 4096)
 	n, err := l.bwrapStderr.ReadAt(b, 0)

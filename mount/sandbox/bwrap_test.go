@@ -31,15 +31,16 @@ func TestProjectsBwrap(t *testing.T) {
 		if err := os.Chown(fake, 0, 0); err != nil {
 			t.Fatal(err)
 		}
-		asked := ""
-		bwrap, err := findBwrap(func(path string) error { asked = path; return errors.New("it is a program's") })
-		if err == nil || asked != fake || !strings.Contains(err.Error(), "bwrap is not run: it is a program's") {
-			t.Errorf("%s, %v, asked about %q", bwrap, err, asked)
+		checked := ""
+		bwrap, err := findBwrap(func(path string) error { checked = path; return errors.New("it is a program's") })
+		if err == nil || checked != fake || !strings.Contains(err.Error(), "bwrap is not run: it is a program's") {
+			t.Errorf("%s, %v, checked %q", bwrap, err, checked)
 		}
 	}
 }
 
-// bwrap does not open this program's own file either if programs can write to it.
+// prepareBubblewrap does not let bwrap open this program's own file if CheckProgram refuses the
+// file.
 func TestOwnFileThatProgramsWrite(t *testing.T) {
 	if _, err := findBwrap(nil); err != nil {
 		t.Skip(err)

@@ -8,13 +8,13 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// The copied files of /etc are present in every run, also those behind links that lead up and
-// down again.
+// The copied files of /etc are present in every run, including files that are links with .. in
+// their targets on the host.
 func TestCopies(t *testing.T) {
 	var want []string
 	for _, path := range layout.EtcFiles() {
 		if path == "/etc/resolv.conf" {
-			continue // there with a network only
+			continue // only a command with a network has this file
 		}
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() <= layout.CopyMax {
 			want = append(want, path)

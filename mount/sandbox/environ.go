@@ -20,7 +20,8 @@ var harmlessVariables = []string{
 	"PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE",
 }
 
-// systemPath is the PATH of a command whose caller has none.
+// systemPath lists the directories of the system's programs. It is the PATH of a command whose
+// environment has none.
 const systemPath = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 var envName = sync.OnceValue(func() *regexp.Regexp {
@@ -81,10 +82,10 @@ func addMissing(env, more []string) []string {
 	return env
 }
 
-// completeEnv returns the command's environment at a level: Options.Env, and what it lacks of the
-// private directories, the settings for a command without a network, the user's name, the shell
-// and PATH. completeEnv removes directories from PATH that do not exist inside: their names would
-// reveal facts about the host.
+// completeEnv returns the command's environment at a level: Options.Env, and the variables that it
+// lacks: for the private directories, for package managers without a network, for the user's name,
+// the shell and PATH. completeEnv removes directories from PATH that do not exist inside: their
+// names would reveal facts about the host.
 func completeEnv(o *Options, level Level, private privateDirs) []string {
 	name := layout.UserName(o.UID)
 	env := addMissing(slices.Clone(o.Env), private.environ())
@@ -100,9 +101,10 @@ func completeEnv(o *Options, level Level, private privateDirs) []string {
 	return env
 }
 
-// insidePath returns a PATH without the directories of which nothing is shown inside. It replaces
-// a link that cannot be shown by the directory's own path. If no system directory is left in
-// PATH, it appends all of them: a directory of links shows only the files that the command needs.
+// insidePath returns a PATH without relative directories and without the directories of which
+// nothing is shown inside. With Map Same, a directory that is shown only by its path without links
+// gets this path. If no directory of systemPath is left in PATH, insidePath appends all of them:
+// the other directories may show only some of their files.
 func insidePath(o *Options, path string) string {
 	var dirs []string
 	for _, dir := range filepath.SplitList(path) {
@@ -127,7 +129,8 @@ func insidePath(o *Options, path string) string {
 	return strings.Join(dirs, string(filepath.ListSeparator))
 }
 
-// shows reports whether something of a directory, whose path passes no link, is shown inside.
+// shows reports whether a directory, or something in it, is shown inside. dir is a path without
+// links.
 func (o *Options) shows(dir string) bool {
 	below := func(top string) bool { return names.Under(dir, top) }
 	if slices.ContainsFunc(layout.SystemDirs, below) || o.Map == Flat && below(o.FlatAt) || below(layout.PrivateDir) {
@@ -145,7 +148,7 @@ func (o *Options) shows(dir string) bool {
 	return false
 }
 
-// field returns the rest of the line that begins with name.
+// field returns the rest of the first line that begins with name, or "".
 func field(text, name string) string {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name); ok {

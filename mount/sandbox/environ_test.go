@@ -16,7 +16,7 @@ func setEnv(t *testing.T, vars ...string) {
 	t.Helper()
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")
-		t.Setenv(name, value) // is put back at the end
+		t.Setenv(name, value) // restores the variable at the end of the test
 		if err := os.Unsetenv(name); err != nil {
 			t.Fatal(err)
 		}
@@ -45,10 +45,10 @@ func TestEnviron(t *testing.T) {
 		{"a name with an empty value", []string{"EMPTY"}, []string{"EMPTY="}},
 		{"a value", []string{"API_A=9", "NEW=x=y"}, []string{"API_A=9", "NEW=x=y"}},
 		{"an empty value", []string{"API_A="}, []string{"API_A="}},
-		{"the later counts", []string{"API_A=9", "API_A"}, []string{"API_A=1"}},
-		{"all that begin so", []string{"API_*"}, []string{"API_A=1", "API_B=2"}},
+		{"the later entry counts", []string{"API_A=9", "API_A"}, []string{"API_A=1"}},
+		{"all names with a prefix", []string{"API_*"}, []string{"API_A=1", "API_B=2"}},
 		{"a secret, by name", []string{"SSH_AUTH_SOCK"}, []string{"SSH_AUTH_SOCK=/tmp/agent"}},
-		{"our own", []string{initproc.Variable, "ROOTSFS_*"}, nil},
+		{"the init's own variable", []string{initproc.Variable, "ROOTSFS_*"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			setEnv(t, outside...)
@@ -69,8 +69,8 @@ func TestEnvironRefuses(t *testing.T) {
 	}
 }
 
-// Every variable by which programs find a directory to write to leads to a private directory,
-// unless the owner has given the variable another value.
+// The variables by which programs find directories to write to name private directories, unless
+// the owner has given a variable another value. No variable is set twice.
 func TestEnvironPlaces(t *testing.T) {
 	setEnv(t, "HOME=/home/u", "XDG_CACHE_HOME=/home/u/.cache", "PATH=/usr/bin")
 	got, err := Environ([]string{"GOPATH=/mine"})

@@ -48,8 +48,8 @@ func cannot(format string, args ...any) error {
 	return &names.Error{Kind: names.Permission, Err: &sentence{fmt.Sprintf(format, args...), ErrCannot}}
 }
 
-// oldKernel makes the error of a kernel that lacks a system call. need is the first
-// version that has it.
+// oldKernel makes the error for a kernel that lacks a system call. need is the first version of
+// Linux that has the call.
 func oldKernel(call, need string) error {
 	text := fmt.Sprintf("%s is missing or forbidden: use Linux %s or newer; in a container, a seccomp profile that permits it", call, need)
 	return &names.Error{Kind: names.Permission, Err: &sentence{text, ErrOldKernel}}
@@ -109,7 +109,8 @@ func unable(cause error, format string, args ...any) error {
 // bwrapUnsupported are texts in the messages by which bwrap says that the machine lacks the level.
 var bwrapUnsupported = []string{"No permissions to creat", "does not support user namespaces", "Unknown option"}
 
-// isUnsupported reports whether the error of a probe means that the machine lacks the level.
+// isUnsupported reports whether e looks like the error of a machine that lacks the level. Only for
+// the error of a probe is this certain, see judge.
 func (e *unableError) isUnsupported() bool {
 	has := func(text string) bool { return strings.Contains(e.bwrapMsg, text) }
 	byWords := slices.ContainsFunc(bwrapUnsupported, has) ||
@@ -124,8 +125,8 @@ func strerror(errno unix.Errno) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// namespacesForbidden reports whether the machine allows no namespaces of a kind that a level
-// needs. The kernel's error is then the same as for used-up namespaces.
+// namespacesForbidden reports whether the machine's limit is 0 for a kind of namespace that a level
+// needs. The kernel's error is then the same as if all namespaces of this kind were in use.
 func namespacesForbidden() bool {
 	return slices.ContainsFunc([]string{"user", "mnt", "pid", "net", "ipc", "uts"}, noneAllowed)
 }
@@ -136,8 +137,8 @@ func noneAllowed(kind string) bool {
 	return err == nil && strings.TrimSpace(string(b)) == "0"
 }
 
-// judge turns an unableError of a start into ErrCannot, if the machine lacks the level, or
-// into ErrNotConfined. It returns every other error unchanged.
+// judge turns an unableError of a start into an error with ErrCannot in its chain, if the machine
+// lacks the level, otherwise into one with ErrNotConfined. It returns every other error unchanged.
 func judge(ctx context.Context, o *Options, level Level, err error) error {
 	var e *unableError
 	if !errors.As(err, &e) {

@@ -8,8 +8,7 @@ import (
 )
 
 // Files of the private HOME and their directories belong to the command, and nobody else can
-// read them. A HOME that is kept between runs gets no files, and no file is written outside of
-// HOME.
+// read them. Start refuses files for a HOME that is kept between runs, and paths outside of HOME.
 func TestHomeFiles(t *testing.T) {
 	atLevels(t, rooted, func(t *testing.T, level Level) {
 		o := Options{

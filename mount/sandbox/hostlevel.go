@@ -28,7 +28,8 @@ func (l *launch) prepareOnHost(private privateDirs) error {
 	l.conf.Args = slices.Clone(l.conf.Args)
 	l.conf.Args[0] = o.toHost(l.conf.Args[0])
 	if o.Program != "" {
-		// The links that the tree shows lead to paths of the host.
+		// Links are followed here: in the tree, a link with an absolute target would lead to a path
+		// of the host and not to a root.
 		l.conf.Program = o.toHost(names.FollowLinks(o.Links, o.Program))
 	}
 	l.conf.Dir = o.toHost(l.conf.Dir)
@@ -66,7 +67,8 @@ func (l *launch) prepareOnHost(private privateDirs) error {
 	return nil
 }
 
-// toHost returns the host's path of a path inside: for a root, its path in the tree.
+// toHost returns the host's path of a path inside. For a path in a root this is its path in the
+// tree. Every other path stays the same.
 func (o *Options) toHost(p string) string {
 	if o.Map == Flat {
 		if names.Under(p, o.FlatAt) {
@@ -80,8 +82,8 @@ func (o *Options) toHost(p string) string {
 	return p
 }
 
-// pathDirToHost is toHost for a directory of PATH. The tree may show single files of such a
-// directory.
+// pathDirToHost is toHost for a directory of PATH. If a root, such as a single program, lies
+// directly in the directory, pathDirToHost returns the directory's path in the tree.
 func (o *Options) pathDirToHost(dir string) string {
 	if o.Map == Same && slices.ContainsFunc(o.Roots, func(r string) bool { return filepath.Dir(r) == dir }) {
 		return o.Tree + dir
@@ -90,8 +92,8 @@ func (o *Options) pathDirToHost(dir string) string {
 }
 
 // makeHostDirs makes the command's private directories, except a HOME that is kept. If the caller
-// is root and the command is not, it lets the command's group, which has no other members, through
-// the directories that contain them and the tree.
+// is root and the command is not, makeHostDirs lets the command's group through Options.Private and
+// the directory around the tree. No user is in the group of DefaultID.
 func (o *Options) makeHostDirs(private privateDirs) error {
 	if o.Private == "" {
 		return invalid("Private is empty: levels landlock and none need a directory for HOME and TMPDIR")

@@ -24,30 +24,30 @@ import (
 // Needed is a file, directory or link that a command needs.
 type Needed struct {
 	Path string
-	// Link is the text of a link, whose directories are no links; "": no link.
+	// Link is the target of the link at Path, as the link has it; "": Path is no link.
 	Link string
-	// FoundVia is the first untrusted place on the way to Path (see Interpreter): a link,
-	// a script, or a file beside them. "": there was none.
+	// FoundVia is the first untrusted place through which Path was found (see Interpreter), such
+	// as a link, a script, or the configuration of a virtual environment. "": there was none.
 	FoundVia string
 }
 
-// Interpreter returns what a command needs that the minimal root lacks: the
-// installation of a Node under ~/.nvm, of a pyenv, a virtual environment, a Go
-// toolchain, or a program's own file. It follows links, scripts' first lines
+// Interpreter returns the files that a command needs and the minimal root lacks. Examples are
+// the installation of a Node under ~/.nvm, one of pyenv, a virtual environment, a Go
+// toolchain, and a program's own file. Interpreter follows links, scripts' first lines
 // (also through env), virtual environments to the Python they were made from,
-// shims to the tool they belong to, and programs to their loader and libraries.
-// The paths are absolute and their directories no links. Each is a directory, a single file, or
-// a link by which one was found (a version manager's "current", a program's further name). They
-// are sorted, and none lies within another. A command without a slash is looked for on PATH;
-// one with a slash must be absolute.
+// shims to their version manager, and programs to their loader and libraries.
+// The paths are absolute, and their directories are no links. Each is a directory, a single file,
+// or a link through which one was found (a version manager's "current", a program's second name).
+// They are sorted, and none lies within another. A command without a slash is looked for on PATH.
+// One with a slash is a path; a relative path begins at the working directory.
 //
 // isUntrusted reports whether someone other than the caller controls a place, an absolute
-// path whose directories are no links. It is called for the places on the way to a needed
-// file, up to the first untrusted one, which becomes Needed.FoundVia. It is also called for
-// places that only decide which code runs, such as the directories in which a program's
+// path whose directories are no links. It is called for the places through which a needed
+// file is found, up to the first untrusted one, which becomes Needed.FoundVia. It is also called
+// for places that only decide which code runs, such as the directories in which a program's
 // libraries are looked for. nil: every place is trusted.
 //
-// Interpreter does not take a home directory, anything above one, or a directory that is
+// Interpreter does not take HOME, a directory above HOME, or a directory that is
 // known to hold more than one installation (~/.local) for an installation: from there it
 // returns single files, and the lib/python3* of a virtual environment. Interpreter cannot find
 // files whose names a program computes; the owner must make their directory a root.
@@ -88,17 +88,18 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// search collects an interpreter's files. Every file is noted with the untrusted place
-// through which it was found, "" for none; files found through it inherit that place.
+// search collects the files that a command needs. It notes every file with the untrusted place
+// through which the file was found, "" for none. Files found through this file inherit the place.
 type search struct {
 	isUntrusted func(place string) bool
-	seen        map[string]string // the untrusted places of examined paths; "" wins
-	needed      map[string]string // the untrusted places of needed paths; "" wins
-	links       map[string]string // the links among needed, with their targets
+	seen        map[string]string // untrusted places by examined path; "" replaces another place
+	needed      map[string]string // untrusted places by needed path; "" replaces another place
+	links       map[string]string // targets by path, for the links among needed
 }
 
-// untrustedPlace returns the untrusted place of a path that was found through via. addScript and
-// addELF call it only so that isUntrusted is asked about a path: the caller may note its answers.
+// untrustedPlace returns via, the untrusted place through which path was found. If via is "", it
+// returns the first untrusted place of path itself, or "". addScript and addELF call untrustedPlace
+// only so that isUntrusted is called for a path: the function isUntrusted may record its results.
 func (s *search) untrustedPlace(path, via string) string {
 	if via != "" || s.isUntrusted == nil {
 		return via
@@ -137,8 +138,8 @@ func walk(path string) (links []pathLink, end string) {
 	return links, end
 }
 
-// LinksOn returns the links on an absolute path by their places, whose directories are no
-// links, with the texts of their targets.
+// LinksOn returns the targets of the links on an absolute path, by the paths of the links. The
+// directories of these paths are no links.
 func LinksOn(path string) map[string]string {
 	found := map[string]string{}
 	links, _ := walk(path)
@@ -148,7 +149,7 @@ func LinksOn(path string) map[string]string {
 	return found
 }
 
-// need notes a needed path.
+// need notes a needed path with the untrusted place via.
 func (s *search) need(path, via string) {
 	if had, ok := s.needed[path]; !ok || had != "" {
 		s.needed[path] = via
@@ -158,11 +159,12 @@ func (s *search) need(path, via string) {
 // maxLinks is the number of links after which the kernel gives up (MAXSYMLINKS).
 const maxLinks = 40
 
-// addFile adds one file and the files to which it leads. It leaves out unreadable files: without
-// them the command will not run, and says so itself.
+// addFile adds one file and the files to which it leads. It leaves out a file that does not exist,
+// and adds a file that it cannot read without looking further: the command will fail at such a file
+// and say so itself.
 func (s *search) addFile(path, via string) {
 	if names.Under(path, "/proc") {
-		return // such a path is about this process: the command finds another file there
+		return // such a path means another file for the command than for this process
 	}
 	via = s.untrustedPlace(path, via)
 	if had, ok := s.seen[path]; ok && (had == "" || via != "") {
@@ -201,7 +203,7 @@ func (s *search) addFile(path, via string) {
 
 // addScript adds the files to which a script's first line leads: "/usr/bin/env -S node --flag"
 // leads to env and to node. Every path on the line can decide which code runs, as a script or as
-// an option's directory (-I/path).
+// an option's directory (-I/path), so isUntrusted is called for it, too.
 func (s *search) addScript(line, via string) {
 	line, _, _ = strings.Cut(line, "\n")
 	words := strings.Fields(line)
@@ -228,8 +230,9 @@ func (s *search) addScript(line, via string) {
 	}
 }
 
-// addLink adds a link by which a file is found: the program to which it leads may depend on the
-// link's name. The installation that the link belongs to is needed, too.
+// addLink adds a link through which a file is found, unless IsShown is true for it: the program to
+// which the link leads may depend on the link's name. If the link is the last element of the path,
+// the installation that the link belongs to is needed, too.
 func (s *search) addLink(l pathLink, via string) {
 	if l.isLast {
 		if venv := venvOf(l.at); venv != "" {
@@ -244,8 +247,8 @@ func (s *search) addLink(l pathLink, via string) {
 	}
 }
 
-// IsShown reports whether every command sees a path of the host, or a file of its own at that
-// path.
+// IsShown reports whether a path lies in a directory that every command has at that path: one of
+// the host's system directories, or an /etc, /proc, /dev or /sys of the command's own.
 func IsShown(path string) bool {
 	return slices.ContainsFunc(slices.Concat(layout.SystemDirs, []string{"/etc", "/proc", "/dev", "/sys"}), func(d string) bool { return names.Under(path, d) })
 }
@@ -254,8 +257,9 @@ func IsShown(path string) bool {
 // HOME.
 func IsPrivate(path string) bool { return names.Under(path, layout.PrivateDir) }
 
-// CanShowLink reports whether the tree can show a link at a path, with these roots: the rest
-// of /tmp, /var and /run is the command's own.
+// CanShowLink reports whether the tree can show a link at a path. It cannot where the command has
+// files of its own: in /var or /run, unless one of roots lies in this directory; directly in /tmp;
+// in a private directory; and where IsShown is true.
 func CanShowLink(at string, roots []string) bool {
 	for _, dir := range []string{"/var", "/run"} {
 		if names.Under(at, dir) && !slices.ContainsFunc(roots, func(r string) bool { return names.Under(r, dir) }) {
@@ -265,17 +269,18 @@ func CanShowLink(at string, roots []string) bool {
 	return !IsShown(at) && !IsPrivate(at) && filepath.Dir(at) != "/tmp"
 }
 
-// addShim adds the version manager's directory for a shim: the directory above the one with the
-// shims.
+// addShim adds the directory in which a version manager keeps the versions, if path is a shim of
+// the manager.
 func (s *search) addShim(path, via string) {
 	if shim, ok := ShimOf(path); ok && !isShared(shim.Dir) {
 		s.need(shim.Dir, via)
 	}
 }
 
-// addELF adds a program's loader, and its libraries in directories that the program names itself.
-// Such a directory can decide which code runs, even if it has no library yet: the libraries of
-// the libraries are looked for there, too.
+// addELF adds a program's loader, and the libraries that the program names by a path or that lie in
+// a directory that the program names. Such a directory can decide which code runs, even if it has
+// no library yet: the libraries of the libraries are looked for there, too. So isUntrusted is
+// called for it.
 func (s *search) addELF(r io.ReaderAt, path, via string) {
 	f, err := elf.NewFile(r)
 	if err != nil {
@@ -362,7 +367,8 @@ func (s *search) addVenv(dir, via string) {
 	}
 }
 
-// addInstallation adds the installation that a file belongs to, or else the file alone.
+// addInstallation adds the installation that a file belongs to, or else the file alone. It adds
+// nothing if IsShown is true for the file.
 func (s *search) addInstallation(path, via string) {
 	if IsShown(path) {
 		return
@@ -374,16 +380,16 @@ func (s *search) addInstallation(path, via string) {
 	s.need(dir, via)
 }
 
-// markers are names beside bin that make a directory one installation.
+// markers are paths beside bin that mark the directory around them as one installation.
 var markers = []string{"lib/node_modules", "include/node", "lib/python3*", "conda-meta", "pkg/tool", "lib/modules", "lib/ruby", "lib/perl5", "lib/rustlib"}
 
-// installation returns the directory that holds PREFIX/bin/program and its libraries, if it holds
-// nothing else, and the file that marks it as an installation. For a program of a Node package
-// outside such a directory it returns the package's directory and its package.json, or the
+// installation returns the directory PREFIX of a program such as PREFIX/bin/program, if one of
+// markers marks PREFIX as one installation, and the path of that marker. For a program of a Node
+// package outside such a directory it returns the package's directory and its package.json, or the
 // directory node_modules and no marker. Otherwise it returns the program itself and no marker.
 func installation(path string) (dir, marker string) {
 	dir = filepath.Dir(path)
-	for range 4 { // PREFIX/lib/node_modules/npm/bin/npx-cli.js is four below
+	for range 4 { // PREFIX/lib/node_modules/npm/bin/npx-cli.js is four directories below PREFIX
 		prefix := filepath.Dir(dir)
 		if isShared(prefix) {
 			break
@@ -408,8 +414,8 @@ func installation(path string) (dir, marker string) {
 	return path, ""
 }
 
-// isShared reports whether a directory may hold more than one program's installation: a home
-// directory, the directories above it, its hidden collections, and the directories in /.
+// isShared reports whether a directory may hold more than one program's installation: HOME, the
+// directories above HOME, .local, .config and .cache in HOME, and the directories in /.
 func isShared(dir string) bool {
 	if filepath.Dir(dir) == "/" {
 		return true

@@ -30,8 +30,8 @@ func home(t *testing.T) string {
 	return dir
 }
 
-// plant makes files. A content that begins with -> makes a link, one that begins with = a copy
-// of a program.
+// plant makes files in dir. A content that begins with -> makes a link, one that begins with = a
+// copy of a program. HOME in a target, or in the text of a file, stands for dir.
 func plant(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -135,7 +135,7 @@ func TestInterpreter(t *testing.T) {
 			[]string{"go/bin/server"},
 		},
 		{
-			"a program in a hidden collection: the link and what it leads to, not ~/.local",
+			"a program in ~/.local: the link and the installation to which it leads, not ~/.local",
 			map[string]string{
 				".local/bin/tool":                           "->../share/pipx/venvs/tool/bin/tool",
 				".local/share/pipx/venvs/tool/bin/tool":     "#!/bin/sh\n",
@@ -165,7 +165,7 @@ func TestInterpreter(t *testing.T) {
 			[]string{"code/app/node_modules"},
 		},
 		{
-			"links on the way and a further name: each is needed, and the installation once, by its own path",
+			"links in the path and a second name: each is needed, and the installation once, by its own path",
 			map[string]string{
 				"via":                           "->real",
 				"real/node/v20/bin/node":        "=/bin/true",
@@ -259,52 +259,52 @@ func TestInterpreterLibraries(t *testing.T) {
 }
 
 // A writer of a program's library, or of a directory that is searched for its libraries,
-// controls the program. So these paths are checked.
-func TestInterpreterLibrariesInDoubt(t *testing.T) {
+// controls the program. So Interpreter calls isUntrusted for these paths.
+func TestInterpreterChecksLibraries(t *testing.T) {
 	dir := filepath.Join(home(t), "app")
 	for place, options := range map[string][]string{
 		"libs/libf.so": {filepath.Join(dir, "libs/libf.so")},
 		"libs":         {"-Llibs", "-lf", "-Wl,-rpath," + dir + "/none", "-Wl,-rpath," + dir + "/libs"},
 		"none":         {"-Llibs", "-lf", "-Wl,-rpath,$ORIGIN/../none", "-Wl,-rpath," + dir + "/libs"},
 	} {
-		isAsked := false
+		isChecked := false
 		if _, err := Interpreter(compile(t, dir, options...), func(at string) bool {
-			isAsked = isAsked || at == filepath.Join(dir, place)
+			isChecked = isChecked || at == filepath.Join(dir, place)
 			return false
-		}); err != nil || !isAsked {
-			t.Errorf("%q: nobody was asked about %s (%v)", options, place, err)
+		}); err != nil || !isChecked {
+			t.Errorf("%q: isUntrusted was not called for %s (%v)", options, place, err)
 		}
 	}
 }
 
-// A result that was found through a path that programs can write says so. This may be the path
-// of the command, a link, a directory that is a link, a first line, the configuration of a
-// virtual environment, or the file that marks an installation.
-func TestInterpreterDoubt(t *testing.T) {
+// If a needed path was found through an untrusted place, FoundVia names that place. The place may
+// be the path of the command, a link, a directory that is a link, the interpreter in a first line,
+// a program of a virtual environment, or the file that marks an installation.
+func TestInterpreterFoundVia(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files map[string]string
 		cmd   string
-		want  string // what is needed, and through what
+		want  string // the needed paths, each with its FoundVia in parentheses
 	}{
-		{"nothing in doubt", map[string]string{"bin/run": "#!HOME/tool\n", "tool": "=/bin/true"}, "bin/run", "bin/run tool"},
+		{"nothing untrusted", map[string]string{"bin/run": "#!HOME/tool\n", "tool": "=/bin/true"}, "bin/run", "bin/run tool"},
 		{"the command", map[string]string{"rw/run": "#!HOME/tool\n", "tool": "=/bin/true"}, "rw/run", "rw/run(rw/run) tool(rw/run)"},
-		{"a link on the way", map[string]string{"bin/run": "->HOME/rw/link", "rw/link": "->HOME/tool", "tool": "=/bin/true"}, "bin/run", "bin/run(rw/link) rw/link(rw/link) tool(rw/link)"},
+		{"a link", map[string]string{"bin/run": "->HOME/rw/link", "rw/link": "->HOME/tool", "tool": "=/bin/true"}, "bin/run", "bin/run(rw/link) rw/link(rw/link) tool(rw/link)"},
 		{
-			"a directory that is a link into it", map[string]string{"dir": "->HOME/rw/dir", "rw/dir": "->HOME/secret", "secret/run": "=/bin/true"}, "dir/run",
+			"a directory that is a link to an untrusted one", map[string]string{"dir": "->HOME/rw/dir", "rw/dir": "->HOME/secret", "secret/run": "=/bin/true"}, "dir/run",
 			"dir(rw/dir) rw/dir(rw/dir) secret/run(rw/dir)",
 		},
-		{"a first line in the middle", map[string]string{"bin/run": "#!HOME/rw/sh\n", "rw/sh": "#!HOME/tool\n", "tool": "=/bin/true"}, "bin/run", "bin/run rw/sh(rw/sh) tool(rw/sh)"},
+		{"the interpreter in a first line", map[string]string{"bin/run": "#!HOME/rw/sh\n", "rw/sh": "#!HOME/tool\n", "tool": "=/bin/true"}, "bin/run", "bin/run rw/sh(rw/sh) tool(rw/sh)"},
 		{
 			"a virtual environment", map[string]string{"rw/v/pyvenv.cfg": "home = HOME/secret/bin\n", "v": "->rw/v", "rw/v/bin/python": "->/bin/true", "secret/bin/python3": "=/bin/true"}, "v/bin/python",
 			"rw/v(rw/v/bin/python) secret/bin/python3(rw/v/bin/python) v(rw/v/bin/python)",
 		},
 		{
-			"what makes it an installation", map[string]string{"tool/bin/x": "=/bin/true", "tool/lib/rw/x": "", "tool/conda-meta": "->lib/rw"}, "tool/bin/x",
+			"the marker of an installation", map[string]string{"tool/bin/x": "=/bin/true", "tool/lib/rw/x": "", "tool/conda-meta": "->lib/rw"}, "tool/bin/x",
 			"tool(tool/lib/rw)",
 		},
 		{
-			"both ways", map[string]string{"bin/run": "#!/usr/bin/env -S HOME/tool\n", "tool": "#!HOME/rw/sh\n", "rw/sh": "#!HOME/tool\n"}, "tool",
+			"found with and without an untrusted place", map[string]string{"bin/run": "#!/usr/bin/env -S HOME/tool\n", "tool": "#!HOME/rw/sh\n", "rw/sh": "#!HOME/tool\n"}, "tool",
 			"rw/sh(rw/sh) tool",
 		},
 	} {
@@ -348,7 +348,8 @@ func TestInterpreterNotExecutable(t *testing.T) {
 	}
 }
 
-// Interpreter does not wait for a pipe at the command's path, which an earlier run may have left.
+// Interpreter does not wait for a named pipe at the command's path or in place of pyvenv.cfg. An
+// earlier run may have left such a pipe.
 // A script whose interpreter is /proc/self/exe does not make rootsfs itself a needed file.
 func TestInterpreterPlanted(t *testing.T) {
 	dir := t.TempDir()
