@@ -31,7 +31,7 @@ func (b *bed) tree(entries ...string) (out string) {
 	return out
 }
 
-// R064, R066: each link leads to its target or is refused. Without rootsfs, the links marked
+// R064, R066: each link leads to its target or is refused. Without rootsfs, the paths marked
 // unguarded can be read.
 func TestFollow(t *testing.T) {
 	chain := []string{"c0 => a"}
@@ -124,7 +124,7 @@ func TestFollowNeedsRead(t *testing.T) {
 	b.contents("a", "x")
 }
 
-// In a deep tree, a target that climbs and descends again and again is refused.
+// In a deep tree, a link whose target climbs and descends again and again is refused.
 func TestFollowIsBounded(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	deep := strings.Repeat("d/", 200)
@@ -139,8 +139,9 @@ func TestFollowIsBounded(t *testing.T) {
 	b.wantErrno(err, unix.EINTR)
 }
 
-// R063, R189: a directory on the way, and the file at the end, are exchanged with links that
-// lead out. Nothing outside is read, written or removed. Bare system calls do all of that.
+// R063, R189: a directory of the path is exchanged, again and again, with a link that leads out.
+// The operations read, write and remove nothing outside. The test logs how often a bare call
+// reads the file outside.
 func TestPathSwapRace(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	out := b.tree("d/f=inside", "swap/", "keep/f=inside")

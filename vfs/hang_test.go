@@ -53,7 +53,7 @@ func (s closingSource) Close() error {
 	return s.Source.Close()
 }
 
-// hang begins an operation, and returns when a request of it hangs.
+// hang starts the operation op, and returns when the named request of op hangs in the source.
 func (h *hangBed) hang(request string, op func() error) (held *hangfs.Held, answer <-chan error) {
 	h.Helper()
 	held = h.fs.Hold(request)
@@ -158,8 +158,9 @@ func TestOperationEndsAtTheCallThatHangs(t *testing.T) {
 	}
 }
 
-// A temporary file that could not be removed because its root had ended is in the journal, and
-// is removed when the root is granted again. The same holds for the temporary file of an upload.
+// A temporary file that could not be removed because its root had ended is in the journal.
+// CleanTemp removes the file when the root is granted again. The same holds for the temporary
+// file of an upload.
 // An upload that is abandoned while its root lives leaves no file and no journal entry.
 func TestJournalKeepsWhatIsLeft(t *testing.T) {
 	for name, c := range map[string]func(h *hangBed) (left int){

@@ -25,8 +25,8 @@ func shortOrSoak(short, long int) int {
 	return short
 }
 
-// remoteOpener makes every source look like one of a network file system, so
-// that operations run detached.
+// remoteOpener makes every source look like one of a network file system, so that operations
+// run detached (each in a goroutine of its own).
 type remoteOpener struct{ guard.Opener }
 
 func (o remoteOpener) OpenRoot(path string) (guard.Source, error) {
@@ -69,7 +69,7 @@ func both(t *testing.T, f func(t *testing.T, b *bed)) {
 		t.Run(name, func(t *testing.T) {
 			before := openFDs(t)
 			f(t, newBed(t, remote, guard.Policy{Rights: guard.ReadWrite}))
-			noLeak(t, before, 2) // the root's own, and /proc/self/fd, opened once
+			noLeak(t, before, 2) // the root's own descriptor, and that of /proc/self/fd, which stays open
 		})
 	}
 }
@@ -167,8 +167,8 @@ func openFDs(t testing.TB) int {
 	return len(entries)
 }
 
-// noLeak checks that no more than extra descriptors stayed open. Those of an
-// ended root are closed a little later, so it waits.
+// noLeak checks that at most before+extra descriptors are open. The descriptors of an ended root
+// are closed a little later, so noLeak waits for them to be closed.
 func noLeak(t testing.TB, before, extra int) {
 	t.Helper()
 	now := 0

@@ -13,8 +13,9 @@ import (
 )
 
 // If the host replaces the file of a name every half millisecond, no operation by path fails:
-// the tree looks the name up again, as a local file system does. A host that does nothing else,
-// hundreds of times as often, can outrun the bounds (maxExchanges, readTries).
+// the tree looks the name up again, as a local file system does. If the host replaces the file
+// hundreds of times as often, an operation can fail, because its tries are bounded (maxExchanges,
+// readTries).
 func TestPathsWhileTheHostSaves(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
 	b.put("f", "text")
@@ -54,7 +55,7 @@ func TestPathsWhileTheHostSaves(t *testing.T) {
 			_, _, err := b.t.WriteRange(bg, who, path, []byte("x"), vfs.WriteOptions{Create: true})
 			return err
 		},
-		"careful": func() error {
+		"update, respecting locks": func() error {
 			_, _, err := b.t.WriteRange(bg, who, path, []byte("x"), vfs.WriteOptions{RespectLocks: true})
 			return err
 		},

@@ -64,11 +64,11 @@ type WriteAtOptions struct {
 	Cached bool
 	// KillPriv: the write clears set-id bits.
 	KillPriv bool
-	Touch    *Touch // filled in, unless nil
+	Touch    *Touch // unless nil, WriteAt fills it in, but not on a remote source
 }
 
-// appends reports whether a write lands at the end of the file. A file that was opened for
-// appending only is never written anywhere else.
+// appends reports whether a write lands at the end of the file. AppendNever has no effect on a
+// file that was opened with O_APPEND and without the right to overwrite (see NoOverwriting).
 func (f *File) appends(w WriteAtOptions) bool {
 	switch {
 	case w.Cached:
@@ -79,16 +79,17 @@ func (f *File) appends(w WriteAtOptions) bool {
 	return f.Appending() && (w.Append == AppendAsOpened || f.noOverwriting)
 }
 
-// WriteAt writes bufs at off, or at the end of the file (see Append), by one system call.
-// Short writes come with an error. Without the right to write, a file that its opening created
-// can only be written behind its end: it can get contents, but contents cannot be overwritten.
+// WriteAt writes bufs at off, or at the end of the file (see Append). If the system call writes
+// only a part, another call writes the rest. If fewer bytes are written in all, there is an error.
+// If the file was created when it was opened, a caller without the right to write can write at or
+// after the end of the file, but cannot overwrite contents.
 func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off int64, w WriteAtOptions) (int, error) {
 	total := 0
 	for _, b := range bufs {
 		total += len(b)
 	}
 	appending := f.appends(w)
-	// A page that is written back can land anywhere in the file, even if it was opened for
+	// A page that is written back can land anywhere in the file, even if the file was opened for
 	// appending.
 	need := guard.Write
 	switch {
@@ -159,7 +160,7 @@ func write(l *guard.Lease, to beneath.Changeable, src [][]byte, off int64, appen
 		}
 	}
 	n, err := beneath.Pwritev(l, to, src, off, appending)
-	if w.Touch != nil && !l.Source().Remote() { // after an early answer nobody may write to Touch any more
+	if w.Touch != nil && !l.Source().Remote() { // a call answered early must not write into the front end's Touch
 		after, _ := beneath.Stat(l, to.FD())
 		w.Touch.Before, w.Touch.After = before.ChangeNanos(), after.ChangeNanos()
 	}
@@ -167,9 +168,10 @@ func write(l *guard.Lease, to beneath.Changeable, src [][]byte, off int64, appen
 }
 
 // killPriv clears the set-id bits of a regular file, as the kernel does when a process without
-// CAP_FSETID writes to it. A daemon of root has that capability, so the source's kernel does
-// not clear the bits for it. Without the permission to execute for the group, the set-group-id
-// bit stays for members of the group (setattr_should_drop_sgid of Linux 6.2).
+// CAP_FSETID writes to it. A daemon that runs as root has that capability, so the source's kernel
+// does not clear the bits when the daemon writes. If the group has no permission to execute the
+// file, and the caller is in the group, the set-group-id bit stays (setattr_should_drop_sgid of
+// Linux 6.2).
 func killPriv(l *guard.Lease, w beneath.Changeable, info *Info) error {
 	kill := uint32(unix.S_ISUID)
 	if info.Mode&unix.S_ISGID != 0 && (info.Mode&unix.S_IXGRP != 0 || !l.Caller().InGroup(info.GID)) {
@@ -181,8 +183,8 @@ func killPriv(l *guard.Lease, w beneath.Changeable, info *Info) error {
 	return beneath.Chmod(l, w, info.Mode&07777&^kill)
 }
 
-// killPrivFor is killPriv for operations without WriteAtOptions.KillPriv. It leaves the bits if root
-// calls.
+// killPrivFor is killPriv for operations without WriteAtOptions.KillPriv. It leaves the bits if the
+// caller's UID is 0.
 func killPrivFor(l *guard.Lease, c guard.Caller, w beneath.Changeable) error {
 	if c.UID == 0 {
 		return nil
@@ -242,7 +244,7 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 			return none, 0, err
 		}
 		if mode&unix.FALLOC_FL_INSERT_RANGE != 0 {
-			// It makes the file longer by length, wherever off is.
+			// FALLOC_FL_INSERT_RANGE makes the file longer by length, wherever off is.
 			unlock, err := f.t.admitGrowth(ctx, l, fd, length, nil)
 			if err != nil {
 				return none, 0, err
@@ -274,9 +276,9 @@ func (f *File) Lseek(ctx context.Context, c guard.Caller, off int64, whence int)
 	})
 }
 
-// CopyTo copies n bytes to another open file of the same root (copy_file_range). The error is
-// EXDEV, upon which callers fall back to read and write, if the files belong to different roots,
-// nested roots or lifetimes of a root, or if out was opened for appending.
+// CopyTo copies up to n bytes to another open file of the same root (copy_file_range). The error
+// is EXDEV if the files belong to different roots, nested roots or lifetimes of a root, or if out
+// was opened for appending. After EXDEV callers fall back to read and write.
 func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *File, offOut int64, n int64) (int64, error) {
 	req := guard.Request{Caller: c, Op: names.OpCopyFileRange, Need: guard.Write, Path2: out.at.Path, Bytes: n, Size: offOut + n}
 	across := &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.Invalid, Err: unix.EXDEV}

@@ -13,7 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Symlink makes a symbolic link. Its target is a text, which is judged when it is read.
+// Symlink makes a symbolic link. The target can be any text. The target is judged only when the
+// link is read or followed.
 func (t *Tree) Symlink(ctx context.Context, c guard.Caller, target string, dir At, name string) (Info, error) {
 	return t.createName(ctx, c, names.OpSymlink, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
 		return beneath.Symlink(l, target, d, name, owner(c))
@@ -85,7 +86,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 	})
 }
 
-// linkAndStat makes a second name of a file.
+// linkAndStat gives a file another name, and returns the file's attributes.
 func linkAndStat(l *guard.Lease, w beneath.Changeable, d beneath.Dir, dir At, name string) (Info, error) {
 	if err := beneath.Link(l, w, d, name); err != nil {
 		return Info{}, err
@@ -95,16 +96,17 @@ func linkAndStat(l *guard.Lease, w beneath.Changeable, d beneath.Dir, dir At, na
 }
 
 // Readlink returns a link's target. f is a reference to the link if it has no name any more,
-// else nil. Readlink refuses a target that leaves the root, or could: the kernel would walk it
-// in the caller's namespace, outside of the root.
+// else nil. Readlink refuses a target that leaves the root or could leave the root: the kernel
+// would walk the target in the caller's namespace, outside of the root.
 func (t *Tree) Readlink(ctx context.Context, c guard.Caller, at At, f *File) (string, error) {
 	return t.ReadlinkFor(ctx, c, at, f, LinkUse{})
 }
 
-// LinkUse says from where and to where a front end's users walk a link.
+// LinkUse says from which directories a front end's users walk a link, and which targets that
+// leave the root are shown to them.
 type LinkUse struct {
-	// Holders returns the directories of the names by which the users know the link. nil:
-	// they know it by the name of the operation alone.
+	// Holders returns the directories of the names by which the users know the link. nil: they
+	// know the link only by the path given to ReadlinkFor.
 	Holders func() []guard.Path
 	// Shows reports whether a target that leaves the root is shown as it is, for users in a
 	// namespace of their own. dir is the directory in the root that holds the link. nil: no
@@ -126,7 +128,7 @@ func (t *Tree) ReadlinkFor(ctx context.Context, c guard.Caller, at At, f *File, 
 		dir, _ := at.Path.Split()
 		holders := []guard.Path{dir}
 		if n.info.Nlink > 1 && where.Holders != nil {
-			// The kernel may be walking from another name of the link, which lies less deep.
+			// The kernel may be walking the link by another name, in a directory that lies less deep.
 			holders = append(holders, where.Holders()...)
 		}
 		for _, dir := range holders {
@@ -159,7 +161,7 @@ func staysInside(ctx context.Context, l *guard.Lease, dir guard.Path, target str
 	}
 	climbs, climbsLater := findClimbs(target, depth)
 	if climbsLater {
-		// From the last ".." on nothing climbs.
+		// The names after the last ".." do not climb.
 		err := followClimbs(ctx, l, dir, target[:strings.LastIndex(target, "..")+2])
 		if err == nil || names.Reason(err) == names.Escaped {
 			return err

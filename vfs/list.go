@@ -37,8 +37,8 @@ type ListOptions struct {
 	Recursive bool
 	// Hidden includes names that begin with a dot, and everything below them.
 	Hidden bool
-	// Glob, unless empty, is matched on the names: a doublestar pattern for
-	// the path below the listed directory ("**/*.go").
+	// Glob, unless empty, selects the names to list: a doublestar pattern that is matched
+	// against the path of a name below the listed directory ("**/*.go").
 	Glob string
 	// Depth is how many levels a recursive listing goes down: 1 lists only the directory's own
 	// names, 0 is no limit. Levels below the 16,384th are never listed.
@@ -47,8 +47,8 @@ type ListOptions struct {
 	// above MaxListLimit for MaxListLimit. A page may have fewer entries, even none, and not be
 	// the last.
 	Limit int
-	// Cursor is the Next of the page before. All other options except Limit must be the same as
-	// for that page.
+	// Cursor is the Next of the page before. Recursive, Hidden, Glob, Depth, Follow and NoInfo
+	// must be the same as for that page.
 	Cursor string
 	// Follow resolves links in the listed path. Links in directories are still listed as links.
 	Follow bool
@@ -62,7 +62,8 @@ type ListOptions struct {
 	Weigh func(e *Listed) int
 	// Room, unless nil, is called before the page takes n more bytes of memory (some dozens of
 	// KiB), for the page itself and for the weights of Weigh. The bytes are not given back. If
-	// Room returns an error, the page ends early, or, without an entry, the listing fails.
+	// Room returns an error, the page ends early. If the page has no entry yet, List returns that
+	// error.
 	Room func(n int64) error
 }
 
@@ -89,10 +90,10 @@ type Page struct {
 //
 // On file systems whose directory positions stay valid (ext4, xfs, btrfs, tmpfs) an entry that
 // exists during the whole listing is returned exactly once, even if other names are added or
-// removed meanwhile. Directories that cannot be read, lie on another file system or are nested
-// roots closed to the caller are listed and not entered. For a cursor that List has not made,
-// or has made for another listing, the error is names.Invalid. Cursors are valid until the
-// process or the root's lifetime ends.
+// removed meanwhile. Directories that cannot be read, or are nested roots closed to the caller,
+// are listed and not entered. A directory that is a mount point is not listed. For a cursor that
+// List has not made, or has made for another listing, the error is names.Invalid. Cursors are
+// valid until the process or the root's lifetime ends.
 func (t *Tree) List(ctx context.Context, c guard.Caller, p guard.Path, o ListOptions) (Page, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpendir, Path: p}
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Page, int64, error) {
@@ -153,11 +154,12 @@ type listing struct {
 	weight  int             // of the entries of the page, see ListOptions.Weigh
 	scanned int             // names examined
 	textCap int64           // bytes allocated for paths
-	asked   int64           // bytes that Room was asked for
+	granted int64           // bytes that Room has granted
 }
 
-// pathText is how many bytes for paths are allocated at a time, unless one path needs more.
-const pathText = 16 << 10
+// maxPathAlloc bounds the bytes for paths that are allocated at a time. A path that needs more
+// gets what it needs.
+const maxPathAlloc = 16 << 10
 
 func (ls *listing) begin() error {
 	if err := ls.start(); err != nil {
@@ -282,19 +284,19 @@ func (ls *listing) room(entries, weight int) error {
 	if ls.o.Weigh != nil {
 		need += int64(ls.weight + weight)
 	}
-	if ls.o.Room == nil || need <= ls.asked {
+	if ls.o.Room == nil || need <= ls.granted {
 		return nil
 	}
-	step := max(need-ls.asked, roomStep)
+	step := max(need-ls.granted, roomStep)
 	if err := ls.o.Room(step); err != nil {
 		return err
 	}
-	ls.asked += step
+	ls.granted += step
 	return nil
 }
 
 // look makes the next entry from a name. ok is false if the name has vanished or may not be
-// seen. typ is its type in the directory.
+// seen. typ is the type in the directory entry.
 func (ls *listing) look(name string, typ uint32) (ok bool, err error) {
 	e := &ls.next
 	if ok, err = ls.info(&e.Info, name, typ); err != nil || !ok {
@@ -314,7 +316,7 @@ func (ls *listing) shownPath(name string) string {
 	top, n := ls.shown.Rel(), len(ls.shown.Rel())+len(ls.w.Path())+len(name)+2 // two slashes
 	if b := &ls.text; b.Cap()-b.Len() < n {
 		*b = strings.Builder{} // the strings of the old one stay valid
-		b.Grow(max(n, min(n*ls.w.Ahead(), pathText)))
+		b.Grow(max(n, min(n*ls.w.Ahead(), maxPathAlloc)))
 		ls.textCap += int64(b.Cap())
 	}
 	from := ls.text.Len()
@@ -368,14 +370,14 @@ type glob struct {
 	// are no other elements.
 	lead  []pattern.Glob
 	whole bool
-	// longest is the length of the longest path, in bytes, that may be compared with it.
+	// longest is the length, in bytes, of the longest path that may be compared with pattern.
 	longest int
 }
 
 func newGlob(text string) glob {
 	g := glob{pattern: pattern.Glob(text), longest: pattern.Glob(text).MaxPath()}
 	if text == "" || strings.ContainsAny(text, `{[\`) {
-		return g // an element may hold a slash: nothing is cut off
+		return g // an element may hold a slash: no subtree is skipped
 	}
 	g.whole = true
 	for elem := range strings.SplitSeq(text, "/") {

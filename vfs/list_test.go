@@ -20,7 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// list returns all pages of a listing as paths below p, in order.
+// list lists p with all pages, and returns the entries in order.
 func (b *bed) list(p guard.Path, o vfs.ListOptions) (all []vfs.Listed) {
 	b.Helper()
 	for {
@@ -50,7 +50,8 @@ func (b *bed) same(what string, got, want []string) {
 	}
 }
 
-// Recursion, hidden names, depth and patterns, in pages of any size. R038, R039.
+// R038, R039: the options for recursion, hidden names, depth and patterns select the same entries
+// in pages of one entry, of two, and of the default size.
 func TestList(t *testing.T) {
 	tree := []string{"a.go", "b.txt", ".hid/x.go", ".dot", "sub/c.go", "sub/deep/d.go", "sub/deep/.e", "other/f.txt"}
 	for name, c := range map[string]struct {
@@ -118,7 +119,7 @@ func TestListPages(t *testing.T) {
 }
 
 // Links are listed as links, and special files are not listed. A listing does not enter the
-// target of a link. Without rootsfs, the link out leads to a name outside.
+// target of a link. Without rootsfs, the link "out" leads to a directory outside.
 func TestListLinksAndSpecialFiles(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		outside := t.TempDir()
@@ -152,8 +153,8 @@ func TestListLinksAndSpecialFiles(t *testing.T) {
 	})
 }
 
-// A nested root is listed, and entered if the caller may. Of a revoked one only the name is
-// listed.
+// A nested root is listed, and is entered if the caller may list it. The entry of a nested root
+// that is closed to the caller, or revoked, has no inode number.
 func TestListNestedRoots(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("open/f", "")
@@ -235,7 +236,7 @@ func TestListRefuses(t *testing.T) {
 	if page, err := b.t.List(bg, who, p, o); err != nil || len(page.Entries) != 7 {
 		t.Errorf("a longer page: %v, %v", page, err)
 	}
-	// A cursor ends with the root's lifetime, whatever comes after.
+	// A cursor is invalid after the end of the root's lifetime, even if the root is granted again.
 	b.revoke("code")
 	b.wantKind(second(b.t.List(bg, who, p, o)), names.Revoked)
 	b.grant("code", "", guard.Policy{})
@@ -312,7 +313,7 @@ func TestListCursorIsStable(t *testing.T) {
 		}
 	}
 	if len(seen) == len(stay) {
-		t.Error("nothing but what stayed was listed")
+		t.Error("only the entries in stay were listed")
 	}
 }
 
@@ -338,7 +339,8 @@ func deep(b *bed, dir, name string, n int) {
 // removeDeep removes a chain that deep made. os.RemoveAll alone would need a descriptor per level.
 func removeDeep(b *bed, top, name string) {
 	for {
-		// The upper part of the chain is moved aside, as often as needed.
+		// The part of the chain below level 200 is moved aside while the part above it is
+		// removed, as often as needed.
 		path, below := top, 0
 		for below < 200 {
 			if _, err := os.Lstat(filepath.Join(path, name)); err != nil {
@@ -358,7 +360,7 @@ func removeDeep(b *bed, top, name string) {
 }
 
 // A tree of thousands of levels (10,000 in make soak), many beyond PATH_MAX, is listed in
-// pages. The number of descriptors does not grow with the depth.
+// pages. No descriptor stays open afterwards.
 func TestListDeepTree(t *testing.T) {
 	levels := shortOrSoak(2_200, 10_000) // longer than PATH_MAX
 	b := newBed(t, false, guard.Policy{})
@@ -405,8 +407,8 @@ func TestListMemory(t *testing.T) {
 		page, err := b.t.List(bg, who, p, o)
 		b.must(err)
 		runtime.ReadMemStats(&after)
-		// An entry takes about 500 bytes: its attributes, path and name, the
-		// growing of the page, and the names read in advance.
+		// An entry takes about 500 bytes: its attributes, path and name, the growing of the
+		// page, and the names read in advance. The bound is five times that.
 		if got := after.TotalAlloc - before.TotalAlloc; got > limit*2500 {
 			t.Fatalf("a page of %d entries allocated %d bytes", len(page.Entries), got)
 		}
@@ -418,7 +420,7 @@ func TestListMemory(t *testing.T) {
 	if n != entries {
 		t.Errorf("%d entries", n)
 	}
-	// A pattern that matches no entry takes no memory.
+	// A listing whose pattern matches no entry keeps at most 4 MiB of memory.
 	runtime.ReadMemStats(&before)
 	b.same("no match", rels(p, b.list(p, vfs.ListOptions{Glob: "*.go"})), nil)
 	runtime.GC()

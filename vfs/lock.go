@@ -20,11 +20,11 @@ type Lock struct {
 	Flock         bool
 }
 
-// Locks are forwarded as the locks of the open file description, so a File is
-// one owner. The kernel reports a conflict as EAGAIN.
+// Locks are set in the source as locks of the open file description, so each File is one owner of
+// locks. The kernel reports a conflict as EAGAIN.
 
 // Locker returns the File whose open file description has an owner's locks. It may call open
-// for a new one, within the operation that calls the Locker. If it returns neither a file nor
+// for a new File, within the operation that calls the Locker. If it returns neither a File nor
 // an error, the owner has no locks. With a nil Locker, the locks are on the File itself.
 type Locker func(open func() (*File, error)) (*File, error)
 
@@ -65,8 +65,8 @@ func (f *File) onLockOwner(ctx context.Context, req guard.Request, by Locker, g 
 }
 
 // openForLocks opens the file once more, with the widest access that the caller can have. A
-// write lock needs a description that is open for writing, and a POSIX owner may ask for one
-// later, through another descriptor.
+// write lock needs a description that is open for writing, and a POSIX owner may ask for a
+// write lock later, through another descriptor.
 func (f *File) openForLocks(l *guard.Lease, fd int, c guard.Caller) (*File, error) {
 	room, err := f.t.shares.reserve(c)
 	if err != nil {
@@ -103,7 +103,7 @@ const (
 	lockPollMax = 50 * time.Millisecond
 )
 
-// WaitLock tries until it has the lock, interrupted is closed, ctx ends, or the root does.
+// WaitLock tries until it has the lock, interrupted is closed, ctx ends, or the root ends.
 // Each try is an operation of its own: one operation that waited for the lock would keep
 // the root's rights from being changed. interrupted does not end a try in progress, so a caller
 // whose waiting was interrupted does not have the lock.
@@ -187,7 +187,7 @@ func lockFile(l *guard.Lease, h *beneath.Handle) error {
 		return &guard.Error{Kind: names.Locked}
 	}
 	if !h.InPlace() {
-		return nil // the source's file, which a stage neither changes nor locks
+		return nil // the file of a staged root's source, which is neither changed nor locked
 	}
 	w, err := h.Change(l)
 	if err != nil {

@@ -71,7 +71,7 @@ func TestFileMountedOverFileIsOutside(t *testing.T) {
 				"rename":  b.t.Rename(bg, who, dir, "bm", dir, "other", 0),
 			} {
 				if err == nil {
-					t.Errorf("%s went through", call)
+					t.Errorf("%s returned no error", call)
 				}
 			}
 			f, _, made, err := b.t.Create(bg, who, dir, "bm", unix.O_RDWR, 0o644)
@@ -79,13 +79,13 @@ func TestFileMountedOverFileIsOutside(t *testing.T) {
 				f.Close()
 			}
 			if b.wantKind(err, want); made {
-				t.Error("made a file where one is")
+				t.Error("Create reports a new file, although the name was in use")
 			}
 		})
 	}
 }
 
-// An entry of a listing through the kernel is judged like any other name.
+// Lookup in an open directory refuses a file on which another file is mounted, too.
 func TestMountedFileInOpenDirectory(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	outside := filepath.Join(t.TempDir(), "outside.txt")

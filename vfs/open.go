@@ -130,8 +130,8 @@ func (t *Tree) openOnce(ctx context.Context, l *guard.Lease, c guard.Caller, at 
 	return opened{f, info}, nil
 }
 
-// beginWriting counts a descriptor that was opened for writing by a name. If another file
-// has got the name since the open, the error is ESTALE. locked says that the caller has locked
+// beginWriting counts a descriptor that was opened for writing by a name. If the name leads to
+// another file by now, or to none, the error is ESTALE. locked says that the caller has locked
 // the name.
 func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, base string, id rules.Identity, locked bool) error {
 	if !locked {
@@ -195,7 +195,7 @@ func openExpected(l *guard.Lease, d beneath.Dir, at At, base string, flags int) 
 
 // ReopenOptions has the options of Reopen.
 type ReopenOptions struct {
-	Quiet bool // leaves no record: it serves an operation, not a program
+	Quiet bool // leaves no record: the new File serves an operation, not a program
 	// Read allows a file that has a name (see At.Nameless) to be opened for reading. It is for
 	// a front end that does not learn when a program opens a file, and so cannot distinguish a
 	// new open from the use of an old one.
@@ -229,7 +229,7 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 				return opened{}, 0, err
 			}
 		}
-		// Without O_TRUNC: truncate does that, once the trash has kept the file.
+		// sourceFlags has no O_TRUNC: truncate empties the file, after the trash has kept a copy.
 		again, err := f.h.Reopen(l, flags&sourceFlags)
 		if err == nil {
 			err = again.KeepOrClose()

@@ -46,7 +46,7 @@ func TestFile(t *testing.T) {
 		_, err = f.Lseek(bg, who, 0, unix.SEEK_END)
 		b.wantKind(err, names.Invalid)
 		f.Close()
-		f.Close() // a second RELEASE request does nothing
+		f.Close() // a second Close does nothing
 		_, err = f.ReadAt(bg, who, buf, 0)
 		b.wantErrno(err, unix.EBADF)
 		closes := b.rec.Of(names.OpClose)
@@ -183,8 +183,8 @@ func TestCreateRaces(t *testing.T) {
 	})
 }
 
-// Create and remove in a loop against each other return only errors that these two calls can
-// have.
+// While one goroutine creates a name in a loop and another removes the name in a loop, Create
+// returns no error but ESTALE, and Unlink no error but NotExist.
 func TestCreateAgainstRemove(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	var wg sync.WaitGroup
@@ -224,8 +224,8 @@ func TestTmpfileThenLink(t *testing.T) {
 	})
 }
 
-// The user's extended attributes work. Attributes that control the kernel are refused and not
-// shown.
+// Extended attributes of the namespace "user" work. Attributes of the namespace "trusted" are
+// refused and not shown.
 func TestXattrs(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("a", "")
@@ -283,7 +283,8 @@ func TestXattrsOfKnownFiles(t *testing.T) {
 	b.wantErrno(second(b.t.Getxattr(bg, who, at, nil, "security.capability", nil)), unix.EACCES)
 }
 
-// Times have nanoseconds, may be before 1970, and "now" is taken from the source's clock.
+// Times have nanoseconds and may be before 1970. MtimeNow sets a later modification time, and
+// leaves the access time.
 func TestSetattr(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("a", "hello")
@@ -294,7 +295,7 @@ func TestSetattr(t *testing.T) {
 		}
 		size, mode, uid := int64(2), uint32(0o4711), uint32(12)
 		if me := os.Geteuid(); me != 0 {
-			uid = uint32(me) // an ordinary user can give nothing away
+			uid = uint32(me) // only root can give a file to another user
 		}
 		info, err = b.t.Setattr(bg, who, b.at("a"), nil, vfs.Attrs{Size: &size, Mode: &mode, UID: &uid})
 		if err != nil || info.Size != 2 || info.Mode&0o7777 != 0o711 || info.UID != uid || info.GID != uint32(os.Getegid()) {
@@ -344,7 +345,7 @@ func TestCopyTo(t *testing.T) {
 	})
 }
 
-// A million bytes in vectors of odd lengths arrive unchanged.
+// A million bytes in vectors of different lengths arrive unchanged.
 func TestLargeVectors(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("a", "")

@@ -183,7 +183,7 @@ func TestRenamePath(t *testing.T) {
 		}{
 			{name: "plain", old: "f", to: "g", at: "g"},
 			{name: "into a linked directory", old: "f", to: "l/f", at: "d/f"},
-			{name: "out of one", old: "l/inner", to: "inner", at: "inner"},
+			{name: "out of a linked directory", old: "l/inner", to: "inner", at: "inner"},
 			{name: "a link moves itself", old: "flink", to: "moved", at: "moved"},
 			{name: "a link that leads out moves itself", old: "out", to: "moved", at: "moved"},
 			{name: "a directory", old: "d", to: "e", at: "e/inner"},
@@ -202,7 +202,7 @@ func TestRenamePath(t *testing.T) {
 			{name: "hidden", old: "fifo", to: "g", kind: names.Hidden, at: "f"},
 			{name: "over a hidden name", old: "f", to: "fifo", overwrite: true, kind: names.Hidden, at: "f"},
 			{name: "a nested root", old: "in", to: "g", kind: names.IO, errno: unix.EBUSY, at: "in/x"},
-			{name: "across its boundary", old: "f", to: "in/f", kind: names.Invalid, errno: unix.EXDEV, at: "f"},
+			{name: "into a nested root", old: "f", to: "in/f", kind: names.Invalid, errno: unix.EXDEV, at: "f"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				b := newBed(t, remote, guard.Policy{})
@@ -238,8 +238,8 @@ func TestRenamePath(t *testing.T) {
 	})
 }
 
-// Operations through the outer root cannot do what a nested root refuses, not even an operation
-// that needs other rights if the file exists.
+// Operations through the outer root cannot do what a nested root refuses. The same holds for
+// operations that need other rights for an existing file than for a new file.
 func TestPathsInNestedRoot(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("in/f=kept", "in/g=g", "a=a")

@@ -15,9 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R077, R193: appends fill a file up to the largest size and never beyond it, however many run at
-// once and whichever call makes them.
-func TestAppendsAtOnceKeepToTheLargestFile(t *testing.T) {
+// R077, R193: appends fill a file as far as MaxFile allows and never beyond, even if many appends
+// run at once, through WriteAt and WriteRange.
+func TestConcurrentAppendsStayWithinMaxFile(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		b := newBed(t, remote, guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{MaxFile: 1003}})
 		b.put("log", "")
@@ -52,7 +52,8 @@ func TestAppendsAtOnceKeepToTheLargestFile(t *testing.T) {
 }
 
 // R193: every way to write is charged to the root and to the subject. An operation that fails,
-// or finds the name taken, is refunded. The sums equal the bytes that exist.
+// or finds the name taken, is refunded. After each operation, the root and the subject have the
+// same sums: the bytes that were written or allocated, and the names that were created.
 func TestEveryWayToWriteIsCharged(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		b := newBed(t, remote, guard.Policy{Rights: guard.ReadWrite})

@@ -64,7 +64,8 @@ func openTarget(l *guard.Lease, q guard.Path) (h beneath.Handle, info Info, doma
 	return h, info, d.Domain, err
 }
 
-// readTries is how often ReadChunk begins again when the file changes under it.
+// readTries bounds how often ReadChunk reads a file that keeps changing, and how often it asks for
+// room for a file that keeps growing.
 const readTries = 3
 
 type chunk struct {
@@ -79,8 +80,8 @@ type chunk struct {
 // changing. It is also Conflict if the file is not in the state of the etag ifMatch, unless
 // that is "". Only regular files are read; others are refused at once, unopened.
 //
-// A change that stat(2) does not show is not noticed: one write(2) that lasts as long as the
-// reading, or one within the file system's resolution of times. If the file is open for
+// A change that stat(2) does not show is not noticed: a single write(2) that lasts as long as the
+// reading, or a change within the file system's resolution of times. If the file is open for
 // writing through this Tree, or a WriteRange is under way, Info.Writing is set. The etag of
 // that Info can be used to read further chunks, but no replacement accepts it.
 //

@@ -67,8 +67,8 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 }
 
 // checkMovableName refuses names that may not be moved or removed: hidden ones, and directories and
-// files that are roots themselves. It returns the attributes of the file, which are zero if it
-// need not look at the file.
+// files that are roots themselves. It returns the attributes of the file, or zero attributes
+// if no check needs them.
 func checkMovableName(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
 	if l.PosixFull() && !l.HasNested() {
 		return Info{}, nil
@@ -111,7 +111,7 @@ func rootError() error {
 // RemoveOptions says how RemovePath removes.
 type RemoveOptions struct {
 	Recursive bool
-	ETag      string // the path itself must be in this state; "": any
+	ETag      string // the file or directory at the path must have this etag; "": any
 	// Progress, unless nil, is called with the number of names that a recursive removal has
 	// removed so far, one call at a time, and not after RemovePath has returned.
 	Progress func(removed int64)
@@ -325,7 +325,7 @@ func (r *remover) step(top beneath.Dir, base string) error {
 			r.levels = append(r.levels, removeLevel{})
 			return nil
 		case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
-			v.changed = true // it has another type by now: the next reading shows which
+			v.changed = true // the name has vanished or has another type: read again
 			return nil
 		default:
 			return err
@@ -441,7 +441,8 @@ func (r *remover) removeEntry(d beneath.Dir, rel, name string, typ uint32) (isDi
 	return false, beneath.IgnoreAbsent(err)
 }
 
-// inState returns the file at a name, and compares it with an etag unless that is "".
+// inState returns the attributes of the file at a name. If etag is not "" and differs from the
+// file's etag, the error is Conflict.
 func inState(d beneath.Dir, base, etag string) (Info, error) {
 	info, err := beneath.StatIn(d, base)
 	if err == nil && etag != "" && ETag(&info) != etag {
