@@ -29,10 +29,11 @@ type CopyOptions struct {
 
 // CopyFile copies a regular file. The copy appears complete, in one step. With Overwrite it
 // replaces a file as Replace does, unless that file is locked (Locked). With
-// Overwrite, a link in the last element of to is followed, too. A new file has the mode and the
-// holes of the old one, but not its attributes. If the source changes meanwhile, the copy can
-// be a mixture of both states; with an ETag, that is an error. An error's Path is the one of the
-// two paths that the error is about.
+// Overwrite, a link in the last element of to is followed, too. The copy has the holes of the
+// source. A new file gets the source's permission bits, as far as the caller's umask allows, but
+// not the source's extended attributes. If the source changes meanwhile, the copy can be a mixture
+// of both states; with an ETag, a change is an error. An error's Path is the one of the two paths
+// that the error is about.
 //
 // Within one root the copy passes the gate once. Between two roots, and in a root with nested
 // roots, the reading and the writing pass the gate separately, each with its own rights.
@@ -155,9 +156,10 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 	reading, cancel := context.WithCancel(guard.InsideOperation(ctx))
 	defer cancel()
 	r := &gateReader{ctx: reading, f: f, c: c, path: old, etag: how.ETag}
-	made, err := t.replaceFrom(ctx, c, At{Path: to}, cond, how.Charge, func(p *replacement) error {
-		// The end of the written root waits for the writing, so the writing must not wait for
-		// the gate of the other root.
+	copied, err := t.replaceFrom(ctx, c, At{Path: to}, cond, how.Charge, func(p *replacement) error {
+		// A root ends only after its operations, so the end of the written root has to wait for
+		// this copy. Therefore the end of the written root cancels the reading, which may be
+		// waiting at the gate of the other root.
 		alive, stop := p.l.Life().UntilEnd(ctx)
 		defer stop()
 		defer context.AfterFunc(alive, cancel)()
@@ -171,10 +173,10 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 	})
 	if err != nil && ctx.Err() == nil {
 		if readErr := r.failure(); readErr != nil {
-			return made, readErr // the error of the writing only repeats this one
+			return copied, readErr // the error of the writing only repeats readErr
 		}
 	}
-	return made, err
+	return copied, err
 }
 
 // openFollowed opens the regular file a path leads to, for reading.
@@ -241,7 +243,7 @@ func (r *gateReader) checkUnchanged() error {
 	return r.noteFailure(err)
 }
 
-// nextData and size implement wholefile.SparseReader.
+// nextData and size are the functions NextData and Size of a wholefile.SparseReader.
 func (r *gateReader) nextData(off int64) (int64, error) {
 	from, err := r.f.Lseek(r.ctx, r.c, off, unix.SEEK_DATA)
 	switch {

@@ -30,7 +30,7 @@ func TestCopyFile(t *testing.T) {
 			{name: "exists", old: "code/f", to: "code/other", kind: names.Exist},
 			{name: "overwrite", old: "code/f", to: "code/other", overwrite: true, at: "other"},
 			{name: "overwrite through a link", old: "code/f", to: "code/lother", overwrite: true, at: "other"},
-			{name: "a link is not overwritten unasked", old: "code/f", to: "code/lother", kind: names.Exist},
+			{name: "exists as a link", old: "code/f", to: "code/lother", kind: names.Exist},
 			{name: "onto itself", old: "code/f", to: "code/lf", overwrite: true, kind: names.Invalid},
 			{name: "a directory", old: "code/d", to: "code/g", kind: names.IsDir},
 			{name: "onto a directory", old: "code/f", to: "code/d", overwrite: true, kind: names.IsDir},
@@ -114,7 +114,7 @@ func TestCopyProgress(t *testing.T) {
 	f := b.open("big", unix.O_RDONLY)
 	defer f.Close()
 	_, err = b.t.CopyFile(bg, who, b.path("big"), b.path("copy2"), vfs.CopyOptions{Progress: func(int64) {
-		go b.reg.Revoke(context.Background(), "code") //nolint:errcheck // its outcome is what the copy says
+		go b.reg.Revoke(context.Background(), "code") //nolint:errcheck // the error of the copy shows the outcome
 		<-f.Dead()
 	}})
 	b.wantKind(err, names.Revoked)
@@ -139,8 +139,8 @@ func TestCopyQuota(t *testing.T) {
 	}
 }
 
-// Holes stay holes, within a root and between two: the copy is as long, reads the
-// same, takes no more space than its data, and only that is charged.
+// Holes stay holes, within a root and between two. The copy has the size and the data of the
+// source. Its holes take no space, and are not charged.
 func TestCopyKeepsHoles(t *testing.T) {
 	eachSource(t, func(t *testing.T, remote bool) {
 		b := newBed(t, remote, guard.Policy{})
@@ -172,7 +172,7 @@ func TestCopyKeepsHoles(t *testing.T) {
 			buf := make([]byte, piece+2)
 			n, _, err := b.readRange(to, size/2-1, buf, "")
 			if want := "\x00" + string(bytes.Repeat([]byte("x"), piece)) + "\x00"; err != nil || string(buf[:n]) != want {
-				t.Errorf("%v: other contents, %v", to, err)
+				t.Errorf("%v: wrong contents, %v", to, err)
 			}
 			if st, _ := b.reg.Lookup(to.Root); st.Written < 2*piece || st.Written > 8*piece {
 				t.Errorf("%v: charged %d", to, st.Written)

@@ -24,8 +24,8 @@ func owner(c guard.Caller) beneath.Owner {
 	return beneath.Owner{UID: c.UID, GID: c.GID}
 }
 
-// safeMode drops the set-id bits of everything but directories, unless the grant has full
-// POSIX: the mount is nosuid, but the source is not.
+// safeMode drops the set-id bits from the mode of a file that is no directory, unless the grant
+// has full POSIX: the mount is nosuid, but the source is not.
 func safeMode(l *guard.Lease, mode uint32) uint32 {
 	if l.PosixFull() {
 		return mode
@@ -69,7 +69,7 @@ func whileMaking[T any](ctx context.Context, t *Tree, req guard.Request, f func(
 	})
 }
 
-// makePath is createName at the end of a path, on which links are followed.
+// makePath is createName for a path. It follows the links in all elements but the last.
 func (t *Tree) makePath(ctx context.Context, c guard.Caller, op guard.Op, p guard.Path, f maker) (Info, error) {
 	req := guard.Request{Caller: c, Op: op, Path: p, Names: 1}
 	return whileMaking(ctx, t, req, func(l *guard.Lease) (Info, error) {
@@ -171,11 +171,11 @@ type mkdirResult struct {
 	isCreated bool
 }
 
-// MkdirAll makes a directory, and the missing directories above it. made is false if the
+// MkdirAll makes a directory, and the missing directories above it. created is false if the
 // directory was there already. The error is Exist if something else has its name, and NotDir if
 // something else has the name of a directory above it. After an error, directories already made
 // stay, as with mkdir -p. Directories that are missing in the target of a link are not made.
-func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (info Info, made bool, err error) {
+func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (info Info, created bool, err error) {
 	req := guard.Request{Caller: c, Op: names.OpMkdir, Path: p, Names: 1}
 	d, err := whileMaking(ctx, t, req, func(l *guard.Lease) (mkdirResult, error) {
 		d, err := mkdirAll(ctx, l, c, p, mode&07777)
@@ -192,7 +192,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 	defer func() { w.d.Close() }()
 	err := w.walk(p, true)
 	if !w.fromLink {
-		err = rules.AsCreateRefusal(err) // nothing is made behind a link, under any name
+		err = rules.AsCreateRefusal(err) // no element of a link's target is created, so its refusal stays
 	}
 	switch {
 	case err == nil && l.Source().File() != "":
@@ -216,7 +216,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 		}
 		_, err := beneath.StatIn(w.d, w.todo[0].name)
 		if err == nil {
-			err = unix.EEXIST // also if it is hidden: the name is taken
+			err = unix.EEXIST // also for a hidden file: the name is taken
 		}
 		if err != unix.ENOENT { //nolint:errorlint // bare errno
 			return mkdirResult{}, err
@@ -237,7 +237,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 	return w.mkdirs(c, mode)
 }
 
-// mkdirs makes the missing directories, from the end of the walk on.
+// mkdirs makes a directory for each element that is left in todo, each in the one before.
 func (w *follower) mkdirs(c guard.Caller, mode uint32) (res mkdirResult, err error) {
 	for len(w.todo) > 0 {
 		name := w.todo[len(w.todo)-1].name
@@ -251,7 +251,7 @@ func (w *follower) mkdirs(c guard.Caller, mode uint32) (res mkdirResult, err err
 }
 
 // mkdir makes the next directory and enters it.
-func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err error) {
+func (w *follower) mkdir(c guard.Caller, mode uint32) (created bool, info Info, err error) {
 	if err := w.l.Life().Ended(w.ctx); err != nil {
 		return false, Info{}, err
 	}
@@ -268,18 +268,18 @@ func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err
 	if err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
 		return false, Info{}, err
 	}
-	made = err == nil
+	created = err == nil
 	d, info, err := beneath.Step(w.l, w.d, name)
 	if err != nil {
-		return made, info, err
+		return created, info, err
 	}
 	if !info.IsDir() {
 		d.Close()
-		return made, info, unix.ENOTDIR
+		return created, info, unix.ENOTDIR
 	}
 	w.d.Close()
 	w.d = d
-	return made, info, nil
+	return created, info, nil
 }
 
 // Create makes a regular file and opens it. Without O_EXCL in flags it opens an existing one
@@ -353,10 +353,10 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 		}
 		return opened{}, err
 	}
-	// The name is noted before madeFile judges it for the file's hold: the verdict depends on who
-	// made the repository that the file belongs to.
+	// The name is noted before newCreatedFile judges the name for the file's hold: the verdict
+	// depends on who made the git repository that the file belongs to.
 	l.Notes().Name(d.Rel(dir.Path.Rel()), name, info.ID(), false)
-	o := madeFile(t, l, w, At{Path: p, ID: info.ID()}, c, flags, info, room)
+	o := newCreatedFile(t, l, w, At{Path: p, ID: info.ID()}, c, flags, info, room)
 	o.f.isWriter = writes
 	return o, nil
 }
@@ -377,7 +377,7 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 		if err != nil {
 			return opened{}, err
 		}
-		o := madeFile(t, l, w, At{Path: dir.Path, ID: info.ID()}, c, flags, info, room)
+		o := newCreatedFile(t, l, w, At{Path: dir.Path, ID: info.ID()}, c, flags, info, room)
 		o.f.hold.Store(l.HoldNameless()) // the verdict on the directory does not apply to the file
 		if o.f.isWriter = o.f.Writable(); o.f.isWriter {
 			// The file may get a name later. Without a name it cannot be replaced, so
@@ -392,8 +392,8 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 	})
 }
 
-// madeFile returns the File for a file that the operation has created.
-func madeFile(t *Tree, l *guard.Lease, w beneath.Changeable, at At, c guard.Caller, flags int, info Info, room *slot) opened {
+// newCreatedFile returns the File for a file that the operation has created.
+func newCreatedFile(t *Tree, l *guard.Lease, w beneath.Changeable, at At, c guard.Caller, flags int, info Info, room *slot) opened {
 	l.Notes().Created(info.ID())
 	f := newFile(t, l, w.Handle(), at, c, flags, room)
 	f.created = true

@@ -13,8 +13,8 @@ import (
 )
 
 // The right to create does not extend to existing files: their mode and times cannot be set,
-// neither by path nor through an open file. A file that was made under the grant gets its mode
-// and times, as tar and rsync set them, while it is open and directly afterwards.
+// neither by path nor through an open file. The mode and times of a file that was made under the
+// grant can be set while the file is open and directly afterwards, as tar and rsync do.
 func TestCreateOnlyLeavesExistingFilesAlone(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.Create | guard.Read | guard.List | guard.Append})
 	b.put("old", "x")
@@ -41,7 +41,7 @@ func TestCreateOnlyLeavesExistingFilesAlone(t *testing.T) {
 	made, _, created, err := b.t.Create(bg, who, b.at("dir"), "new", unix.O_RDWR, 0o644)
 	b.must(err)
 	if !created {
-		t.Fatal("not made")
+		t.Fatal("the new file was not reported as created")
 	}
 	set(b.at("dir/new"), made, 0)
 	made.Close()
@@ -59,7 +59,7 @@ func TestCreateOnlyLeavesExistingFilesAlone(t *testing.T) {
 	same, _, created, err := b.t.Create(bg, who, b.at(""), "old", unix.O_RDONLY, 0o644)
 	b.must(err)
 	if created {
-		t.Error("made what was there")
+		t.Error("an existing file was reported as created")
 	}
 	set(b.at("old"), same, names.Permission)
 	same.Close()

@@ -25,7 +25,7 @@ import (
 // A position is one byte 0 if it equals the one before, else a byte 1 and eight bytes. In a
 // deep and narrow tree most positions are equal: the end of the directory.
 
-// seal is the context of a cursor. It makes a cursor (close) and checks one (open).
+// seal is the context of a cursor. It makes a cursor (encode) and checks one (decode).
 type seal struct {
 	caller guard.Caller
 	path   guard.Path
@@ -41,8 +41,8 @@ const (
 
 var errCursor = errors.New("the cursor is not one of this listing; start again without a cursor")
 
-// close makes a cursor from the position of a walk (walk.Walker.Position).
-func (s *seal) close(path []byte, offs []int64) string {
+// encode makes a cursor from the position of a walk (walk.Walker.Position).
+func (s *seal) encode(path []byte, offs []int64) string {
 	b := make([]byte, cursorMAC, cursorMAC+2*binary.MaxVarintLen64+len(path)+9*len(offs))
 	b = binary.AppendUvarint(b, uint64(len(offs)-1))
 	b = binary.AppendUvarint(b, uint64(len(path)))
@@ -60,14 +60,14 @@ func (s *seal) close(path []byte, offs []int64) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// open checks a cursor, and returns the names below the start and a position for the start and
+// decode checks a cursor, and returns the names below the start and a position for the start and
 // for each of the names.
-func (s *seal) open(cursor string) (elems []string, offs []int64, err error) {
+func (s *seal) decode(cursor string) (elems []string, offs []int64, err error) {
 	bad := &guard.Error{Kind: names.Invalid, Err: errCursor}
 	if len(cursor) > maxCursor {
 		return nil, nil, bad
 	}
-	// Strict: a text that differs in its unused bits is another cursor.
+	// Strict refuses a text that differs from a cursor only in its unused bits.
 	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil || len(b) < cursorMAC || !hmac.Equal(b[:cursorMAC], s.mac(b[cursorMAC:])) {
 		return nil, nil, bad

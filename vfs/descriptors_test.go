@@ -32,7 +32,7 @@ var openings = map[string]func(b *bed, c guard.Caller, i int) (closer interface{
 		return b.t.Opendir(bg, c, b.at("d"))
 	},
 	"ref": func(b *bed, c guard.Caller, i int) (interface{ Close() }, error) {
-		return b.t.Ref(bg, c, b.at([]string{"f", ""}[i%2])) // of a name, and of the root itself
+		return b.t.Ref(bg, c, b.at([]string{"f", ""}[i%2])) // of a file and of the root in turn
 	},
 }
 
@@ -168,7 +168,7 @@ func TestHeldFilesLeaveDescriptorsForTheOwner(t *testing.T) {
 				}
 			}
 			b.must(b.reg.Recheck(bg, "code"))
-			b.must(second(b.t.Lstat(bg, who, b.at("f")))) // live, and operations run
+			b.must(second(b.t.Lstat(bg, who, b.at("f")))) // the root is live, and operations run
 			held[0].Close()
 			held[1].Close()
 			held = held[2:]
@@ -182,7 +182,7 @@ func TestHeldFilesLeaveDescriptorsForTheOwner(t *testing.T) {
 
 // If the audit log rejects the record of an open, the open fails and leaves no descriptor. (On
 // a full disk, leaks would use up all descriptors.)
-func TestUnrecordedLeavesNothingOpen(t *testing.T) {
+func TestUnrecordedOpenLeavesNoDescriptor(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("f", "text")
 		file, dir := b.known("f"), b.known("")
@@ -196,7 +196,7 @@ func TestUnrecordedLeavesNothingOpen(t *testing.T) {
 			before := openFDs(t)
 			for range 50 {
 				if f() == nil {
-					t.Fatalf("%s: it is on no record, and worked", what)
+					t.Fatalf("%s succeeded although the audit log rejected its record", what)
 				}
 			}
 			noLeak(t, before, 0)

@@ -131,8 +131,8 @@ func TestPanicSettlesTheLease(t *testing.T) {
 	}
 }
 
-// A write that was answered early is charged for all that it may write until it ends, and then
-// for what it wrote.
+// Until a write that was answered early has ended, it is charged for all the bytes that it may
+// write. After that, it is charged for the bytes that it wrote.
 func TestAbandonedWriteCounts(t *testing.T) {
 	tr, req := newHanging(t, 0)
 	req.Op, req.Bytes = names.OpWrite, 10

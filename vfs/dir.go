@@ -107,8 +107,9 @@ type ReadDirOptions struct {
 	Names bool
 	Off   uint64
 	// Buffered are entries that were read before. LookupBytes is how many bytes the answer has for
-	// entries with attributes: Read looks up those that fit, first of Buffered, then of those
-	// that it reads, and that NeedsLookup chooses. Size is how many bytes an entry takes.
+	// entries with attributes, and Size is how many bytes an entry takes. Read goes through
+	// Buffered, and then through the entries that it reads, until an entry does not fit. It looks
+	// up each entry for which NeedsLookup returns true.
 	Buffered    []Entry
 	LookupBytes int
 	Size        func(e *Entry) int

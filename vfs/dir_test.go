@@ -162,7 +162,7 @@ func TestReadDirHidesSpecialFiles(t *testing.T) {
 // entries' attributes cannot be read.
 func TestListWithoutSearch(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("becoming another user takes root")
+		t.Skip("only root can become another user")
 	}
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
 	b.put("d/f", "x")

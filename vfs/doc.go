@@ -1,6 +1,7 @@
-// Package vfs is the guarded node tree: the operations of a file system, each
-// of which passes the gate of package guard exactly once and then runs beneath
-// its root's descriptor. The mount and the brokers are thin front ends of it.
+// Package vfs is the guarded node tree: the operations of a file system. Each operation passes
+// the gate of package guard once and then runs beneath the descriptor of its root. A call that
+// consists of several operations, such as a copy between two roots, passes the gate for each of
+// them. The mount and the brokers are thin front ends of the tree.
 //
 // # Promises
 //
@@ -29,7 +30,7 @@
 // A system call that hangs in a file system may take effect later. If the root is ended or
 // narrowed meanwhile, the error of that call says so (guard.Ended.Err), and the
 // operation makes no further call that changes the source. The unfinished file of such an
-// operation has no name, or one that the Journal keeps.
+// operation has no name, or a temporary name that is in the Journal.
 //
 // A hard link inside a root to a file outside counts as a file inside.
 package vfs

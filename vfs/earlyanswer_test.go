@@ -65,7 +65,7 @@ func cancelled() context.Context {
 	return ctx
 }
 
-// settle waits until no operation is in system calls, including those that were answered early.
+// settle waits until no operation is running, not even one that was answered early.
 // It does so by acquiring every slot for operations (guard.MaxRunning).
 func (s *earlyScene) settle() {
 	s.t.Helper()
@@ -102,8 +102,8 @@ func recycle(buf []byte) {
 	}
 }
 
-// checkPieces reports the bytes of a file that do not belong to their piece. A piece that was
-// not written is all zeros.
+// checkPieces fails the test if a piece of a file has neither its own bytes nor only zeros. A
+// piece that was not written is all zeros.
 func (s *earlyScene) checkPieces(data []byte, answeredEarly int) {
 	s.t.Helper()
 	want, none, wrong := make([]byte, pieceSize), make([]byte, pieceSize), 0
@@ -169,8 +169,8 @@ func TestEarlyAnswerWritesItsOwnBytes(t *testing.T) {
 	}
 }
 
-// A piece of an upload that is answered early writes its own bytes, and never
-// after the upload has ended: the descriptor may be another file's by then.
+// If the write of a piece of an upload is answered early, it writes the piece's own bytes. It
+// never writes after the upload has ended: the descriptor may belong to another file by then.
 func TestEarlyAnswerOfAnUpload(t *testing.T) {
 	ctx, s := context.Background(), newEarlyScene(t)
 	for _, sub := range []string{"up", "other"} {
@@ -242,7 +242,7 @@ func TestEarlyAnswerOfAnUpload(t *testing.T) {
 }
 
 // Other calls that are answered early use the arguments they were given, too: values of
-// attributes, link targets and names.
+// extended attributes, link targets and names.
 func TestEarlyAnswerOfOtherCalls(t *testing.T) {
 	s := newEarlyScene(t)
 	if err := os.WriteFile(filepath.Join(s.dir, "f"), nil, 0o600); err != nil {

@@ -119,8 +119,8 @@ func TestMaxFile(t *testing.T) {
 	b.contents("a", "12345678"+"9x")
 }
 
-// Operations, revocations and new grants at once, with every file closed at the
-// end: no descriptor stays open, no operation outlives its root.
+// Operations run while their root is revoked and granted again. No operation outlives its root.
+// When all files are closed, no descriptor stays open.
 func TestStormLeaksNothing(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/f", "text")

@@ -23,9 +23,9 @@ import (
 // directory. Apart from that it opens only references (O_PATH), which are closed when it
 // returns.
 //
-// The request has no Held files. For operations on open files, Explain returns the gate's
-// answer for a file that is opened at the path now. Without a Path2, a rename is judged as one to
-// another name in the same directory, to which the same rules apply as to Path.
+// Explain ignores req.Held and req.HeldTarget. For operations on open files, Explain returns the
+// gate's answer for a file that is opened at the path now. Without a Path2, a rename is judged as
+// one to another name in the same directory, to which the same rules apply as to Path.
 //
 // Explain knows only the decision of the gate: an allowed operation may still fail, for example
 // because a file exists already, is in use, or its permissions forbid the operation.
@@ -35,9 +35,9 @@ func (t *Tree) Explain(ctx context.Context, req guard.Request) guard.Explanation
 	case names.OpCreate, names.OpTmpfile, names.OpMkdir, names.OpMknod, names.OpSymlink, names.OpLink:
 		req.Names = max(req.Names, 1)
 	case names.OpTruncate:
-		req.Need |= guard.Write // unless the caller has made the file itself
+		req.Need |= guard.Write // only the File that created a file needs no such right, see Setattr
 	}
-	var missing atomic.Bool // the operation may be answered early, and go on
+	var missing atomic.Bool // atomic: the operation may go on after it was answered early
 	_, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (none struct{}, n int64, err error) {
 		err = t.tryDry(ctx, l, &req)
 		if isMissing(err) {
@@ -123,7 +123,7 @@ func tryMaking(l *guard.Lease, q guard.Path) error {
 	return err
 }
 
-// tryLink judges another name, Path, for the file at Path2.
+// tryLink judges req.Path as another name for the file at req.Path2.
 func (t *Tree) tryLink(ctx context.Context, l *guard.Lease, req *guard.Request) error {
 	return doFollowed(ctx, l, req.Path, false, func(q guard.Path) error {
 		if err := tryMaking(l, q); err != nil || req.Path2.Root == "" || q.IsRoot() {
@@ -144,7 +144,8 @@ func (t *Tree) tryLink(ctx context.Context, l *guard.Lease, req *guard.Request) 
 	})
 }
 
-// tryWriting judges new contents for a file, which may be made.
+// tryWriting judges new contents for the file at q. The file need not exist if the operation can
+// create it.
 func tryWriting(l *guard.Lease, q guard.Path, req *guard.Request) error {
 	cond := IfMatch{Follow: true, MustExist: req.Need&guard.Write != 0 || req.Op == names.OpWrite && req.Names == 0}
 	need := guard.Write
@@ -217,8 +218,8 @@ func tryReadlink(ctx context.Context, l *guard.Lease, q guard.Path) error {
 	return err
 }
 
-// judgeMissing judges the names of a path that leads to no file, as for the file that would be
-// made there: the rules are about names, whether a file has them or not.
+// judgeMissing judges the names of a path that leads to no file as if the file existed: the
+// rules are about names, whether a file has them or not.
 func judgeMissing(ctx context.Context, l *guard.Lease, req *guard.Request) error {
 	w := follower{ctx: ctx, l: l}
 	defer func() { w.d.Close() }()
@@ -227,7 +228,7 @@ func judgeMissing(ctx context.Context, l *guard.Lease, req *guard.Request) error
 	}
 	q, err := guard.NewPath(req.Path.Root, strings.TrimPrefix(w.rel()+"/"+w.rest(), "/"))
 	if err != nil || q.IsRoot() {
-		return nil //nolint:nilerr // a link's text that climbs behind a missing name leads nowhere
+		return nil //nolint:nilerr // a link's target with ".." after a missing name leads nowhere
 	}
 	dir, base := q.Split()
 	if err := l.Judge().Dir(dir.Rel()); err != nil {

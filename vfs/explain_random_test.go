@@ -20,14 +20,14 @@ import (
 // A dry run of any operation by path has the same verdict as the operation itself, in trees
 // with links, nested roots and repositories, with any rights and under any rules. R110.
 func TestExplainRandom(t *testing.T) {
-	const each = 80
+	const callsPerTree = 80
 	trees := uint64(shortOrSoak(80, 200))
 	ran := map[guard.Op]int{}
 	refused := 0
 	for n := range trees {
 		rnd := rand.New(rand.NewPCG(n, 11))
 		b := randomBed(t, rnd)
-		for range each {
+		for range callsPerTree {
 			c := randomCall(rnd)
 			req := guard.Request{Caller: peer, Op: c.op, Path: b.at(c.path).Path, Need: c.need, Names: c.names}
 			if c.path2 != "" {
@@ -57,7 +57,8 @@ func TestExplainRandom(t *testing.T) {
 	}
 }
 
-// randomBed returns a tree with some of everything that rules are about.
+// randomBed returns a tree with random policies. The tree has links, a git repository, hidden
+// names and other files that rules treat in different ways.
 func randomBed(t *testing.T, rnd *rand.Rand) *bed {
 	b := &bed{TB: t, rec: &guardtest.Recorder{}, src: t.TempDir()}
 	guardtest.Tree(t, b.src, t.TempDir(), "a=x", "b.sql=x", ".env=x", "dir/a=x", "dir/.env=x", "dir/sub/b=x", "empty/", "p|",
@@ -114,7 +115,8 @@ type pathCall struct {
 	run         func(b *bed, p, p2 guard.Path) error
 }
 
-// walk follows the links of the paths, and reports whether they lead somewhere.
+// walk follows the links of the request's paths before the operation, as how says. It reports
+// false if a path cannot be followed, or leads to the root although the operation needs a name.
 func (b *bed) walk(req *guard.Request, how linkFollower) bool {
 	if how == opFollows {
 		return true
@@ -242,8 +244,8 @@ var pathCalls = []pathCall{
 	}},
 }
 
-// A dry run opens no file, changes none, and keeps no descriptor, also while somebody moves
-// directories, and on a source that can hang.
+// A dry run makes and changes no file, keeps no descriptor and leaves no record, also on a source
+// that can hang.
 func TestExplainKeepsNothing(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("dir/a", "text")

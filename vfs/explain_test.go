@@ -29,8 +29,8 @@ func TestExplainConformance(t *testing.T) {
 	})
 }
 
-// dryFront asks Explain before each call. If the verdicts differ, the call returns that as its
-// error.
+// dryFront asks Explain before each call. If the verdicts differ, the call returns an error that
+// describes the difference.
 type dryFront struct{ pathFront }
 
 // compare makes a dry run and then the call, and returns an error if their verdicts differ.

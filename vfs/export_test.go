@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// SinceCheck returns how long ago the file's name was looked up.
+// SinceCheck returns how long ago the file's name was last judged.
 func (f *File) SinceCheck() time.Duration {
 	return time.Since(f.t.began) - time.Duration(f.lastCheck.Load())
 }
@@ -29,7 +29,8 @@ func (d *Dir) Seek(ctx context.Context, c guard.Caller, off uint64) error {
 	return err
 }
 
-// Lookup returns the attributes of an entry that ReadDir has just returned.
+// Lookup returns the attributes of the file that has a name in the directory. It looks the name
+// up as Read does. at is the present path of the directory.
 func (d *Dir) Lookup(ctx context.Context, c guard.Caller, at At, name string) (Info, error) {
 	p, err := d.f.t.child(names.OpLookup, at, name)
 	if err != nil {

@@ -45,14 +45,14 @@ type File struct {
 	// onlyWhileUsed: Tree.claims counts the file as open for writing only during operations.
 	isWriter, onlyWhileUsed bool
 	dir                     *beneath.Names // the names of a directory, nil for any other file
-	closing                 int64          // room that the audit log reserves for the record of the close
-	room                    *slot          // the file's part of its opener's share
+	closeReserve            int64          // bytes that the audit log reserves for the record of the close
+	room                    *slot          // the file's descriptor in the share of the user who opened it
 }
 
 func newFile(t *Tree, l *guard.Lease, h beneath.Handle, at At, c guard.Caller, flags int, room *slot) *File {
 	f := &File{t: t, h: h, at: at, caller: c, flags: flags}
 	f.users.Store(1)
-	f.closing = l.TakeClosing()
+	f.closeReserve = l.TakeClosing()
 	room.assign()
 	f.room = room
 	f.hold.Store(l.HoldAt(at.Path))
@@ -61,8 +61,9 @@ func newFile(t *Tree, l *guard.Lease, h beneath.Handle, at At, c guard.Caller, f
 	return f
 }
 
-// Ref opens a reference to the file at a place, of any type: a File that answers Stat, Setattr,
-// attributes, Link and Reopen, even after the file has lost its name.
+// Ref opens a reference to the file at a place. The file may have any type. The returned File
+// works with Stat, Setattr, Link, Reopen and the calls for extended attributes, even after the
+// file has lost its name.
 func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 	req := at.request(c, names.OpGetattr, at.Path)
 	f, _, err := t.gateOpenOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
@@ -155,7 +156,7 @@ func (f *File) NoOverwriting() bool { return f.noOverwriting }
 // epoch returns the lifetime of the root under which the file was opened.
 func (f *File) epoch() uint64 { _, e := f.hold.Load().Root(); return e }
 
-// Dead returns a channel that is closed when the root ends under which the file was opened.
+// Dead returns a channel that is closed when the root under which the file was opened ends.
 func (f *File) Dead() <-chan struct{} { return f.hold.Load().Dead() }
 
 // enter counts an operation that uses the descriptor. The descriptor stays open until leave,
@@ -172,8 +173,8 @@ func (f *File) enter() (int, error) {
 	}
 }
 
-// changeable returns a descriptor of the file that may be changed. In a staged root it copies the
-// file up first. The caller has called enter.
+// changeable returns a descriptor through which the file may be changed. In a staged root it copies
+// the file up first. The caller has called enter.
 func (f *File) changeable(l *guard.Lease) (beneath.Changeable, error) { return f.h.Change(l) }
 
 // leave ends the use that enter began. The last user closes the descriptor.
@@ -204,10 +205,10 @@ func (f *File) Unretain() { f.leave() }
 func (f *File) Close() {
 	f.leave()
 	if f.quiet {
-		f.t.reg.GiveBack(f.closing)
+		f.t.reg.GiveBack(f.closeReserve)
 		return
 	}
-	f.t.reg.Closed(f.hold.Load(), f.caller, f.at.Path, f.read.Load(), f.wrote.Load(), "", f.closing)
+	f.t.reg.Closed(f.hold.Load(), f.caller, f.at.Path, f.read.Load(), f.wrote.Load(), "", f.closeReserve)
 }
 
 // onFile passes an operation on an open file through the gate. g returns its result and the
@@ -271,10 +272,10 @@ func (f *File) refreshHold(ctx context.Context, c guard.Caller) error {
 	return f.judgePlaceAgain(ctx, guard.Request{Caller: c, Path: f.at.Path})
 }
 
-// judgePlaceAgain judges the file's place again after roots were nested in its root or revoked
-// there, or the patterns changed: it walks to the file again and enters the nested roots on the
-// way. A file that is no longer found at its place is dead, because the root in which it lies
-// is not known.
+// judgePlaceAgain judges the file's place again after roots inside its root were granted or
+// revoked, or the patterns changed: it walks to the file again and enters each nested root that
+// the path leads through. If the file is not found at its place, the operation fails with
+// Revoked, because the root in which the file lies is not known.
 func (f *File) judgePlaceAgain(ctx context.Context, req guard.Request) error {
 	look := guard.Request{Caller: req.Caller, Op: names.OpLookup, Path: req.Path}
 	hold, err := gate.Do(ctx, f.t.reg, look, nil, func(l *guard.Lease) (*guard.Hold, int64, error) {

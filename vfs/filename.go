@@ -16,7 +16,7 @@ import (
 
 // An open file was judged by the name by which it was opened. The host may have renamed it
 // since: an editor writes a temporary file and renames it, a person moves a file away. So in a
-// root with patterns, operations on an open file look up its present name every few
+// root with patterns, operations on an open file look up its present name, at most every few
 // milliseconds, and are judged by that name. A program that had a temporary file open before it
 // became .mcp.json does not write to .mcp.json.
 //
@@ -129,8 +129,8 @@ func (f *File) judgeName(l *guard.Lease, fd int, a rules.Access) (all bool, err 
 	return true, nil
 }
 
-// relNow turns a path of the host into one below the present path of the lease's root. below
-// is false if the path does not lie there.
+// relNow turns a path of the host into a path relative to the present place of the lease's root.
+// below is false if the path does not lie below that place.
 func relNow(l *guard.Lease, path string) (rel string, below bool, err error) {
 	tops, err := beneath.PathsOfRoot(l)
 	for _, top := range tops {

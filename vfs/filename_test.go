@@ -121,9 +121,9 @@ func TestOpenFilesOfAMovedRoot(t *testing.T) {
 	b.must(b.write(f, "more", 0))
 }
 
-// An open file that lies deeper than the longest path can still be read and written, as long as
-// it is where it was opened.
-func TestOpenFilesBeyondAnyPath(t *testing.T) {
+// An open file whose path is longer than PATH_MAX can still be read and written, as long as the
+// file is where it was opened.
+func TestOpenFilesBeyondPathMax(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
 	deep, err := guard.NewPath(b.at("").Path.Root, strings.Repeat(strings.Repeat("d", 250)+"/", 20)+"file")
 	b.must(err)
@@ -165,8 +165,8 @@ func TestCopyIntoAnOpenFileThatWasRenamed(t *testing.T) {
 	b.contents("plain", "text")
 }
 
-// The time of the last check of a name is not taken from the wall clock: if that clock were set
-// back by an hour, an open file's new name would not be judged for an hour.
+// The time of the last check of a name is not taken from the wall clock. Otherwise, after the
+// wall clock is set back by an hour, an open file's new name would not be judged for an hour.
 func TestNameChecksUseTheProcessClock(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("f", "")

@@ -12,9 +12,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A single file is a root inside another root. Its stricter policy holds through the outer
-// name, too, for open files as well, and after every way of replacing the file. When it is
-// revoked, it is denied through the outer name until it is granted again.
+// A single file is a root inside another root. The stricter policy of the inner root also holds
+// for the file's path in the outer root, even if the file was opened before, and after the host
+// has replaced the file. When the inner root is revoked, every access to the file through the
+// outer root is refused until the inner root is granted again.
 func TestFileRootInsideRoot(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/one", "mine")
@@ -92,7 +93,7 @@ func TestFileRootInsideRoot(t *testing.T) {
 		b.must(b.write(f, "M", 0))
 		f.Close()
 		b.contents("d/one", "More")
-		// It is still a root, so its name cannot be moved.
+		// The file is still a root: its name cannot be removed or moved, and it gets no second name.
 		b.wantErrno(b.t.Unlink(bg, who, dir, "one"), unix.EBUSY)
 		b.wantErrno(b.t.Rename(bg, who, dir, "one", dir, "x", 0), unix.EXDEV)
 		b.wantErrno(b.t.Rename(bg, who, dir, "other", dir, "one", 0), unix.EXDEV)
@@ -101,8 +102,8 @@ func TestFileRootInsideRoot(t *testing.T) {
 	})
 }
 
-// A listing shows only the name of a file that is closed to the caller.
-func TestListFencedFile(t *testing.T) {
+// A listing shows the name of a file whose root was revoked, but not the file's size.
+func TestListFileOfRevokedRoot(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("one", "mine")
 	b.put("two", "free")

@@ -48,7 +48,7 @@ func (t *Tree) Follow(ctx context.Context, c guard.Caller, p guard.Path, last bo
 
 // withFollowed runs f on the path that p leads to, within an operation that has been admitted. f
 // accepts only paths without links: if it meets one, it returns ELOOP before it has changed
-// anything. Unless last is set, the last element may be a link.
+// anything. Unless last is set, f also accepts a link in the last element.
 func withFollowed[T any](ctx context.Context, l *guard.Lease, p guard.Path, last bool, f func(q guard.Path) (T, error)) (T, error) {
 	v, err := f(p)
 	for range maxExchanges {
@@ -102,9 +102,9 @@ func follow(ctx context.Context, l *guard.Lease, p guard.Path, last bool) (guard
 	return guard.NewPath(p.Root, strings.Join(w.at, "/"))
 }
 
-// walk goes as far as the path leads through directories. A last element that is no
-// directory stays in todo, unless it is a link and last says to follow it. On ENOENT, todo
-// begins with the first missing element.
+// walk goes as far as the path leads through directories. Unless last is set, the last element
+// stays in todo. If last is set, it stays there only if it is missing or neither a directory nor a
+// link. On ENOENT, the next element in todo is the first missing one.
 func (w *follower) walk(p guard.Path, last bool) error {
 	if w.l.Source().File() != "" {
 		return w.fileRoot(p)
@@ -211,7 +211,7 @@ func (w *follower) up() error {
 func (w *follower) enter(next step, final bool) (done bool, err error) {
 	w.fromLink = next.fromLink
 	rel := w.rel()
-	// A name on the way has to be readable. The last name is judged by the operation
+	// Each name before the last has to be readable. The last name is judged by the operation
 	// itself, for its own access, unless it is a link.
 	judgeRead := func() error { return beneath.Judge(w.l, w.d, rel, next.name, rules.ToRead) }
 	if !final {

@@ -169,7 +169,7 @@ func (ls *listing) begin() error {
 	if ls.o.Cursor == "" {
 		return nil
 	}
-	elems, offs, err := ls.seal.open(ls.o.Cursor)
+	elems, offs, err := ls.seal.decode(ls.o.Cursor)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (ls *listing) run() (Page, error) {
 			return Page{}, err
 		}
 		if full {
-			ls.page.Next = ls.seal.close(ls.w.Position())
+			ls.page.Next = ls.seal.encode(ls.w.Position())
 			return ls.page, nil
 		}
 	}
