@@ -123,7 +123,11 @@ func (a *app) printSession(st control.Status) {
 	if st.ReadOnly {
 		how += ", read-only"
 	}
-	a.say("  pid %d, since %s, %s", st.PID, st.Started.Local().Format("2006-01-02 15:04:05"), how)
+	by := ""
+	if st.StartedBy != "" {
+		by = ", started by " + quoteIfNeeded(st.StartedBy)
+	}
+	a.say("  pid %d, since %s%s, %s", st.PID, st.Started.Local().Format("2006-01-02 15:04:05"), by, how)
 	if st.NoRings != "" {
 		a.say("  requests do not come over io_uring: %s", names.Escape(st.NoRings))
 	}
