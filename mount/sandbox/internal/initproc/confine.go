@@ -23,14 +23,15 @@ const (
 // runtime aborts when it cannot create one.
 const SparePids = 64
 
-// confine drops every right that this thread has or could get. The command is started from this
-// thread. The order matters: no step may drop a right that a later step needs.
+// confine drops the capabilities of this thread and confines it by resource limits, no_new_privs,
+// Landlock and a system call filter. The command is started from this thread and inherits the
+// confinement. The order matters: no step may drop a right that a later step needs.
 //
 // The init's other threads keep capabilities over the namespaces: confining them would take
-// longer than all the rest (see package landlock). The command cannot reach them. It may not
-// trace the init, which is not dumpable and has no directory in the command's /proc. It
-// cannot stop the init by a signal: as pid 1 the init gets only signals that it handles,
-// elsewhere package seccomp refuses the call. And it holds no descriptor of the init.
+// longer than all the rest (see package landlock). The command cannot reach these threads. It may
+// not trace the init, because the init is not dumpable. It cannot stop the init by a signal: as pid
+// 1 the init gets from the command only signals that it handles, and without a pid namespace the
+// filter of package seccomp refuses the call. And the command holds no descriptor of the init.
 func (p *initProc) confine() error {
 	if err := p.setLimits(); err != nil {
 		return err
@@ -47,9 +48,9 @@ func (p *initProc) confine() error {
 		return step(err, "set no_new_privs")
 	}
 	p.noteOn("no_new_privs", "set-uid programs gain nothing")
-	// The death signal and the dumpable attribute are set after the capabilities are dropped,
-	// because that clears both. Without a pid namespace the init gets no death signal: it must
-	// live on to end the command, and learns of its caller's end by the socket.
+	// The death signal and the dumpable attribute are set after dropCaps, because the change of
+	// uid in dropCaps resets both. Without a pid namespace the init gets no death signal: it must
+	// live on to end the command, and learns of its caller's end by the control socket.
 	if os.Getpid() == 1 {
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			return step(err, "tie this process to its parent")
@@ -74,8 +75,9 @@ func (p *initProc) confine() error {
 	default:
 		p.noteOn(LandlockLayer, what)
 	}
-	// The command can trace only its own descendants. Landlock keeps tracers inside its
-	// domain; in a pid namespace the only other process is this one, which is not dumpable.
+	// Tracing is permitted if it can reach only the command's own processes. Landlock keeps
+	// tracers inside its domain. In a pid namespace the only other process is this one, which is
+	// not dumpable.
 	p.conf.Filter.Trace = what != "" || os.Getpid() == 1
 	if err := p.installFilter(); err != nil {
 		return err
@@ -91,9 +93,9 @@ func (p *initProc) confine() error {
 	return nil
 }
 
-// userLimits has limits for resources that the kernel counts by user, of which a command could
-// leave none to the user's other programs. It also limits open files, which take the machine's
-// memory.
+// userLimits has limits for resources that the kernel counts by user: without a limit, a command
+// could use up such a resource, and the user's other programs would get none of it. Open files are
+// limited because they take the machine's memory.
 var userLimits = []struct {
 	resource int
 	what     string
@@ -105,7 +107,7 @@ var userLimits = []struct {
 	{unix.RLIMIT_NOFILE, "open files", 16384}, // of each process
 }
 
-// limitTo lowers a limit of this process, and of its children.
+// limitTo lowers a limit of this process, and of its children, to most if it is higher.
 func limitTo(resource int, most uint64) error {
 	var had unix.Rlimit
 	if err := unix.Getrlimit(resource, &had); err != nil {
@@ -116,7 +118,8 @@ func limitTo(resource int, most uint64) error {
 }
 
 // installFilter installs the system call filter. If the command has the host's network, the init
-// makes the calls bind and listen for it.
+// makes the command's calls of bind and listen. If the init cannot do this and no ports are
+// granted, the filter refuses these calls.
 func (p *initProc) installFilter() error {
 	const name = "listening"
 	p.conf.Filter.Binder = p.conf.Net
@@ -132,8 +135,8 @@ func (p *initProc) installFilter() error {
 		p.noteOn(name, what)
 		go seccomp.Serve(fd, p.conf.Listen)
 		return nil
-	// A program that confines rootsfs has installed such a filter already, or the kernel does
-	// not support these filters.
+	// EBUSY: a program that confines rootsfs has installed a filter with a listener already.
+	// EINVAL: the kernel does not support filters with a listener.
 	case p.conf.Net && len(p.conf.Listen) == 0 && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL)):
 		p.conf.Filter.Binder, p.conf.Filter.NoBind = false, true
 		_, err = seccomp.Install(p.conf.Filter)
@@ -143,9 +146,9 @@ func (p *initProc) installFilter() error {
 }
 
 // setLimits bounds the resources that the command can use up. The init needs threads of its
-// own when the command has used everything, so the hard limit is a little higher, and only the
-// init raises its soft limit to it. The hard limits that rootsfs was started with cannot be
-// raised here.
+// own even when the command has as many as it may have. So the hard limit of processes is higher
+// than the soft limit, by SparePids, and the init raises its own soft limit to the hard limit after
+// it has started the command. The hard limits that rootsfs was started with cannot be raised here.
 func (p *initProc) setLimits() error {
 	var had unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &had); err != nil {
@@ -182,9 +185,10 @@ const secureBits = 1<<0 | 1<<1 | // SECBIT_NOROOT, _LOCKED
 	1<<5 | // SECBIT_KEEP_CAPS_LOCKED
 	1<<6 | 1<<7 // SECBIT_NO_CAP_AMBIENT_RAISE, _LOCKED
 
-// dropCaps drops all capabilities of the calling thread, and of its children, from every
-// set. While it may still do so, it changes to another uid if one is configured. It
-// returns a note about steps that failed.
+// dropCaps drops all capabilities of the calling thread, and so of the processes that the thread
+// starts. If c.SetID is set, dropCaps changes the uid and gid first, because this needs
+// capabilities. Only a thread with CAP_SETPCAP can empty the bounding set; without CAP_SETPCAP, the
+// returned note says that the bounding set was not emptied.
 func dropCaps(c *Config) (note string, err error) {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -199,7 +203,7 @@ func dropCaps(c *Config) (note string, err error) {
 		note = "; the bounding set could not be emptied, and gives nobody anything under no_new_privs"
 	}
 	if c.SetID {
-		// All threads: the others have no business as root either.
+		// These calls change all threads of this process: no other thread has to run as root either.
 		if err := syscall.Setgroups(nil); err != nil {
 			return "", step(err, "drop the supplementary groups")
 		}
@@ -210,7 +214,7 @@ func dropCaps(c *Config) (note string, err error) {
 			return "", step(err, "change to uid %d", c.UID)
 		}
 	}
-	// The ambient set goes with the permitted one.
+	// The kernel also removes from the ambient set every capability that is not permitted any more.
 	data = [2]unix.CapUserData{}
 	return note, step(unix.Capset(&hdr, &data[0]), "drop all capabilities")
 }
@@ -218,8 +222,8 @@ func dropCaps(c *Config) (note string, err error) {
 // dropBounding empties the bounding set and locks the secure bits.
 func dropBounding() error {
 	for c := uintptr(0); ; c++ {
-		// EINVAL: the first capability that the kernel does not know. It may know more than
-		// unix.CAP_LAST_CAP.
+		// EINVAL: the first capability that the kernel does not know. The kernel may know
+		// capabilities above unix.CAP_LAST_CAP.
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) {
 			break

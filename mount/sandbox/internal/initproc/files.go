@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// makeSkeleton makes directories, links and files.
+// makeSkeleton makes the directories, links, files and copies of the layout in the new root.
 func (b *builder) makeSkeleton() error {
 	for _, dir := range b.layout.Dirs {
 		if err := b.mkdir(dir); err != nil {
@@ -37,7 +37,7 @@ func (b *builder) makeSkeleton() error {
 	for _, f := range b.layout.Copies {
 		data, err := readSmall(f.From)
 		if err != nil {
-			continue // it no longer exists on the host
+			continue // the host's file is gone, too long, not regular, or may not be read
 		}
 		if err := b.write(f.To, data); err != nil {
 			return err
@@ -46,7 +46,8 @@ func (b *builder) makeSkeleton() error {
 	return nil
 }
 
-// data returns the data of a file, which the caller may have passed in a file of its own.
+// data returns the data of f. If the caller has opened a file with the data, data reads that file;
+// otherwise it returns f.Data.
 func (b *builder) data(f layout.File) ([]byte, error) {
 	fd, hasFile := b.files[f.Name()]
 	if !hasFile {
@@ -58,7 +59,7 @@ func (b *builder) data(f layout.File) ([]byte, error) {
 	return data, step(err, "read %s", f.At)
 }
 
-// write makes a file of the new root, and its directory.
+// write makes a file in the new root, and the directories above the file if they are missing.
 func (b *builder) write(path string, data []byte) error {
 	// RESOLVE_NO_XDEV: a mount in the new root is never written to.
 	fd, err := unix.Openat2(b.root, path[1:], &unix.OpenHow{

@@ -1,12 +1,12 @@
-// Package initproc is the init of a confined command: this very program, started again. It
-// makes the command's root directory, drops every right to leave it, starts the command,
-// and waits.
+// Package initproc is the init of a confined command: this very program, started again. The init
+// makes the command's root directory (if Config.Layout is set), drops every right to leave it,
+// starts the command, and waits.
 //
 // # Promises
 //
 // The caller is the process that started the init. The command is started only when its
 // confinement is complete, and the caller has released it. When the command or the caller
-// ends, the init ends all processes started from it.
+// ends, the init ends all processes that were started from the init.
 //
 // # Not promised
 //
@@ -32,7 +32,7 @@ import (
 // socket on controlFD, its configuration in a memory file on configFD, and from FirstFD on
 // the files that the caller had to open for it.
 
-// Variable marks the init. It never reaches a command.
+// Variable is the environment variable that marks a process as an init. A command never gets it.
 const Variable = "ROOTSFS_SANDBOX_INIT"
 
 const (
@@ -41,11 +41,11 @@ const (
 	// FirstFD is the first of the descriptors that Config.Files names.
 	FirstFD = 5
 
-	// Self is a path of this program's file, even if the file's name belongs to another by now.
+	// Self is a path of this program's file. It is right even if the file was renamed or replaced.
 	Self = "/proc/self/exe"
 )
 
-// exitFailed is the exit code of an init that failed. Only the caller of Start sees it.
+// exitFailed is the exit code of an init that failed.
 const exitFailed = 125
 
 // Env returns the environment of an init. An init lives long and does little: it collects
@@ -65,8 +65,8 @@ func isInit() bool {
 	return ok
 }
 
-// The main function of an init stays on the main thread. This thread has the root directory of
-// the mount namespace and the bounding set, and is the parent of the command.
+// The main function of an init stays on the main thread, because confine confines only the thread
+// that calls it. The command is started from the same thread, so that it is confined, too.
 func init() {
 	if isInit() {
 		runtime.LockOSThread()
@@ -131,7 +131,7 @@ func (p *initProc) run() {
 	p.reap(pid)
 }
 
-// fail tells the caller and ends.
+// fail sends the failed step and the error to the caller, and ends this process.
 func (p *initProc) fail(step string, err error) {
 	m := Message{Kind: KindFailed, Step: step, Error: err.Error()}
 	var errno unix.Errno
@@ -160,7 +160,8 @@ func runSteps(all ...func() error) error {
 	return nil
 }
 
-// setUp does everything before the command.
+// setUp prepares this process, the command's root directory, streams, sockets and network. Then it
+// confines this thread, unless Config.Unconfined is set.
 func (p *initProc) setUp() error {
 	p.noteOn("descriptors", "none but the three standard streams, relayed")
 	p.noteOn("environment", "what was asked for, and private places for HOME, TMPDIR and caches")
@@ -176,8 +177,9 @@ func (p *initProc) setUp() error {
 	return nil
 }
 
-// configure reads the caller's configuration, and keeps inherited descriptors from the
-// command.
+// configure reads the caller's configuration, and marks the inherited descriptors so that the
+// command does not get them. If the caller has passed StderrFile, configure makes it this process's
+// standard error.
 func (p *initProc) configure() error {
 	if err := CloseOnExec(controlFD); err != nil {
 		return step(err, "mark inherited descriptors")
@@ -193,9 +195,9 @@ func (p *initProc) configure() error {
 	return nil
 }
 
-// deadly are the signals that would end or stop a Go program that does not handle them;
-// the others do nothing to it.
-var deadly = []os.Signal{
+// handledSignals are the signals that would end or stop a Go program that does not handle them.
+// The other signals that a program can handle do nothing to a Go program.
+var handledSignals = []os.Signal{
 	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU,
 	unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
 }
@@ -206,23 +208,26 @@ const oomScoreAdj = 500
 
 // prepareProcess sets up this process: its session, signals, umask and OOM score.
 func (p *initProc) prepareProcess() error {
-	// A session of this process's own, in which the command gets its terminal. At levels
-	// other than Bubblewrap it has one already.
+	// This process needs a session of its own, in which the command gets its terminal. At levels
+	// other than Bubblewrap this process leads a session already, and the call fails.
 	_, _ = unix.Setsid()
 	// Signals from processes in the sandbox must not end this process. The caller's signals come
 	// over the control socket.
-	signal.Notify(make(chan os.Signal, 1), deadly...)
+	signal.Notify(make(chan os.Signal, 1), handledSignals...)
 	for _, sig := range p.conf.Ignore {
-		signal.Ignore(unix.Signal(sig)) // which the command inherits
+		signal.Ignore(unix.Signal(sig)) // the command inherits this
 	}
 	unix.Umask(0o022)
 	// If the machine runs out of memory, the kernel should kill the confined command
-	// before rootsfs, which can revoke. The write fails if the value is higher already.
+	// before rootsfs, which is needed to revoke access. An unprivileged write fails if a
+	// privileged process has set a higher value.
 	_ = PutFile(unix.AT_FDCWD, "/proc/self/oom_score_adj", strconv.Itoa(oomScoreAdj))
 	return nil
 }
 
-// enterLevel sets up the namespaces and the root directory of the command's level.
+// enterLevel prepares this process for the command's level of confinement. If the init has to build
+// the root, enterLevel calls setUpNamespaces. If bwrap has built the root, enterLevel calls
+// setUpBubblewrap. Otherwise it makes this process a subreaper.
 func (p *initProc) enterLevel() error {
 	switch {
 	case p.conf.Layout != nil:
@@ -233,7 +238,7 @@ func (p *initProc) enterLevel() error {
 	return step(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become a subreaper")
 }
 
-// setUpNamespaces sets up the namespaces of this process, and builds the root.
+// setUpNamespaces sets up the namespaces of this process, and builds the command's root directory.
 func (p *initProc) setUpNamespaces() error {
 	p.noteOn("namespaces", "user, mount, pid, ipc, uts")
 	switch err := unix.Unshare(unix.CLONE_NEWCGROUP); {
@@ -289,13 +294,14 @@ func (p *initProc) noteOn(name, detail string) {
 	p.layers = append(p.layers, Layer{name, On, detail})
 }
 
-// awaitRelease waits until the caller releases the command.
+// awaitRelease tells the caller that the confinement is complete, and waits until the caller
+// releases the command. If the caller is gone, awaitRelease ends this process.
 func (p *initProc) awaitRelease() {
 	if Send(controlFD, Message{Kind: KindReady}) != nil {
 		os.Exit(exitFailed) // the caller is gone
 	}
-	// Meanwhile the kernel may ask the tree's server for the path of the working
-	// directory. An error shows when the command enters it.
+	// While the caller works, the kernel looks up the working directory, and may ask the tree's
+	// server for it. An error is ignored here: it comes again when the command enters the directory.
 	var st unix.Stat_t
 	_ = unix.Stat(p.conf.Dir, &st)
 	if m, _, err := Receive(controlFD); err != nil || m.Kind != KindRelease {

@@ -68,7 +68,8 @@ func (b *builder) mkdir(path string) error {
 }
 
 // openOrCreate opens a path. If the path is missing, it creates an empty file or directory there,
-// and the missing directories above it, by calls of create in an open directory.
+// and the missing directories above it. It makes each of them with create, which gets a descriptor
+// of the parent directory.
 func openOrCreate(at string, file bool, open func(path string) (int, error), create func(parent int, at string, file bool) error) (int, error) {
 	fd, err := open(at)
 	if !errors.Is(err, unix.ENOENT) || at == "/" {
@@ -86,7 +87,7 @@ func openOrCreate(at string, file bool, open func(path string) (int, error), cre
 	return fd, step(err, "find %s", at)
 }
 
-// createAt makes an empty file or directory.
+// createAt makes an empty file or directory in the directory dir.
 func createAt(dir int, name string, file bool) error {
 	if file {
 		return unix.Mknodat(dir, name, unix.S_IFREG|0o644, 0)
@@ -135,14 +136,15 @@ func (b *builder) rebind(from, at string, attrs uint64) error {
 }
 
 // The command can connect to a socket in any directory that it sees: neither a read-only
-// mount nor Landlock before its ABI 9 refuses connect(2). So the directories of the host
-// are shown through an overlay. Its files are those of the host, but its sockets have other
-// inodes than those that servers have bound, so connect(2) fails with ECONNREFUSED. In the same
-// way FIFOs have no other end. If no overlay can be mounted, the directories are bound, and
-// sockets of the unix family are refused.
+// mount nor Landlock before its ABI 9 refuses connect(2). So the system directories of the host
+// are shown through overlays. A file of an overlay is the host's file, but a socket of an overlay
+// has another inode than the socket that a server has bound, so connect(2) fails with ECONNREFUSED.
+// In the same way, a FIFO of an overlay does not reach a process that has opened the host's FIFO.
+// If an overlay cannot be mounted, the directory is bound, and sockets of the unix family are
+// refused.
 
-// mountHost shows a directory or file of the host. It uses an overlay for a system directory,
-// if possible, and otherwise a bind.
+// mountHost shows a directory or file of the host: a system directory by an overlay if possible,
+// everything else by a bind.
 func (b *builder) mountHost(m layout.Bind) error {
 	why := fmt.Errorf("%s is shown as it is", m.To)
 	if m.System {
@@ -157,8 +159,8 @@ func (b *builder) mountHost(m layout.Bind) error {
 	return err
 }
 
-// mountOverlay shows a directory of the host by a read-only overlay. The kernel refuses one
-// for a directory with a mount in it: the files under that mount would show.
+// mountOverlay shows a directory of the host by a read-only overlay. The kernel refuses an overlay
+// of a directory with a mount in it, because the overlay would show the files under that mount.
 func (b *builder) mountOverlay(m layout.Bind) error {
 	// An overlay needs two layers. The second one is an empty directory.
 	lower := strings.NewReplacer(`\`, `\\`, ":", `\:`).Replace(m.From) + ":" + ownFD(b.root) + emptyDir
@@ -176,7 +178,7 @@ func (b *builder) mountOverlay(m layout.Bind) error {
 const refreshEvery = 2 * time.Second
 
 // refreshSystem makes the overlays drop their caches every refreshEvery. It returns at
-// once if there are none.
+// once if there are no overlays, and otherwise never.
 func refreshSystem(l *layout.Layout) {
 	var dirs []int
 	for _, m := range l.Binds {
@@ -185,11 +187,11 @@ func refreshSystem(l *layout.Layout) {
 		}
 		fd, err := openInside(m.To)
 		if err != nil {
-			continue // left out
+			continue // the root does not show this directory
 		}
 		var st unix.Statfs_t
 		if unix.Fstatfs(fd, &st) != nil || st.Type != unix.OVERLAYFS_SUPER_MAGIC {
-			unix.Close(fd) // not an overlay of a system directory
+			unix.Close(fd) // a bind, not an overlay
 			continue
 		}
 		dirs = append(dirs, fd)

@@ -38,8 +38,9 @@ func (p *initProc) noteNetwork() {
 }
 
 // networkSockets are the sockets that the init opens for the caller, which serves the
-// command's network: a socket stays in the namespace that it was opened in. There is one of
-// each, but many of "listener", and none of a family that the kernel lacks.
+// command's network: a socket stays in the namespace that it was opened in. The init opens one of
+// each, except for listenerSocket, of which it opens Config.Listeners. It opens none of a family or
+// protocol that the kernel lacks.
 var networkSockets = []struct {
 	name                   string
 	family, kind, protocol int
@@ -55,12 +56,12 @@ var networkSockets = []struct {
 
 const listenerSocket = "listener"
 
-// maxNetworkSockets is how many network sockets one packet passes to the caller (SCM_MAX_FD is
-// 253).
+// maxNetworkSockets is how many network sockets one packet passes to the caller at most
+// (SCM_MAX_FD is 253).
 const maxNetworkSockets = 128
 
-// passNetwork passes the sockets of this namespace to the caller, which serves them before it
-// releases the command.
+// passNetwork passes the sockets of this namespace to the caller, which begins to serve them
+// before it releases the command.
 func (p *initProc) passNetwork() error {
 	if !p.conf.OpenNetwork {
 		return nil
@@ -104,13 +105,15 @@ func (p *initProc) passNetwork() error {
 	return nil
 }
 
-// passOut passes a descriptor to the caller, by name.
+// passOut passes a descriptor to the caller. name tells the caller which one it is.
 func passOut(name string, fd int) error {
 	return Send(controlFD, Message{Kind: KindFile, Name: name}, fd)
 }
 
 // permitUnixSockets permits sockets of the unix family if they can reach only the command's own
-// files and names. reachable is the reason why they can reach other files; nil: they cannot.
+// files and names. If sockets are granted, it permits them even with a kept HOME, whose sockets the
+// command may then reach, too. reachable is the reason why sockets can reach other files of the
+// host; nil: they cannot.
 func (p *initProc) permitUnixSockets(reachable error) {
 	const name = "unix sockets"
 	why := ""
@@ -118,7 +121,8 @@ func (p *initProc) permitUnixSockets(reachable error) {
 	case reachable != nil:
 		why = "the host's could be reached: " + reachable.Error()
 	case p.conf.KeptHome && len(p.conf.Sockets) == 0:
-		// Neither seccomp nor Landlock can refuse connect(2) by the socket's path.
+		// seccomp cannot refuse connect(2) by the socket's path, and Landlock cannot before its
+		// ABI 9.
 		why = "HOME is a directory of the host's, which may hold sockets; they are allowed with a private HOME"
 	case p.conf.Net && !landlock.Scoped():
 		why = "in the host's network they have names that others use, and this kernel's Landlock has no scopes (Linux 6.12 does)"
@@ -129,8 +133,8 @@ func (p *initProc) permitUnixSockets(reachable error) {
 	}
 	p.conf.Filter.Unix = true
 	if p.conf.Net {
-		// The init makes the calls of bind, and makes none for these sockets: see package
-		// seccomp. Landlock refuses the abstract names of other processes.
+		// The init makes the command's calls of bind, and refuses to bind these sockets: see
+		// package seccomp. Landlock refuses the abstract names of other processes.
 		p.noteOn(name, "to granted sockets and in pairs; none can be bound, as they have names in the host's network")
 	} else {
 		p.noteOn(name, "among its own processes; none of the host's can be reached")

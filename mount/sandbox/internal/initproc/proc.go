@@ -12,8 +12,9 @@ import (
 )
 
 // sysctls are copied, with their present values, into the /proc/sys that the command
-// sees: libraries read them to size buffers and pools. The rest of /proc/sys is missing
-// there. kernel/random/uuid makes a new value at each read, so it is bound.
+// sees: libraries read them to size buffers and pools. The values of those in shares are reduced.
+// The rest of /proc/sys is missing there. kernel/random/uuid has a new value at each read, so it is
+// bound.
 var sysctls = []string{
 	"kernel/ostype", "kernel/osrelease", "kernel/version", "kernel/cap_last_cap", "kernel/pid_max", "kernel/threads-max", "kernel/ngroups_max",
 	"kernel/random/entropy_avail", "fs/file-max", "fs/nr_open", "fs/pipe-max-size", "fs/inotify/max_user_instances", "fs/inotify/max_user_watches",
@@ -23,9 +24,9 @@ var sysctls = []string{
 
 const sysctlUUID = "kernel/random/uuid"
 
-// shares maps resources that the kernel counts by user to their limits by namespace. The
-// command gets a part of each: otherwise it could leave the user's other programs, and as
-// root the machine's, without any.
+// shares maps the sysctls of resources that the kernel counts by user to the names of the limits
+// for one user namespace (in /proc/sys/user). The command gets a part of each resource. Otherwise it
+// could use up the resource, and the user's other programs would get none of it.
 var shares = map[string]string{
 	"fs/inotify/max_user_instances": "max_inotify_instances", "fs/inotify/max_user_watches": "max_inotify_watches",
 }
@@ -33,7 +34,8 @@ var shares = map[string]string{
 // shareDivisor divides the user's limits: the command gets 1/shareDivisor of each.
 const shareDivisor = 4
 
-// nestedLimits are the counters of namespaces that may be made below this one.
+// nestedLimits are the kinds of namespaces. For each kind, /proc/sys/user has a limit of how many
+// may be made in this process's user namespace.
 var nestedLimits = []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"}
 
 // mountProc mounts a /proc of the init's pid namespace and hides the host's entries.
@@ -51,7 +53,7 @@ func (b *builder) mountProc() error {
 	if err := b.write(sysDir+"/"+sysctlUUID, nil); err != nil { // for maskProc
 		return err
 	}
-	// The copies come from below the entries that maskProc hides.
+	// copySysctls reads entries that maskProc hides, so it is called first.
 	if err := b.copySysctls(fd); err != nil {
 		return err
 	}
@@ -61,12 +63,12 @@ func (b *builder) mountProc() error {
 	return b.maskProc(fd)
 }
 
-// forbidNested forbids namespaces below this one. It comes last, because even a
-// detached mount counts as a mount namespace.
+// forbidNested forbids making further namespaces in this process's user namespace. It is the last
+// step of buildRoot, because even a detached mount counts as a mount namespace.
 func (b *builder) forbidNested() error {
 	defer unix.Close(b.limits)
 	for _, kind := range nestedLimits {
-		// A kernel without that kind of namespace has no limit for it. Where it cannot be
+		// A kernel without this kind of namespace has no limit for it. If the limit cannot be
 		// set for another reason, the system call filter still refuses the namespaces.
 		err := PutFile(b.limits, "max_"+kind+"_namespaces", "0")
 		if Exhausted(err) != "" {
@@ -116,8 +118,8 @@ func (b *builder) copySysctls(proc int) error {
 	return nil
 }
 
-// share limits the command to a part of a resource, of which the user has all. It returns the
-// value that the command sees: that part, or all if no limit can be set.
+// share limits the command to a part of a resource. all is the text of the user's limit. share
+// returns the text that the command sees: the part, or all if no limit can be set.
 func (b *builder) share(limit string, all []byte) ([]byte, error) {
 	n, err := strconv.Atoi(strings.TrimSpace(string(all)))
 	if err != nil {
@@ -127,12 +129,12 @@ func (b *builder) share(limit string, all []byte) ([]byte, error) {
 	if err := PutFile(b.limits, limit, part); Exhausted(err) != "" {
 		return nil, step(err, "set %s", limit)
 	} else if err != nil {
-		return all, nil // the limit cannot be set, so the command shares all of it
+		return all, nil // no limit can be set, so the command can use as much as the user
 	}
 	return []byte(part + "\n"), nil
 }
 
-// maskProc hides the entries that layout.HidesProc names.
+// maskProc hides the entries for which layout.HidesProc reports true, but shows sysctlUUID.
 func (b *builder) maskProc(proc int) error {
 	entries, err := os.ReadDir(ownFD(proc))
 	if err != nil {
@@ -177,7 +179,8 @@ func (b *builder) makeMasks() error {
 	return nil
 }
 
-// mask hides one entry of /proc.
+// mask hides one entry of /proc. It covers /proc/sys with the copies in sysDir, and every other
+// entry with an empty file or directory.
 func (b *builder) mask(proc int, e os.DirEntry) error {
 	name, cover := e.Name(), emptyFile
 	switch {
@@ -188,7 +191,7 @@ func (b *builder) mask(proc int, e os.DirEntry) error {
 	case e.Type()&os.ModeSymlink != 0: // hide its target
 		return b.rebind(cover, "/proc/"+name, hidingAttrs)
 	}
-	// One call for each entry, because there are some thirty.
+	// mount(2) takes one call for an entry, and rebind several. There are some thirty entries.
 	err := unix.Mount(ownFD(b.root)+cover, ownFD(proc)+"/"+name, "", unix.MS_BIND, "")
 	return step(err, "hide /proc/%s", name)
 }

@@ -38,8 +38,8 @@ func killAll(find func() []int) {
 	}
 }
 
-// End kills and reaps the processes that find returns, until it returns none. The
-// children of a killed process become children of this one, which is their subreaper.
+// End kills and reaps the processes that find returns, until find returns none. This process must
+// be a subreaper, so that the children of a killed process become its own children.
 func End(find func() []int) {
 	for len(find()) > 0 {
 		killAll(find)
@@ -60,10 +60,10 @@ func Descendants(of int) []int {
 	return all
 }
 
-// childrenByParent maps the pid of each parent to the pids of its children. It reads each
-// process's own file: /proc/PID/task/TID/children leaves some children out when others end
-// meanwhile (proc(5)). It waits while the machine has no descriptors or memory left: a process
-// whose file it cannot read would be taken for ended.
+// childrenByParent returns a map from the pid of each parent to the pids of its children. It reads
+// /proc/PID/stat of every process, because /proc/PID/task/TID/children leaves some children out
+// when others end meanwhile (proc(5)). While descriptors or memory are used up, childrenByParent
+// waits: otherwise a process whose file cannot be read would be taken for ended.
 func childrenByParent() map[int][]int {
 	for {
 		all, err := readParents()

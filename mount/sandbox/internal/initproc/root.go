@@ -12,39 +12,39 @@ import (
 )
 
 const (
-	// rootSize bounds the minimal root's own files: copies of /etc, which are
-	// at most layout.CopyMax each.
+	// rootSize bounds the minimal root's own files: most are copies of files of /etc, of at most
+	// layout.CopyMax bytes each.
 	rootSize = "64m"
 
-	// bindAttrs are added to the flags of every bind. readOnlyAttrs also forbid writing
-	// where file modes would permit it.
+	// bindAttrs are added to the flags of every bind, except those of devices. readOnlyAttrs also
+	// forbid writing where file modes would permit it.
 	bindAttrs     = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 	readOnlyAttrs = bindAttrs | unix.MOUNT_ATTR_RDONLY
 
-	// scratch holds files and directories that are bound elsewhere. It stays, and the
-	// command may not enter it.
+	// scratch is a directory with files and directories that are bound elsewhere. It stays in the
+	// root while the command runs, and the command may not enter it.
 	scratch = "/.rootsfs"
-	// emptyDir and emptyFile hide what lies below them.
+	// emptyDir and emptyFile are mounted on entries that the command must not see.
 	emptyDir  = scratch + "/empty"
 	emptyFile = scratch + "/none"
 	// sysDir is where the copies of sysctls are.
 	sysDir = scratch + "/sys"
 	// treeAt is where a tree that the caller has opened is mounted while its directories are
-	// bound. The mount lies in the host's root, and is unmounted together with that. (A separate
-	// unmount would take a while.)
+	// bound. The mount lies in the host's root, and is unmounted together with the host's root. (A
+	// separate unmount would take a while.)
 	treeAt = "/usr"
 )
 
-// builder makes the minimal root in the mount namespace of this process. Paths are
-// those in the sandbox. They are resolved in the new root, which only this process can see so far.
+// builder makes the minimal root in the mount namespace of this process. Its methods resolve the
+// paths of the sandbox in the new root, which only this process can see so far.
 type builder struct {
 	root   int // the new root's descriptor
-	limits int // /proc/sys/user, which is hidden by the time it is needed
+	limits int // descriptor of /proc/sys/user, whose path is hidden when forbidNested needs it
 	layout *layout.Layout
 	files  map[string]int // descriptors that the caller has opened, by name
 	late   *lateMounts    // nil: nothing is shown later
-	// socketsReachable is the reason why the host's sockets can be reached; see mountOverlay.
-	// nil: they cannot be.
+	// socketsReachable is the reason why the host's sockets can be reached; see mountHost.
+	// nil: they cannot be reached.
 	socketsReachable error
 }
 
@@ -60,12 +60,12 @@ func buildRoot(l *layout.Layout, files map[string]int) (*builder, error) {
 		return nil, err
 	}
 	b := &builder{root: root, layout: l, files: files}
-	// Mount it over the host's root, the only directory that surely exists.
+	// Mount the new root over the host's root, the only directory that surely exists.
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return nil, step(err, "mount the new root")
 	}
-	// Files are copied from the host into the new root before the mount at treeAt hides a
-	// directory of the host.
+	// makeSkeleton copies files of the host, so it runs before bindRoots, whose mount at treeAt
+	// hides a directory of the host.
 	return b, runSteps(b.mountDevpts, b.mountProc, b.makeSkeleton, b.mountPrivateFS, b.bindHost, b.bindRoots, b.pivotRoot, b.sealRoot, b.forbidNested)
 }
 
@@ -94,8 +94,9 @@ func (b *builder) mountPrivateFS() error {
 	return b.mount(fd, layout.PrivateDir)
 }
 
-// runtimeLink makes /run/user/UID a link to XDG_RUNTIME_DIR: GnuPG looks for a directory
-// for its sockets there and nowhere else, and in a HOME that is kept it can make none.
+// runtimeLink makes /run/user/UID a link to layout.Runtime, the command's XDG_RUNTIME_DIR. GnuPG
+// looks for a directory for its sockets in /run/user/UID and does not read XDG_RUNTIME_DIR. Without
+// the link GnuPG would use HOME, but no sockets can be made in a HOME that is kept.
 func runtimeLink(fd int) error {
 	user := strings.TrimPrefix(layout.Run, layout.PrivateDir+"/") + "/user"
 	if err := unix.Mkdirat(fd, user, 0o755); err != nil {
@@ -145,8 +146,8 @@ func (b *builder) bind(m layout.Bind) error {
 	return b.mount(fd, m.To)
 }
 
-// maxTerminals is how many terminals the command can have. By default the machine has
-// 3,072 outside the host's reserve (kernel.pty.max).
+// maxTerminals is how many terminals the command can have. By default all mounts of devpts, except
+// the host's, share 3,072 terminals (kernel.pty.max less kernel.pty.reserve).
 const maxTerminals = "256"
 
 // mountDevpts gives the command terminals of its own, without those of the host.
@@ -159,7 +160,8 @@ func (b *builder) mountDevpts() error {
 	return b.mount(fd, "/dev/pts")
 }
 
-// bindRoots binds the roots.
+// bindRoots binds the roots from the tree. If the layout has spare directories, it keeps the whole
+// tree open, too: see keepTree.
 func (b *builder) bindRoots() error {
 	l := b.layout
 	from := l.TreeFrom
@@ -221,7 +223,8 @@ func (b *builder) pivotRoot() error {
 	return step(unix.Chdir("/"), "enter the new root")
 }
 
-// sealRoot closes scratch and makes the root itself read-only; mounts in it keep their flags.
+// sealRoot takes all permissions from scratch and makes the root itself read-only. Mounts in the
+// root keep their flags.
 func (b *builder) sealRoot() error {
 	defer unix.Close(b.root)
 	if err := unix.Chmod(scratch, 0); err != nil {

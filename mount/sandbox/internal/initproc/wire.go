@@ -16,8 +16,8 @@ import (
 // Config is the caller's configuration of the init.
 type Config struct {
 	Args []string
-	// Program is the path of the program to execute for a command without a slash; "": search
-	// PATH.
+	// Program is the path of the program to execute. "": Args[0], which is searched in PATH if it
+	// has no slash.
 	Program string
 	Env     []string
 	Dir     string
@@ -30,8 +30,8 @@ type Config struct {
 	Unconfined bool
 	Net        bool     // the host's network
 	Listen     []uint16 // ports that the command may listen on, in the host's network
-	// OpenNetwork makes the init pass the sockets of the command's network to the caller, with
-	// Listeners sockets for single ports.
+	// OpenNetwork makes the init pass the sockets of the command's network to the caller. Listeners
+	// is how many of them are for listening on a single port each.
 	OpenNetwork bool
 	Listeners   int
 	Sockets     []string // names of the granted sockets of the host
@@ -46,9 +46,9 @@ type Config struct {
 	// SetID makes the init itself change to UID and GID (bwrap as root).
 	SetID    bool
 	UID, GID uint32
-	KeptHome bool // HOME is a directory of the host's, whose owner stays
-	Probe    bool // end when the confinement is complete
-	// HomeFiles are written into HOME, which is empty.
+	KeptHome bool // HOME is a directory of the host's; the init does not change its owner
+	Probe    bool // end when the confinement is complete, without starting a command
+	// HomeFiles are written into HOME, which is empty before.
 	HomeFiles []HomeFile
 }
 
@@ -58,7 +58,8 @@ type HomeFile struct {
 	Data []byte
 }
 
-// StderrFile is the name of the command's standard error, if bwrap itself has another one.
+// StderrFile is the name, in Config.Files, of the command's standard error. It is there only if the
+// init was started with bwrap's standard error instead.
 const StderrFile = "stderr"
 
 // Stream is the kind of a standard stream of the command.
@@ -91,17 +92,17 @@ type Layer struct {
 // Message is one packet on the control socket.
 type Message struct {
 	Kind   string
-	Name   string  `json:",omitempty"` // of file
+	Name   string  `json:",omitempty"` // of KindFile: the name of the descriptor
 	Layers []Layer `json:",omitempty"`
 	Code   int     `json:",omitempty"`
 	Signal int     `json:",omitempty"` // to the init: what to send to the command
-	Group  bool    `json:",omitempty"` // to its process group
-	Full   bool    `json:",omitempty"` // of exited: a private file system has no room
+	Group  bool    `json:",omitempty"` // send Signal to the command's process group
+	Full   bool    `json:",omitempty"` // of KindExited: a private file system is (almost) full
 	Error  string  `json:",omitempty"`
 	Errno  int     `json:",omitempty"`
 	Step   string  `json:",omitempty"` // one of the steps below
-	// Of bind: From is the path in the tree to show, "" to unbind, and At the path
-	// in the sandbox. The answer has the same Code.
+	// In a KindBind message, From is the path in the tree to show ("" to unbind), and At is the
+	// path in the sandbox. The answer, KindDone, has the same Code.
 	From string `json:",omitempty"`
 	At   string `json:",omitempty"`
 }
@@ -111,11 +112,11 @@ type Message struct {
 const (
 	KindFile    = "file"    // carries a descriptor, which Name names
 	KindReady   = "ready"   // the confinement is complete; the init waits for KindRelease
-	KindStarted = "started" // the command was started; has the layers
+	KindStarted = "started" // the command was started (with Probe: could be); has the layers
 	KindFailed  = "failed"  // nothing was started; has the reason
 	KindStopped = "stopped" // a signal has stopped the command
 	KindExited  = "exited"  // the command has ended; has the status
-	KindDone    = "done"    // the answer to bind; has the error if bind failed
+	KindDone    = "done"    // the answer to KindBind; has the error if there was one
 	KindRelease = "release" // start the command
 	KindSignal  = "signal"
 	KindBind    = "bind"
@@ -129,14 +130,15 @@ const (
 	NetworkFile  = "net:"
 )
 
-// The steps at which an init can fail: the caller falls back to another level only if the
-// confinement failed.
+// The steps at which an init can fail. The caller falls back to another level only after
+// StepConfine.
 const (
 	StepConfine = "confine"
 	stepCommand = "command"
-	// The command itself exists. Its working directory is missing, or the interpreter that its
-	// first line names, or its loader.
-	StepDir         = "directory"
+	// StepDir: the command's working directory cannot be entered.
+	StepDir = "directory"
+	// StepInterpreter: the command's file exists, but the interpreter that its first line names,
+	// or its loader, does not.
 	StepInterpreter = "interpreter"
 )
 

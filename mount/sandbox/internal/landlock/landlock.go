@@ -29,10 +29,10 @@ import (
 // over: most of the start-up time, measured. So this package uses only its system call
 // layer, and chooses rights by ABI, as go-landlock does by BestEffort.
 
-// Rules list the paths that may be read, and those that may also be written.
+// Rules list paths and the rights on them. A rule for a directory is for everything below it, too.
 type Rules struct {
-	Read  []string `json:"read"`
-	Write []string `json:"write"`
+	Read  []string `json:"read"`  // may be read and executed
+	Write []string `json:"write"` // may be read, executed and written
 	// Sockets are the paths of Write in which sockets may be made: the command's own
 	// directories, and the tree.
 	Sockets []string `json:"sockets,omitempty"`
@@ -74,7 +74,7 @@ const (
 // Kernel is the first kernel with Landlock.
 const Kernel = "5.13"
 
-// absences are the answers of a machine without Landlock, with the remedies.
+// absences maps the errors of a machine without usable Landlock to the reason and the remedy.
 var absences = map[unix.Errno]string{
 	unix.ENOSYS:     "the kernel has no Landlock: use Linux " + Kernel + " or newer, built with it; in a container, a seccomp profile that permits it",
 	unix.EOPNOTSUPP: "the kernel has Landlock, switched off: add landlock to the list lsm= of the kernel's command line",
@@ -177,7 +177,7 @@ func addRule(set, dir int, path string, rights uint64) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		rights &= fileRights // the kernel refuses the others on a file
 	}
-	if rights == 0 { // this kernel has none of the rights, and refuses an empty rule
+	if rights == 0 { // no right is left that this kernel has, and the kernel refuses an empty rule
 		return nil
 	}
 	if err := ll.LandlockAddPathBeneathRule(set, &ll.PathBeneathAttr{AllowedAccess: rights, ParentFd: fd}, 0); err != nil {

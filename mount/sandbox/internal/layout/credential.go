@@ -27,15 +27,15 @@ var (
 	}
 )
 
-// maxSettings bounds the files of one directory of settings. A directory with more is not
-// shown.
+// maxSettings bounds the files and links of one directory of settings. A directory with more is
+// not shown.
 const maxSettings = 256
 
 // settings has the files with a credential, and the other files and links of their directories.
 type settings struct {
-	hidden []string // files of /etc that are not shown
+	hidden []string // files, and whole directories, of /etc that are not shown
 	masked []string // files of system directories that an empty file replaces
-	dirs   []string // directories of /etc with a hidden file
+	dirs   []string // directories of /etc that are hidden or have a hidden file
 	files  []string // the other files in dirs
 	links  []string // the links in dirs
 }
@@ -61,7 +61,8 @@ var findSettings = sync.OnceValue(func() *settings {
 	return s
 })
 
-// addDir adds the hidden and the shown files of a directory that has a hidden file.
+// addDir adds a directory to s, with its hidden files, other files and links, if it has a file with
+// a credential. A directory with more than maxSettings entries is hidden as a whole.
 func (s *settings) addDir(dir string) {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -92,8 +93,9 @@ func (s *settings) addDir(dir string) {
 	}
 }
 
-// Hidden returns the machine's files that are not shown because they hold a credential: files
-// in /etc, and files in the system's directories, which an empty file replaces.
+// Hidden returns the machine's files that are not shown because they seem to hold a credential.
+// etc has files (and whole directories) of /etc. system has files in the system's directories, which
+// an empty file replaces.
 func Hidden() (etc, system []string) {
 	s := findSettings()
 	return slices.Clone(s.hidden), slices.Clone(s.masked)
@@ -116,12 +118,12 @@ var (
 	})
 )
 
-// credentialFiles hold nothing but credentials.
+// credentialFiles are the names of files that hold nothing but credentials.
 var credentialFiles = []string{".netrc", ".pgpass", ".git-credentials"}
 
 // holdsCredential reports whether a regular file seems to hold a credential. It reports true
-// for a file that is too long to be copied, and false for one that cannot be opened, which is
-// not shown in any case.
+// for a file that is too long to be copied or that cannot be read to its end. It reports false for
+// a file that cannot be opened, because such a file is not shown in any case.
 func holdsCredential(path string) bool {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -132,18 +134,18 @@ func holdsCredential(path string) bool {
 		return false
 	}
 	text, err := io.ReadAll(io.LimitReader(f, CopyMax+1))
-	return err != nil || len(text) > CopyMax || len(text) > 0 && slices.Contains(credentialFiles, filepath.Base(path)) || isCredential(string(text))
+	return err != nil || len(text) > CopyMax || len(text) > 0 && slices.Contains(credentialFiles, filepath.Base(path)) || containsCredential(string(text))
 }
 
-// hints has texts in lower case: each line that the expressions match contains one. Lines
-// without a hint are skipped, because matching them takes milliseconds.
+// hints has texts in lower case. Each match of assignment or credential begins on a line that
+// contains one of them. Lines without a hint are skipped, because matching them takes milliseconds.
 var hints = []string{
 	"_auth", "_pwd", "_pat", "passw", "passphrase", "token", "secret", "key", `"auth"`, "://", "authorization", "cookie", "bearer",
 	"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "npm_", "pypi-", "xox", "sk-", "akia",
 }
 
-// isCredential reports whether a text seems to hold a credential, even in a comment.
-func isCredential(text string) bool {
+// containsCredential reports whether a text seems to contain a credential, even in a comment.
+func containsCredential(text string) bool {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		lower := strings.ToLower(line)

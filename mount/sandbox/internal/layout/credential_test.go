@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Settings with a credential are found, however the program writes it, and settings without
-// one are shown.
-func TestIsCredential(t *testing.T) {
+// containsCredential finds the credential in the settings of each of these programs, and finds none
+// in settings without a credential.
+func TestContainsCredential(t *testing.T) {
 	for text, want := range map[string]bool{
 		"//r.corp/:_authToken=abc":                                           true,
 		"//r.corp/:_auth = bWU6cHc=":                                         true,
@@ -40,17 +40,17 @@ func TestIsCredential(t *testing.T) {
 		"umask 022; PATH=/usr/bin; if [ \"$PS1\" ]; then fi":                                                false,
 		"      <password>proxypass</password>\n<passphrase>optional; leave empty if not used.</passphrase>": false,
 	} {
-		if got := isCredential(text); got != want {
-			t.Errorf("%q holds a credential: %v, want %v", text, got, want)
+		if got := containsCredential(text); got != want {
+			t.Errorf("%q contains a credential: %v, want %v", text, got, want)
 		}
 	}
 }
 
-// The files of distributions are shown.
-func TestOwnSettingsAreShown(t *testing.T) {
+// The settings that this machine's distribution installs do not seem to contain a credential.
+func TestDistributionSettingsHaveNoCredential(t *testing.T) {
 	for _, path := range []string{"/etc/profile", "/etc/bash.bashrc", "/etc/wgetrc", "/etc/maven/settings.xml", "/etc/maven/toolchains.xml", "/etc/skel/.bashrc", "/etc/profile.d/bash_completion.sh"} {
-		if text, err := os.ReadFile(path); err == nil && isCredential(string(text)) {
-			t.Errorf("%s seems to hold a credential", path)
+		if text, err := os.ReadFile(path); err == nil && containsCredential(string(text)) {
+			t.Errorf("%s seems to contain a credential", path)
 		}
 	}
 }

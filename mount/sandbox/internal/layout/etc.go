@@ -26,13 +26,15 @@ var etcFiles = []string{
 	"ssl/openssl.cnf", "pki/tls/openssl.cnf", "pki/tls/cert.pem",
 }
 
-// etcNetFiles has the files that are copied, too, if the command has a network.
+// etcNetFiles has the files that describe the network. Every command has a hosts file. It has a
+// resolv.conf only if it has the host's network or a network of approved hosts.
 var etcNetFiles = []string{"resolv.conf", "hosts"}
 
 // ownHosts are the lines of /etc/hosts that every command has.
 const ownHosts = "127.0.0.1 localhost " + HostName + "\n::1 localhost ip6-localhost " + HostName + "\n"
 
-// hosts returns the command's /etc/hosts. In the host's network it has the host's lines first.
+// hosts returns the command's /etc/hosts. In the host's network it begins with the host's lines, if
+// everybody may read them.
 func (o *Spec) hosts() []byte {
 	info, err := os.Stat("/etc/hosts")
 	if !o.Net || err != nil || !info.Mode().IsRegular() || info.Size() > CopyMax || info.Mode()&0o004 == 0 {
@@ -52,8 +54,8 @@ var etcDirs = []string{
 	"perl", "python3*", "java-*", "maven", "skel",
 }
 
-// EtcFiles returns the files of /etc that a command may find: copies of the host's, and those
-// made for it.
+// EtcFiles returns the files of /etc that a command may find: copies of the host's files, and files
+// that are made for the command.
 var EtcFiles = sync.OnceValue(func() (files []string) {
 	for _, n := range slices.Concat(etcFiles, etcNetFiles, []string{"passwd", "group", "hostname"}) {
 		files = append(files, "/etc/"+n)
@@ -78,8 +80,9 @@ func EtcDirs() (dirs []string) {
 
 var shownDirs = sync.OnceValue(func() []string { return slices.Concat(SystemDirs, EtcDirs(), SysDirs) })
 
-// Shows reports whether commands see an absolute path of the host, read-only and at the
-// same path, or may find a copy or a file of their own there (EtcFiles).
+// Shows reports whether commands see an absolute path of the host at the same path: read-only, or
+// as one of Devices. It also reports true for EtcFiles, where commands may find a copy or a file of
+// their own.
 func Shows(path string) bool {
 	below := func(dir string) bool { return names.Under(path, dir) }
 	return slices.Contains(EtcFiles(), path) || slices.Contains(Devices, path) ||
@@ -143,9 +146,9 @@ var plainName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 })
 
-// UserName returns the name of the command's uid in its /etc/passwd: $USER if the command
-// runs as the caller and that is an ordinary name, else "server". UserName does not query the
-// host's user database, which may be on a network.
+// UserName returns the name of the command's uid in its /etc/passwd: $USER if the uid is also that
+// of this process, and not root's, and $USER is an ordinary name; else "server". UserName does not
+// query the host's user database, which may be on a network.
 func UserName(uid uint32) string {
 	if name := os.Getenv("USER"); uint32(os.Getuid()) == uid && uid != 0 && plainName().MatchString(name) && name != "root" && name != "nobody" {
 		return name
@@ -153,7 +156,7 @@ func UserName(uid uint32) string {
 	return "server"
 }
 
-// Shell returns the shell for the command's /etc/passwd: $SHELL if that is a file in
+// Shell returns the shell for the command's /etc/passwd: $SHELL if it names a file in
 // /bin or /usr/bin, else /bin/sh.
 func Shell() string {
 	s := os.Getenv("SHELL")

@@ -1,11 +1,11 @@
 // Package layout plans the root directory of a confined command: which directories and files
-// of the host and of the tree appear at which paths, and which are the command's own. The
-// init (package initproc) builds that root with system calls; bwrap builds it from
-// arguments.
+// of the host and of the tree (the mount with the command's roots) appear at which paths, and which
+// are the command's own. The init (package initproc) builds this root directory with system calls;
+// bwrap builds it from arguments.
 //
 // The package changes nothing on the host. A layout shows only the system's files,
-// read-only, and files that were asked for by name. A file that it names may be gone when
-// the root is built.
+// read-only, and files that were asked for by name. A file that a layout names may be gone when
+// the root directory is built.
 package layout
 
 import (
@@ -19,12 +19,13 @@ import (
 )
 
 // SystemDirs are the host's directories that the minimal root shows, read-only, if they exist.
-// On most machines all but the first are links into /usr, and then the minimal root has the
-// same links. The stores of Nix and Guix take the place of /usr: they are public by design.
+// On most machines /bin, /sbin and the directories /lib* are links into /usr, and then the minimal
+// root has the same links. The stores of Nix and Guix take the place of /usr: they are public by
+// design.
 var SystemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"}
 
-// PrivateDir holds the private places inside: HOME, TMPDIR and so on. It is a
-// name that no distribution uses, so that it hides nothing of the tree.
+// PrivateDir has the command's private directories: HOME, TMPDIR and so on. No distribution uses
+// this name, so the directory hides nothing of the tree.
 const PrivateDir = "/private"
 
 // The directories in the private file system.
@@ -96,11 +97,11 @@ type Bind struct {
 	System   bool // a system directory, shown by an overlay
 }
 
-// TreeFile, like File of a bind, names a descriptor that the caller has opened because only the
-// caller may open it.
+// TreeFile is the name of the tree's descriptor, if the caller has opened the tree because only the
+// caller may enter its directory. Bind.File names the descriptors of binds in the same way.
 const TreeFile = "tree"
 
-// File names the descriptor that the caller has opened for the bind.
+// File names the descriptor for the bind, if the caller has opened one.
 func (m Bind) File() string { return "bind:" + m.To }
 
 // Link is a symbolic link.
@@ -115,8 +116,9 @@ type File struct {
 // Name names the descriptor of the file with the data, if the caller has opened one.
 func (f File) Name() string { return "file:" + f.At }
 
-// Copy is a file of the host's that is copied to a path inside. From has no links: the init
-// resolves it below the new root, where a link with .. could lead to another file.
+// Copy is a file of the host's that is copied to a path inside. From has no links: when the init
+// resolves From, the new root is mounted over the host's root, and a link with .. could lead into
+// the new root.
 type Copy struct{ From, To string }
 
 // CopyMax is the size of the largest file that is copied.
@@ -124,7 +126,7 @@ const CopyMax = 1 << 20
 
 // Layout is the minimal root, before it is built.
 type Layout struct {
-	Dirs  []string // empty directories; the parents of other entries are made with these
+	Dirs  []string // directories to make, also as parents of other entries
 	Links []Link
 	Files []File
 	// Copies has small files that are copied if they exist and can be read. The host replaces
@@ -137,7 +139,8 @@ type Layout struct {
 	TreeFrom string
 	FlatAt   string // "": each root appears at its own path
 	// Tops has paths inside that are bound from the tree's directory of the same path, if the
-	// tree has it. Nested has such paths in system directories.
+	// tree has it. Nested has the paths of roots outside of Tops, such as roots in system
+	// directories. They are bound in the same way, but the tree must have them.
 	Tops, Nested []string
 	Spare        []string // spare directories of the tree
 	TmpSize      int64
@@ -184,7 +187,8 @@ func (l *Layout) addSystemDir(dir string) {
 	l.Binds = append(l.Binds, Bind{From: dir, To: dir, System: true})
 }
 
-// addSys adds the parts of /sys that exist.
+// addSys adds the command's parts of /sys: SysDirs, and its control group if it has one. Each of
+// them is left out of the root directory if it cannot be reached.
 func (l *Layout) addSys(o *Spec) {
 	for _, dir := range SysDirs {
 		l.Binds = append(l.Binds, Bind{From: dir, To: dir, Kernel: true, Optional: true})
@@ -198,7 +202,7 @@ func (l *Layout) addSys(o *Spec) {
 	}
 }
 
-// addLink adds a link with the path and the target of one of the host's.
+// addLink adds a link with the path and the target of one of the host's links.
 func (l *Layout) addLink(at string) {
 	if target, err := os.Readlink(at); err == nil {
 		l.Links = append(l.Links, Link{at, target})
@@ -214,8 +218,9 @@ func topEntries() []os.DirEntry {
 	return slices.DeleteFunc(entries, func(e os.DirEntry) bool { return isUsed("/" + e.Name()) })
 }
 
-// isUsed reports whether the minimal root has a top-level directory, or an entry in it. If such a
-// directory were bound from the tree, it would hide, for example, /nix/store.
+// isUsed reports whether a top-level directory is one of ownDirs, or is or contains one of
+// SystemDirs. The tree's directory of the same name must not be bound there: it would hide, for
+// example, /nix/store.
 func isUsed(top string) bool {
 	return slices.Contains(ownDirs, top) || slices.ContainsFunc(SystemDirs, func(dir string) bool { return names.Under(dir, top) })
 }
@@ -232,7 +237,8 @@ func TopDirs() []string {
 	return tops
 }
 
-// addRoots adds the roots, and links that lead to them, at their own paths.
+// addRoots adds, at their own paths, the directories of the tree that can have roots or links in
+// them, and the roots that lie elsewhere. It also adds the host's top-level links.
 func (l *Layout) addRoots(roots, links []string) {
 	for _, e := range topEntries() {
 		p := "/" + e.Name()
@@ -254,7 +260,7 @@ func (l *Layout) addRoots(roots, links []string) {
 			l.Nested = append(l.Nested, r)
 		}
 	}
-	slices.Sort(l.Nested) // an outer root is bound before those in it
+	slices.Sort(l.Nested) // an outer root is bound before the roots in it
 	l.Nested = slices.Compact(l.Nested)
 }
 
@@ -264,7 +270,8 @@ func (l *Layout) inTops(p string) bool {
 }
 
 // tmpTops returns the directories in /tmp that have roots or links below them. A directory
-// that is a root itself is left out: it is bound as that root.
+// that is a root itself is left out, because it is bound as a root. If /tmp itself is a root,
+// tmpTops returns none.
 func tmpTops(roots, links []string) []string {
 	var tops []string
 	for _, r := range slices.Concat(roots, links) {
@@ -277,7 +284,7 @@ func tmpTops(roots, links []string) []string {
 	return slices.Compact(tops)
 }
 
-// addPrivate adds the command's private directories.
+// addPrivate adds the command's private directories, and the kept HOME if there is one.
 func (l *Layout) addPrivate(o *Spec) {
 	l.PrivateBinds = []Bind{{From: shm, To: "/dev/shm", Write: true}, {From: Tmp, To: "/tmp", Write: true}}
 	if !slices.Contains(l.Tops, "/run") {
@@ -292,7 +299,9 @@ func (l *Layout) addPrivate(o *Spec) {
 	}
 }
 
-// addInterpreter adds one more installation at its own path.
+// addInterpreter adds a directory or file of the host, one of Spec.Interpreters, at its own path. It
+// adds nothing if a system directory or a root shows the path already. It returns an error if the
+// path is /, or lies in another directory of the tree or in /etc, /proc, /dev or /sys.
 func (l *Layout) addInterpreter(o *Spec, p string) error {
 	below := func(dir string) bool { return names.Under(p, dir) }
 	switch {
@@ -313,7 +322,7 @@ func invalid(format string, args ...any) error {
 	return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// inSystem reports whether a path lies in a directory of the host that is shown as it is.
+// inSystem reports whether a path lies in one of SystemDirs that is bound, not linked.
 func (l *Layout) inSystem(p string) bool {
 	return slices.ContainsFunc(l.Binds, func(b Bind) bool {
 		return slices.Contains(SystemDirs, b.To) && names.Under(p, b.To)
@@ -341,8 +350,8 @@ func (l *Layout) Rules() landlock.Rules {
 	}
 	r.Write = append(r.Write, tree...)
 	for _, dir := range tree {
-		// A process outside can reach a socket in a HOME below the tree, but no other socket in
-		// the tree.
+		// If a kept HOME lies in dir, no socket may be made in dir: a process outside could reach
+		// a socket in that HOME. Such a process can reach no other socket in the tree.
 		if !slices.ContainsFunc(l.Binds, func(b Bind) bool { return b.Write && names.Under(b.To, dir) }) {
 			r.Sockets = append(r.Sockets, dir)
 		}
@@ -351,9 +360,9 @@ func (l *Layout) Rules() landlock.Rules {
 }
 
 // shownProcEntries are the entries of /proc, besides those of processes, that programs
-// read to learn about the machine. All other entries are hidden: they belong to the host
-// (kcore, keys, kallsyms, sysrq-trigger, scsi, acpi and entries of drivers), and root can
-// write to some of them.
+// read to learn about the machine. Other entries belong to the host (kcore, keys, kallsyms,
+// sysrq-trigger, scsi, acpi and entries of drivers), and root can write to some of them. They are
+// hidden, except the ones that their modes close to the command: see HidesProc.
 var shownProcEntries = []string{
 	"self", "thread-self", "mounts", "net", "cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "cgroups", "devices", "pressure", "vmstat", "swaps",
 }

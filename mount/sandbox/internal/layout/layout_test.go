@@ -2,8 +2,8 @@ package layout
 
 import "testing"
 
-// A directory at the top that contains a system directory is not taken from the tree, because
-// that would hide the system directory.
+// A top-level directory that is or contains a system directory is used, and so is one that the
+// minimal root makes itself. Other names are not, even if they begin like a used one.
 func TestIsUsed(t *testing.T) {
 	for top, want := range map[string]bool{
 		"/usr": true, "/lib64": true, "/etc": true, "/private": true, "/nix": true, "/gnu": true,

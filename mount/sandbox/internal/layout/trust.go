@@ -30,7 +30,7 @@ const (
 )
 
 // bundles are the files in which distributions keep the machine's authorities. Programs have
-// these paths built in, also those of another distribution than the machine's.
+// these paths built in. A program may have the path of another distribution than the machine's.
 var bundles = []string{
 	"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine, Arch
 	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora
@@ -42,8 +42,9 @@ var bundles = []string{
 	"/etc/ssl/certs/ca-bundle.crt", // NixOS
 }
 
-// trustDirs are directories of etcDirs that are made anew with a Trust. The directories of
-// hashedDirs have links by which OpenSSL finds a single authority.
+// trustDirs are directories of etcDirs. If the command has a Trust, they are not bound: the minimal
+// root has copies of them, with the authority of the Trust. The directories of hashedDirs have links
+// by which OpenSSL finds a single authority.
 var (
 	trustDirs  = []string{"/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/ca-trust", "/etc/pki/tls/certs"}
 	hashedDirs = []string{"/etc/ssl/certs", "/etc/pki/tls/certs"}
@@ -62,7 +63,8 @@ func (l *Layout) addTrust(t *Trust) {
 	l.Dirs = append(l.Dirs, TrustDir)
 	l.Files = append(l.Files, File{TrustBundle, slices.Concat(MachineBundle(), t.PEM)}, File{TrustAuthority, t.PEM})
 	l.Files = append(l.Files, t.Files...)
-	dirs := map[string]string{} // each of trustDirs, with the one to which it leads if it is a link, else itself
+	// dirs maps a link to another of trustDirs to its target, and the rest of trustDirs to themselves.
+	dirs := map[string]string{}
 	for _, dir := range trustDirs {
 		dirs[dir] = dir
 		if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir && slices.Contains(trustDirs, real) {
@@ -70,7 +72,7 @@ func (l *Layout) addTrust(t *Trust) {
 			l.Links = append(l.Links, Link{dir, real})
 		}
 	}
-	own := map[string]string{} // links to the files above
+	own := map[string]string{} // maps the paths of links to their targets, the files above
 	for _, path := range bundles {
 		own[resolveDir(dirs, path)] = TrustBundle
 	}
@@ -99,8 +101,9 @@ func resolveDir(dirs map[string]string, path string) string {
 	return path
 }
 
-// addCopyOfDir adds a directory with the entries of one of the machine's, except for the entries
-// of own. count counts the entries of all directories.
+// addCopyOfDir adds a copy of dir, a directory of the machine, without the paths in own and without
+// files that not everybody may read. count counts the entries of all copied directories. At
+// maxTrustEntries addCopyOfDir leaves out the rest.
 func (l *Layout) addCopyOfDir(dir string, own map[string]string, count *int) {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -112,14 +115,14 @@ func (l *Layout) addCopyOfDir(dir string, own map[string]string, count *int) {
 			return fs.SkipAll
 		}
 		switch {
-		case err != nil || own[at] != "": // a directory that cannot be read is left out
+		case err != nil || own[at] != "": // a directory that cannot be read stays empty
 		case e.IsDir():
 			l.Dirs = append(l.Dirs, at)
 		case e.Type()&fs.ModeSymlink != 0:
 			if target, err := os.Readlink(path); err == nil {
 				l.Links = append(l.Links, Link{at, target})
 			}
-		case isPublic(path): // the copy can be read by everybody
+		case isPublic(path): // everybody can read the copy
 			l.Copies = append(l.Copies, Copy{path, at})
 		}
 		return nil
@@ -132,7 +135,8 @@ func isPublic(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o004 != 0
 }
 
-// MachineBundle returns the machine's authorities.
+// MachineBundle returns the machine's authorities: the first of bundles that everybody may read and
+// that is not too large; nil if there is none.
 func MachineBundle() []byte {
 	for _, path := range bundles {
 		info, err := os.Stat(path)

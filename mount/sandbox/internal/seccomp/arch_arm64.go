@@ -7,8 +7,8 @@ import (
 
 const filterArch = unix.AUDIT_ARCH_AARCH64
 
-// refusedHere are calls that only this architecture has: none.
+// refusedHere are the refused calls that only this architecture has: none.
 var refusedHere = map[uint32]unix.Errno{}
 
-// setIDCallsHere: see setIDCalls; this architecture has no other calls for a mode.
+// setIDCallsHere is like setIDCalls, for the calls that only this architecture has: none.
 func setIDCallsHere() map[uint32][]bpf.Instruction { return nil }

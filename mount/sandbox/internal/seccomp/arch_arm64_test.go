@@ -1,4 +1,4 @@
 package seccomp
 
-// modeCallsHere: this architecture has no further ones.
+// modeCallsHere are the cases of TestFilterNoSetID that only this architecture has: none.
 var modeCallsHere []modeCall

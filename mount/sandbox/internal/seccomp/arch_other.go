@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Install says that there is no filter: system calls have other numbers here.
+// Install returns an error: there is no filter for this architecture, because its system calls have
+// other numbers.
 func Install(Wants) (int, error) {
 	return -1, fmt.Errorf("there is no system call filter for this processor, only for amd64 and arm64: %w", unix.ENOSYS)
 }

@@ -18,8 +18,8 @@ import (
 // has tables of names instead, and no way to say that one half of an argument
 // is to be ignored.)
 //
-// A call that is not refused is permitted, with one exception: system calls that are newer than
-// this program get ENOSYS, as if they did not exist.
+// The filter permits every call that is not listed here, with one exception: a system call that is
+// newer than this program gets ENOSYS, as if it did not exist.
 
 // Offsets in struct seccomp_data (linux/seccomp.h): nr, arch, then, after the
 // instruction pointer, six arguments of 64 bits. Both architectures here are
@@ -59,18 +59,18 @@ var refused = map[uint32]unix.Errno{
 	unix.SYS_FSOPEN: unix.EPERM, unix.SYS_FSCONFIG: unix.EPERM, unix.SYS_FSMOUNT: unix.EPERM, unix.SYS_FSPICK: unix.EPERM,
 	// Namespaces of others.
 	unix.SYS_SETNS: unix.EPERM, unix.SYS_LISTNS: unix.EPERM,
-	// Files by handle: they lie in no directory.
+	// Files by handle: a handle also opens files that lie in no directory of the command.
 	unix.SYS_OPEN_BY_HANDLE_AT: unix.EPERM, unix.SYS_NAME_TO_HANDLE_AT: unix.EOPNOTSUPP,
 	// Other processes' memory and descriptors; see Wants.Trace.
 	unix.SYS_PROCESS_MADVISE: unix.EPERM, unix.SYS_PIDFD_GETFD: unix.EPERM, unix.SYS_KCMP: unix.EPERM,
 	// Keyrings are per uid, not per namespace.
 	unix.SYS_ADD_KEY: unix.EPERM, unix.SYS_REQUEST_KEY: unix.EPERM, unix.SYS_KEYCTL: unix.EPERM,
-	// Ways around this filter: a ring makes system calls that it never sees.
+	// Ways around this filter: an io_uring makes system calls that the filter never sees.
 	unix.SYS_IO_URING_SETUP: unix.ENOSYS, unix.SYS_IO_URING_ENTER: unix.ENOSYS, unix.SYS_IO_URING_REGISTER: unix.ENOSYS,
 	// The flags of clone3 lie in memory, where no filter sees them; libraries fall back
 	// to clone.
 	unix.SYS_CLONE3: unix.ENOSYS,
-	// Much code of the kernel, for tracing and emulation.
+	// Calls that run much code of the kernel, most of it for tracing and emulation.
 	unix.SYS_BPF: unix.EPERM, unix.SYS_PERF_EVENT_OPEN: unix.EPERM, unix.SYS_USERFAULTFD: unix.EPERM, unix.SYS_LOOKUP_DCOOKIE: unix.EPERM,
 	unix.SYS_FANOTIFY_INIT: unix.EPERM, unix.SYS_VHANGUP: unix.EPERM,
 	// Calls that change the whole machine.
@@ -91,8 +91,8 @@ var sharedIPC = []uint32{
 }
 
 // tracing has the calls by which a process controls others, and reads and writes their memory.
-// The kernel (5.13 and newer) judges the calls of a traced process by its filter after its
-// tracer has changed them.
+// The kernel (5.13 and newer) applies the filter to a call of a traced process after the tracer has
+// changed the call.
 var tracing = []uint32{unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV}
 
 const addrNoRandomize = 0x0040000 // ADDR_NO_RANDOMIZE of linux/personality.h
@@ -111,7 +111,7 @@ func program(w Wants) ([]bpf.RawInstruction, error) {
 	calls := filteredCalls(w)
 	// Sorted, for the same program every time.
 	for _, nr := range slices.Sorted(maps.Keys(calls)) {
-		// A body returns, so nothing runs on into the next one.
+		// Every body ends with a return, so no body runs on into the next one.
 		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: nr, SkipTrue: uint8(len(calls[nr]))})
 		p = append(p, calls[nr]...)
 	}
@@ -124,7 +124,8 @@ func always(verdict uint32) []bpf.Instruction {
 	return []bpf.Instruction{bpf.RetConstant{Val: verdict}}
 }
 
-// filteredCalls returns the bodies of the calls that are not simply allowed, by their numbers.
+// filteredCalls returns the bodies of the calls that are not simply allowed, by their numbers. The
+// body of a call has the instructions that decide about the call.
 func filteredCalls(w Wants) map[uint32][]bpf.Instruction {
 	ioctls := []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCCONS}
 	if w.Init != 0 {
@@ -202,8 +203,9 @@ func setIDCalls() map[uint32][]bpf.Instruction {
 // modeIn refuses a mode with set-id bits in an argument.
 func modeIn(arg uint32) []bpf.Instruction { return refuseBits(arg, setID) }
 
-// createIn refuses a call if its argument flags says that it makes a file, and the mode, which is
-// the next argument, has bits of setID. In other calls the next argument is arbitrary.
+// createIn refuses a call that makes a file with set-id bits. flags is the number of the argument
+// with the flags, which say whether the call makes a file. The next argument is the mode; in a call
+// that makes no file its value is arbitrary.
 func createIn(flags uint32) []bpf.Instruction {
 	const tmpfile = unix.O_TMPFILE &^ unix.O_DIRECTORY
 	return append([]bpf.Instruction{
@@ -213,10 +215,10 @@ func createIn(flags uint32) []bpf.Instruction {
 	}, modeIn(flags+1)...)
 }
 
-// ownLimits permits prlimit to read limits, and to set the caller's own. With a pid it
-// could set the limits of any process of the uid. Without namespaces these are the user's
-// processes and rootsfs itself, which could lose their files or be killed for their CPU
-// time.
+// ownLimits permits prlimit to read limits, and to set the limits of the calling process. With a
+// pid, prlimit could set the limits of any process of the uid. Without namespaces, rootsfs and the
+// user's other programs are such processes: with low limits they could not write files any more, or
+// the kernel would kill them for their CPU time.
 func ownLimits() []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
@@ -230,11 +232,11 @@ func ownLimits() []bpf.Instruction {
 	}
 }
 
-// require compares an argument, of which only the bits of mask count, with the values. If it is
-// none of them, the filter returns otherwise; else the following instructions decide. Only the
-// lower half of the argument is compared, as in the kernel, to which it is an int: a filter that
-// compared the upper half, too, would permit TIOCSTI + 1<<32.
-func require(arg, mask, otherwise uint32, values ...uint32) []bpf.Instruction {
+// require compares the bits of mask in an argument with the values. If they equal none of the
+// values, the filter returns the verdict other. If they equal one, the following instructions
+// decide. Only the low half of the argument is compared, because the kernel uses only that half of
+// such an argument: a filter that compared the high half, too, would permit TIOCSTI + 1<<32.
+func require(arg, mask, other uint32, values ...uint32) []bpf.Instruction {
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(arg), Size: 4},
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: mask},
@@ -242,21 +244,23 @@ func require(arg, mask, otherwise uint32, values ...uint32) []bpf.Instruction {
 	for i, v := range values {
 		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(len(values) - i)})
 	}
-	return append(p, bpf.RetConstant{Val: otherwise})
+	return append(p, bpf.RetConstant{Val: other})
 }
 
 // allBits is the mask of an argument whose low half counts completely.
 const allBits = 0xffffffff
 
-// among gives the verdict if an argument is one of the values, and other if it is not.
+// among returns a body that gives verdict if an argument is one of the values, and other if it is
+// not.
 func among(arg, other, verdict uint32, values ...uint32) []bpf.Instruction {
 	return append(require(arg, allBits, other, values...), always(verdict)...)
 }
 
-// socket permits TCP and UDP. It permits netlink, to list network interfaces, and unix
-// sockets if they can reach only the command's own. Otherwise a unix socket reaches servers
-// in any directory or by an abstract name (D-Bus, Docker, rootsfs' control socket). MPTCP and
-// other protocols bypass Landlock's rules for TCP, and vsock bypasses network namespaces.
+// socket permits TCP, UDP and ping (ICMP). With w.Interfaces it permits netlink, to list network
+// interfaces. With w.Unix it permits unix sockets; otherwise it refuses them, because they could
+// reach servers in any directory or by an abstract name (D-Bus, Docker, rootsfs' control socket).
+// With w.NoSockets it refuses all sockets. MPTCP and other protocols bypass Landlock's rules for
+// TCP, and vsock bypasses network namespaces.
 func socket(w Wants) []bpf.Instruction {
 	if w.NoSockets {
 		return always(refuse(unix.EAFNOSUPPORT))
@@ -312,16 +316,15 @@ func portRange() []bpf.Instruction {
 }
 
 // unixSocket permits sockets of the unix family, and leaves the others to the following
-// instructions. It refuses type SOCK_RAW, which the kernel treats as datagram sockets and
+// instructions. It refuses type SOCK_RAW, which the kernel treats as SOCK_DGRAM and
 // no program needs.
 func unixSocket() []bpf.Instruction {
 	return ofFamily(unix.AF_UNIX, append(require(1, typeMask, refuse(unix.EPERM), unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET), always(allow)...))
 }
 
-// socketpair permits connected pairs: Node talks to its children over them. A
-// pair of datagram sockets (and of raw ones, which are the same for this
-// family) is no pair: each end can be sent elsewhere with sendto. They are permitted
-// where sockets of that family are.
+// socketpair permits connected pairs of unix sockets: Node talks to its children over them. Without
+// w.Unix it refuses pairs of datagram sockets (and of raw sockets, which are the same in this
+// family), because each end can send to any unix socket with sendto.
 func socketpair(w Wants) []bpf.Instruction {
 	if w.Unix {
 		return append(unixSocket(), always(refuse(unix.EAFNOSUPPORT))...)
@@ -332,8 +335,8 @@ func socketpair(w Wants) []bpf.Instruction {
 		always(allow))
 }
 
-// Install puts the filter on the calling thread. no_new_privs must be set. With Binder it
-// returns the descriptor that Serve needs.
+// Install puts the filter on the calling thread. no_new_privs must be set. With w.Binder, fd is the
+// descriptor that Serve needs.
 func Install(w Wants) (fd int, err error) {
 	raw, err := program(w)
 	if err != nil {

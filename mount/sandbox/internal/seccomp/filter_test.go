@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine runs the very program that the kernel gets.
+// machine returns a function that runs the very program that the kernel gets, in a virtual machine.
+// The function returns the verdict: "allow", "kill", or the name of an error.
 func machine(t *testing.T, w Wants) func(arch, nr uint32, args ...uint64) string {
 	t.Helper()
 	raw, err := program(w)
@@ -20,7 +21,7 @@ func machine(t *testing.T, w Wants) func(arch, nr uint32, args ...uint64) string
 	}
 	insns, ok := bpf.Disassemble(raw)
 	if !ok {
-		t.Fatal("the program has instructions that nobody knows")
+		t.Fatal("the program has unknown instructions")
 	}
 	vm, err := bpf.NewVM(insns)
 	if err != nil {
@@ -52,7 +53,7 @@ func machine(t *testing.T, w Wants) func(arch, nr uint32, args ...uint64) string
 	}
 }
 
-const high = 1 << 32 // a bit that the kernel does not look at
+const high = 1 << 32 // a bit that the kernel ignores in these arguments
 
 func TestFilter(t *testing.T) {
 	for _, c := range []struct {
@@ -64,10 +65,10 @@ func TestFilter(t *testing.T) {
 		{"read", unix.SYS_READ, nil, "allow"},
 		{"openat2", unix.SYS_OPENAT2, nil, "allow"},
 		{"execve", unix.SYS_EXECVE, nil, "allow"},
-		{"seccomp of its own", unix.SYS_SECCOMP, nil, "allow"},
-		{"landlock of its own", unix.SYS_LANDLOCK_RESTRICT_SELF, nil, "allow"},
-		{"the newest known", lastCall, nil, "allow"},
-		{"one newer", lastCall + 1, nil, "ENOSYS"},
+		{"seccomp", unix.SYS_SECCOMP, nil, "allow"},
+		{"landlock_restrict_self", unix.SYS_LANDLOCK_RESTRICT_SELF, nil, "allow"},
+		{"the newest known call", lastCall, nil, "allow"},
+		{"a newer call", lastCall + 1, nil, "ENOSYS"},
 		{"x32's read", 0x40000000, nil, "ENOSYS"},
 		{"x32's mount", 0x40000000 + unix.SYS_MOUNT, nil, "ENOSYS"},
 		{"minus one", 0xffffffff, nil, "ENOSYS"},
@@ -86,12 +87,12 @@ func TestFilter(t *testing.T) {
 		{"setns", unix.SYS_SETNS, nil, "EPERM"},
 
 		{"TCP", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, 0}, "allow"},
-		{"TCP by name over IPv6", unix.SYS_SOCKET, []uint64{unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP}, "allow"},
+		{"TCP over IPv6, with its protocol number", unix.SYS_SOCKET, []uint64{unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP}, "allow"},
 		{"UDP", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDP}, "allow"},
 		{"ping", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP}, "allow"},
-		{"a range of ports", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_IP, 51}, "ENOPROTOOPT"},
-		{"a range of ports, high bits", unix.SYS_SETSOCKOPT, []uint64{3, high | unix.IPPROTO_IP, high | 51}, "ENOPROTOOPT"},
-		{"another option", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_IP, unix.IP_TOS}, "allow"},
+		{"IP_LOCAL_PORT_RANGE", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_IP, 51}, "ENOPROTOOPT"},
+		{"IP_LOCAL_PORT_RANGE, high bits", unix.SYS_SETSOCKOPT, []uint64{3, high | unix.IPPROTO_IP, high | 51}, "ENOPROTOOPT"},
+		{"another socket option", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_IP, unix.IP_TOS}, "allow"},
 		{"option 51 of IPv6", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_IPV6, 51}, "allow"},
 		{"MPTCP", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, "EPROTONOSUPPORT"},
 		{"MPTCP, high bit", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM, high | unix.IPPROTO_MPTCP}, "EPROTONOSUPPORT"},
@@ -103,11 +104,11 @@ func TestFilter(t *testing.T) {
 		{"packet", unix.SYS_SOCKET, []uint64{unix.AF_PACKET, unix.SOCK_RAW, 0}, "EAFNOSUPPORT"},
 		{"vsock", unix.SYS_SOCKET, []uint64{unix.AF_VSOCK, unix.SOCK_STREAM, 0}, "EAFNOSUPPORT"},
 		{"alg", unix.SYS_SOCKET, []uint64{unix.AF_ALG, unix.SOCK_SEQPACKET, 0}, "EAFNOSUPPORT"},
-		{"unix of another type", unix.SYS_SOCKET, []uint64{unix.AF_UNIX, unix.SOCK_RAW, 0}, "EAFNOSUPPORT"},
-		{"a pair, as Node makes them", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, 0}, "allow"},
-		{"a pair that keeps packets apart", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_SEQPACKET, 0}, "allow"},
-		{"a pair that can be sent elsewhere", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_DGRAM, 0}, "EPERM"},
-		{"the same, called raw", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_RAW, 0}, "EPERM"},
+		{"a raw unix socket", unix.SYS_SOCKET, []uint64{unix.AF_UNIX, unix.SOCK_RAW, 0}, "EAFNOSUPPORT"},
+		{"a pair of stream sockets, as Node makes it", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, 0}, "allow"},
+		{"a pair of seqpacket sockets", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_SEQPACKET, 0}, "allow"},
+		{"a pair of datagram sockets", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_DGRAM, 0}, "EPERM"},
+		{"a pair of raw sockets", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_RAW, 0}, "EPERM"},
 		{"a pair of another family", unix.SYS_SOCKETPAIR, []uint64{unix.AF_TIPC, unix.SOCK_STREAM, 0}, "EAFNOSUPPORT"},
 
 		{"TCGETS", unix.SYS_IOCTL, []uint64{0, unix.TCGETS}, "allow"},
@@ -115,14 +116,14 @@ func TestFilter(t *testing.T) {
 		{"TIOCSTI, high bit", unix.SYS_IOCTL, []uint64{0, high | unix.TIOCSTI}, "EPERM"},
 		{"TIOCLINUX", unix.SYS_IOCTL, []uint64{0, unix.TIOCLINUX}, "EPERM"},
 		{"TIOCLINUX, high bits", unix.SYS_IOCTL, []uint64{0, 0xffffffff<<32 | unix.TIOCLINUX}, "EPERM"},
-		{"limits of its own", unix.SYS_PRLIMIT64, []uint64{0, unix.RLIMIT_NOFILE, 0x7fff0000}, "allow"},
-		{"limits of another, read", unix.SYS_PRLIMIT64, []uint64{77, unix.RLIMIT_NOFILE, 0, 0x7fff0000}, "allow"},
-		{"limits of another", unix.SYS_PRLIMIT64, []uint64{77, unix.RLIMIT_FSIZE, 0x7fff0000}, "EPERM"},
-		{"limits of another, high address", unix.SYS_PRLIMIT64, []uint64{77, unix.RLIMIT_FSIZE, 0x7fff00000000}, "EPERM"},
-		{"personality asked", unix.SYS_PERSONALITY, []uint64{0xffffffff}, "allow"},
-		{"personality as it is", unix.SYS_PERSONALITY, []uint64{0}, "allow"},
+		{"set its own limits", unix.SYS_PRLIMIT64, []uint64{0, unix.RLIMIT_NOFILE, 0x7fff0000}, "allow"},
+		{"read limits of another process", unix.SYS_PRLIMIT64, []uint64{77, unix.RLIMIT_NOFILE, 0, 0x7fff0000}, "allow"},
+		{"set limits of another process", unix.SYS_PRLIMIT64, []uint64{77, unix.RLIMIT_FSIZE, 0x7fff0000}, "EPERM"},
+		{"set limits of another process, high address", unix.SYS_PRLIMIT64, []uint64{77, unix.RLIMIT_FSIZE, 0x7fff00000000}, "EPERM"},
+		{"read the personality", unix.SYS_PERSONALITY, []uint64{0xffffffff}, "allow"},
+		{"personality 0", unix.SYS_PERSONALITY, []uint64{0}, "allow"},
 		{"personality without random addresses", unix.SYS_PERSONALITY, []uint64{high | 0x0040000}, "allow"},
-		{"personality that makes reading executing", unix.SYS_PERSONALITY, []uint64{0x0400000}, "EPERM"},
+		{"personality READ_IMPLIES_EXEC", unix.SYS_PERSONALITY, []uint64{0x0400000}, "EPERM"},
 
 		{"io_uring_setup", unix.SYS_IO_URING_SETUP, nil, "ENOSYS"},
 		{"mount", unix.SYS_MOUNT, nil, "EPERM"},
@@ -145,8 +146,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// Tracing is permitted where it reaches no process outside: debuggers and sanitizers need
-// it.
+// With Trace, the tracing calls that debuggers and sanitizers need are permitted. Other calls on
+// processes stay refused.
 func TestFilterTrace(t *testing.T) {
 	for _, nr := range tracing {
 		if got := machine(t, Wants{Trace: true})(filterArch, nr); got != "allow" {
@@ -160,7 +161,8 @@ func TestFilterTrace(t *testing.T) {
 	}
 }
 
-// Every call on the lists is refused, and nothing of another architecture runs.
+// Every call in refused and refusedHere gets its error. A call of another architecture kills the
+// process.
 func TestFilterLists(t *testing.T) {
 	run := machine(t, Wants{})
 	for _, list := range []map[uint32]unix.Errno{refused, refusedHere} {
@@ -197,8 +199,8 @@ func TestFilterNoSockets(t *testing.T) {
 	}
 }
 
-// Sockets of the unix family are permitted where they reach no process outside, and no
-// other family with them.
+// With Unix, sockets of the unix family are permitted besides IPv4 and IPv6, and sockets of no other
+// family.
 func TestFilterUnix(t *testing.T) {
 	run := machine(t, Wants{Unix: true})
 	for family := range uint64(unix.AF_MAX) {
@@ -256,7 +258,7 @@ func TestFilterBind(t *testing.T) {
 	}
 }
 
-// Without an ipc namespace, a command has no access to objects that are shared by uid.
+// With NoIPC, the calls in sharedIPC are refused: all processes of a uid share their objects.
 func TestFilterNoIPC(t *testing.T) {
 	with, without := machine(t, Wants{NoIPC: true}), machine(t, Wants{})
 	for _, nr := range sharedIPC {
@@ -264,13 +266,13 @@ func TestFilterNoIPC(t *testing.T) {
 			t.Errorf("call %d: %s, want ENOSYS", nr, got)
 		}
 		if got := without(filterArch, nr); got != "allow" {
-			t.Errorf("call %d in a namespace: %s, want allow", nr, got)
+			t.Errorf("call %d without NoIPC: %s, want allow", nr, got)
 		}
 	}
 }
 
-// Without a pid namespace no call sends the init a signal, by any of its numbers. All
-// other processes get theirs.
+// With Wants.Init, none of these calls can send the init a signal, by its pid or by its process
+// group. Calls that name another process by its pid are permitted.
 func TestFilterSignals(t *testing.T) {
 	const pid, other = 4711, 4712
 	run, open := machine(t, Wants{Init: pid}), machine(t, Wants{})
@@ -283,15 +285,15 @@ func TestFilterSignals(t *testing.T) {
 	}{
 		{"kill", unix.SYS_KILL, []uint64{pid}, "EPERM"},
 		{"kill, high bit", unix.SYS_KILL, []uint64{high | pid}, "EPERM"},
-		{"kill its group", unix.SYS_KILL, []uint64{minus(pid)}, "EPERM"},
-		{"kill its group, in 64 bits", unix.SYS_KILL, []uint64{^uint64(pid) + 1}, "EPERM"},
+		{"kill the init's group", unix.SYS_KILL, []uint64{minus(pid)}, "EPERM"},
+		{"kill the init's group, in 64 bits", unix.SYS_KILL, []uint64{^uint64(pid) + 1}, "EPERM"},
 		{"kill everybody", unix.SYS_KILL, []uint64{minus(1)}, "EPERM"},
 		{"kill another", unix.SYS_KILL, []uint64{other}, "allow"},
 		{"kill another group", unix.SYS_KILL, []uint64{minus(other)}, "allow"},
-		{"kill the group of its own", unix.SYS_KILL, []uint64{0}, "allow"},
-		{"join its group", unix.SYS_SETPGID, []uint64{0, high | pid}, "EPERM"},
+		{"kill its own group", unix.SYS_KILL, []uint64{0}, "allow"},
+		{"join the init's group", unix.SYS_SETPGID, []uint64{0, high | pid}, "EPERM"},
 		{"join another group", unix.SYS_SETPGID, []uint64{pid, other}, "allow"},
-		{"lead a group", unix.SYS_SETPGID, []uint64{0, 0}, "allow"},
+		{"lead a new group", unix.SYS_SETPGID, []uint64{0, 0}, "allow"},
 		{"tkill", unix.SYS_TKILL, []uint64{pid}, "EPERM"},
 		{"tkill another", unix.SYS_TKILL, []uint64{other}, "allow"},
 		{"tgkill", unix.SYS_TGKILL, []uint64{pid, pid}, "EPERM"},
@@ -300,7 +302,7 @@ func TestFilterSignals(t *testing.T) {
 		{"sigqueue another", unix.SYS_RT_SIGQUEUEINFO, []uint64{other}, "allow"},
 		{"sigqueue a thread", unix.SYS_RT_TGSIGQUEUEINFO, []uint64{pid, pid}, "EPERM"},
 		{"sigqueue another thread", unix.SYS_RT_TGSIGQUEUEINFO, []uint64{other, other}, "allow"},
-		{"by a pidfd", unix.SYS_PIDFD_SEND_SIGNAL, []uint64{5}, "ENOSYS"},
+		{"pidfd_send_signal", unix.SYS_PIDFD_SEND_SIGNAL, []uint64{5}, "ENOSYS"},
 		{"by a file's owner", unix.SYS_FCNTL, []uint64{5, unix.F_SETOWN, pid}, "EPERM"},
 		{"by a file's owning group", unix.SYS_FCNTL, []uint64{5, unix.F_SETOWN, minus(pid)}, "EPERM"},
 		{"by a file's owner, high bits", unix.SYS_FCNTL, []uint64{5, high | unix.F_SETOWN, high | pid}, "EPERM"},
@@ -308,7 +310,7 @@ func TestFilterSignals(t *testing.T) {
 		{"another owner", unix.SYS_FCNTL, []uint64{5, unix.F_SETOWN, other}, "allow"},
 		{"another fcntl", unix.SYS_FCNTL, []uint64{5, unix.F_DUPFD, pid}, "allow"},
 		{"by a socket's owner", unix.SYS_IOCTL, []uint64{5, fiosetown, 0x7fff0000}, "EPERM"},
-		{"by a socket's owner, the other name", unix.SYS_IOCTL, []uint64{5, unix.SIOCSPGRP, 0x7fff0000}, "EPERM"},
+		{"by a socket's owner, with SIOCSPGRP", unix.SYS_IOCTL, []uint64{5, unix.SIOCSPGRP, 0x7fff0000}, "EPERM"},
 		{"another ioctl", unix.SYS_IOCTL, []uint64{5, unix.TCGETS, pid}, "allow"},
 		{"TIOCSTI", unix.SYS_IOCTL, []uint64{5, unix.TIOCSTI}, "EPERM"},
 	} {
@@ -316,7 +318,7 @@ func TestFilterSignals(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 		if got := open(filterArch, c.nr, c.args...); got != "allow" && c.name != "TIOCSTI" {
-			t.Errorf("%s, in a pid namespace: %s, want allow", c.name, got)
+			t.Errorf("%s, without Wants.Init: %s, want allow", c.name, got)
 		}
 	}
 }
@@ -329,8 +331,8 @@ type modeCall struct {
 	make uint64 // flags that make a file, in the argument before the mode; 0: the call has no flags
 }
 
-// If files stay on the host, no call can set set-id bits. Other modes pass, and so do arguments
-// that are not modes.
+// With NoSetID, none of these calls can give a file set-id bits. Other modes are permitted, and so
+// are arbitrary values in the place of a mode.
 func TestFilterNoSetID(t *testing.T) {
 	run, open := machine(t, Wants{NoSetID: true}), machine(t, Wants{})
 	calls := []modeCall{
@@ -355,11 +357,11 @@ func TestFilterNoSetID(t *testing.T) {
 				t.Errorf("%s of mode %#o: %s, want %s", c.name, mode, got, want)
 			}
 			if got := open(filterArch, c.nr, c.args...); got != "allow" {
-				t.Errorf("%s of mode %#o where it does not matter: %s", c.name, mode, got)
+				t.Errorf("%s of mode %#o, without NoSetID: %s", c.name, mode, got)
 			}
 		}
 		if c.make != 0 {
-			c.args[last-1], c.args[last] = unix.O_RDONLY|unix.O_DIRECTORY, 0o6755 // what happened to be there
+			c.args[last-1], c.args[last] = unix.O_RDONLY|unix.O_DIRECTORY, 0o6755 // not a mode: no file is made
 			if got := run(filterArch, c.nr, c.args...); got != "allow" {
 				t.Errorf("%s that makes nothing: %s", c.name, got)
 			}

@@ -49,14 +49,13 @@ type binder struct {
 }
 
 // Serve makes the command's calls of bind and listen, which it gets from the descriptor that
-// Install returned. It permits the given ports. It returns when the command and its descendants
-// have ended.
+// Install returned. It permits the given ports. It returns only if it cannot receive calls any more.
 func Serve(fd int, ports []uint16) {
 	b := &binder{fd, ports}
 	for {
 		var n notification
 		switch err := notifyIoctl(b.fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); {
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT): // the caller was killed
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT): // ENOENT: the calling thread was killed
 			continue
 		case err != nil:
 			return
@@ -67,7 +66,7 @@ func Serve(fd int, ports []uint16) {
 			errors.As(err, &errno)
 			v.errno = -int32(errno)
 		}
-		_ = notifyIoctl(b.fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&v)) // the caller may be gone
+		_ = notifyIoctl(b.fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&v)) // the calling thread may be gone
 	}
 }
 
@@ -78,7 +77,7 @@ func notifyIoctl(fd int, request uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
-// call makes the call of a notification for its caller, or refuses it.
+// call makes the call of a notification for the calling thread, or refuses it.
 func (b *binder) call(n *notification) error {
 	sock, err := descriptorOf(int(n.pid), int(int32(n.args[0])))
 	if err != nil {
@@ -96,7 +95,8 @@ func (b *binder) call(n *notification) error {
 			return err
 		}
 	}
-	// The number may be another process's by now, if the caller was killed.
+	// If the calling thread was killed, n.pid may now be the number of another thread. Then
+	// the data read above is not from the calling thread.
 	if err := notifyIoctl(b.fd, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)); err != nil {
 		return err
 	}
@@ -106,8 +106,8 @@ func (b *binder) call(n *notification) error {
 	return b.listen(sock, int(int32(n.args[1])))
 }
 
-// bind binds to a permitted port, or to one that the kernel chooses. A client gets such a port
-// in any case, and cannot listen on it.
+// bind binds to a permitted port, or to a port that the kernel chooses. A client gets a port of the
+// kernel's choice even without bind. It can listen on the port only if the port is permitted.
 func (b *binder) bind(sock int, addr []byte) error {
 	if err := checkInet(sock); err != nil {
 		return err

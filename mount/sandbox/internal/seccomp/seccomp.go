@@ -18,19 +18,22 @@ package seccomp
 // Wants selects the calls that the filter refuses or permits beyond its lists.
 type Wants struct {
 	NoSockets bool `json:"noSockets,omitempty"` // no sockets except pairs (socketpair(2))
-	// Unix permits sockets of the unix family, where none of the host's can be reached.
+	// Unix permits sockets of the unix family. They can connect to every server whose socket the
+	// command can reach.
 	Unix bool `json:"unix,omitempty"`
-	// Interfaces permits listing the network interfaces, if the command has a network of its
+	// Interfaces permits listing the network interfaces. It is for commands with a network of their
 	// own.
 	Interfaces bool `json:"interfaces,omitempty"`
-	NoIPC      bool `json:"noIPC,omitempty"` // refuses objects that processes of a uid share
-	// NoSetID refuses to make files that other users could run with this uid's rights, if
-	// the command's files stay on the host.
+	// NoIPC refuses System V's objects and POSIX's queues, which all processes of a uid share.
+	NoIPC bool `json:"noIPC,omitempty"`
+	// NoSetID refuses to make files that other users could run with this uid's rights. It is for
+	// commands whose files stay on the host.
 	NoSetID bool `json:"noSetID,omitempty"`
-	// Trace permits a process to trace others, as debuggers and sanitizers do, if it can
-	// reach only processes that are confined alike.
+	// Trace permits a process to trace others, as debuggers and sanitizers do. It is for commands
+	// that can reach only processes that are confined alike.
 	Trace bool `json:"-"`
-	// With Binder the init makes the calls of bind and listen. NoBind refuses them.
+	// With Binder the filter passes the calls bind and listen to the init, which makes them. NoBind
+	// refuses these calls. Binder takes precedence.
 	Binder bool `json:"binder,omitempty"`
 	NoBind bool `json:"noBind,omitempty"`
 	// Init is the pid of the init that the filter protects from signals; 0: the kernel
