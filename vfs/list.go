@@ -91,9 +91,9 @@ type Page struct {
 // On file systems whose directory positions stay valid (ext4, xfs, btrfs, tmpfs) an entry that
 // exists during the whole listing is returned exactly once, even if other names are added or
 // removed meanwhile. Directories that cannot be read, or are nested roots closed to the caller,
-// are listed and not entered. A directory that is a mount point is not listed. For a cursor that
-// List has not made, or has made for another listing, the error is names.Invalid. Cursors are
-// valid until the process or the root's lifetime ends.
+// are listed and not entered. A directory that is a mount point is listed only if the grant allows
+// other file systems. For a cursor that List has not made, or has made for another listing, the
+// error is names.Invalid. Cursors are valid until the process or the root's lifetime ends.
 func (t *Tree) List(ctx context.Context, c guard.Caller, p guard.Path, o ListOptions) (Page, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpendir, Path: p}
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Page, int64, error) {
@@ -342,7 +342,7 @@ func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) 
 		*to = Info{Mode: typ}
 		return true, nil
 	}
-	if *to, err = beneath.StatAt(ls.w.Dir(), name); err != nil {
+	if *to, err = beneath.StatIn(ls.w.Dir(), name); err != nil {
 		if err == unix.EACCES && typ != 0 { //nolint:errorlint // bare errno: a directory that may be read and not searched
 			*to = Info{Mode: typ}
 			return true, nil

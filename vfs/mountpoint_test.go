@@ -3,6 +3,7 @@ package vfs_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,4 +116,40 @@ func TestMountedFileRoot(t *testing.T) {
 	b.wantKind(second(b.t.Lstat(bg, who, vfs.At{Path: p})), names.Escaped)
 	_, _, err = b.t.Open(bg, who, vfs.At{Path: p}, unix.O_RDONLY)
 	b.wantKind(err, names.Escaped)
+}
+
+// A directory that is a mount point is listed and entered if the grant allows other file systems,
+// as by a look-up and through the mount. Otherwise it is left out.
+func TestListOfMountPoint(t *testing.T) {
+	for name, p := range map[string]guard.Policy{
+		"own file system only":   {},
+		"other file systems too": {OtherFileSystems: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, false, p)
+			b.put("d/m/covered", "x")
+			b.put("d/y", "y")
+			if err := unix.Mount("none", b.host("d/m"), "tmpfs", 0, ""); err != nil {
+				t.Skipf("cannot mount: %v", err)
+			}
+			t.Cleanup(func() { _ = unix.Unmount(b.host("d/m"), unix.MNT_DETACH) })
+			b.put("d/m/in", "x")
+			want := "d/y"
+			if p.OtherFileSystems {
+				want = "d/m d/m/in d/y"
+			}
+			for _, o := range []vfs.ListOptions{{Recursive: true}, {Recursive: true, NoInfo: true}} {
+				page, err := b.t.List(bg, who, b.at("d").Path, o)
+				b.must(err)
+				var got []string
+				for _, e := range page.Entries {
+					got = append(got, e.Path.Rel())
+				}
+				slices.Sort(got)
+				if strings.Join(got, " ") != want {
+					t.Errorf("without attributes %v: %q, want %s", o.NoInfo, got, want)
+				}
+			}
+		})
+	}
 }
