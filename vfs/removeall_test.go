@@ -81,8 +81,7 @@ func TestRemovePath(t *testing.T) {
 	})
 }
 
-// Wide directories, and those with many branches, are removed in one call, however many names
-// are read at once.
+// One call removes a directory with many files and many subdirectories. The call leaves one record.
 func TestRemoveWide(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		for i := range 700 {
@@ -98,7 +97,8 @@ func TestRemoveWide(t *testing.T) {
 	})
 }
 
-// The error of a removal that stops says where, and how many names were removed.
+// The error of a removal that stops has the path at which the removal stopped, and the number of
+// names that it has removed before.
 func TestRemoveStops(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("d/a/f=", "d/a/g=", "d/a/fifo|")
@@ -138,8 +138,8 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 	}
 }
 
-// R064: if a directory is moved out of the root while it is emptied, the removal stops there,
-// however deep it is in the directory.
+// R064: if a directory is moved out of the root while a removal empties it, the removal returns an
+// error if the moved directory has names left. The removed files lie one or 60 levels below.
 func TestRemoveOfMovedDirectory(t *testing.T) {
 	for _, depth := range []int{1, 60} {
 		b := newBed(t, false, guard.Policy{})
@@ -156,8 +156,8 @@ func TestRemoveOfMovedDirectory(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveOptions{Recursive: true}) }()
 		for {
-			// The directory is moved at different moments: when nothing, half or nearly all was
-			// removed.
+			// The removal runs at the same time, so it may have removed any number of files when
+			// the directory is moved.
 			if err := os.Rename(b.host("d"), away); err == nil {
 				break
 			}

@@ -22,14 +22,14 @@ import (
 // the new one. To find out, rename walks through the directory, in roots with patterns only.
 // Meanwhile no operation makes a name in the root (guard.Lease.Moving).
 
-// Flags of Rename, as of renameat2(2).
+// Flags of Rename. They are the flags of renameat2(2).
 const (
 	RenameNoReplace = unix.RENAME_NOREPLACE
 	RenameExchange  = unix.RENAME_EXCHANGE
 )
 
-// Rename moves a name within one root. Without the right to delete it replaces no file. Across
-// two roots, or the boundary of a nested one, the error is EXDEV.
+// Rename moves a name within one root. If the right to delete is missing, Rename replaces no file.
+// Across two roots, or the boundary of a nested one, the error is EXDEV.
 func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName string, newDir At, newName string, flags uint32) error {
 	from, err := t.child(names.OpRename, oldDir, oldName)
 	if err != nil {
@@ -51,11 +51,12 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 	})
 }
 
-// RenamePath moves a name within one root. Links on the way are followed, a link at the end is
-// moved itself. Without overwrite, or without the right to delete, nothing is replaced
-// (Exist). A locked file is neither moved nor replaced (Locked). The moved
-// file must be in the state of the etag, unless that is "". Across two roots, or the boundary
-// of a nested one, the error is EXDEV. An error's Path is old or to, whichever the error is about.
+// RenamePath moves a name within one root. It follows links in the directories of both paths, but
+// not a link in the last element, which is moved or replaced itself. Without overwrite, or without
+// the right to delete, nothing is replaced (Exist). A locked file is neither moved nor replaced
+// (Locked). The moved file must be in the state of the etag, unless the etag is "". Across two
+// roots, or the boundary of a nested one, the error is EXDEV. An error's Path is old or to,
+// whichever the error is about.
 func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
 	req := guard.Request{Caller: c, Op: names.OpRename, Path: old, Path2: to}
 	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
@@ -63,14 +64,14 @@ func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Pat
 	})
 }
 
-// renamePath is RenamePath after the gate. In a dry run, the zero path as to means another name
-// in the same directory.
+// renamePath is RenamePath after the gate. In a dry run, to may be the zero path. Then the old path
+// is judged as the new one, too.
 func (t *Tree) renamePath(ctx context.Context, l *guard.Lease, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
 	return doFollowed(ctx, l, old, false, func(q guard.Path) error {
 		if q.IsRoot() {
 			return rootError()
 		}
-		// Only to find links on the way. rename resolves the path again, under the locks.
+		// This only finds links in the path. rename resolves the path again, under the locks.
 		src, _, err := beneath.Parent(l, q, rules.ToChange)
 		if err != nil {
 			return err
@@ -168,7 +169,7 @@ var errIntoItself = errors.New("a directory cannot be moved into itself")
 
 func (m *move) exchanges() bool { return m.flags&RenameExchange != 0 }
 
-// from and to are the two names, below the root.
+// from and to return the old and the new path, below the root.
 func (m *move) from() string { return relIn(m.src, m.oldDir.Path, m.oldName) }
 func (m *move) to() string   { return relIn(m.dst, m.newDir.Path, m.newName) }
 
@@ -192,8 +193,9 @@ func (m *move) lockMoves() (unlock func(), err error) {
 	return m.l.Moving(m.ctx)
 }
 
-// isDirAt reports whether a directory has a name. If the name does not exist or may not be
-// seen, it reports false without an error: the operation itself finds that.
+// isDirAt reports whether the file called name in dir is a directory. If isDirAt cannot look at the
+// file, because the name does not exist or may not be seen, it reports false without an error: the
+// operation itself fails later.
 func isDirAt(l *guard.Lease, dir guard.Path, name string) (bool, error) {
 	p, err := dir.Join(name)
 	if err != nil {
@@ -237,7 +239,7 @@ func (m *move) openNewDir() (beneath.Dir, error) {
 }
 
 // lockNames locks the new name, which another operation may be replacing. It also locks the old
-// one if the two are exchanged, or locks of files are respected.
+// name if the move exchanges the two, or if m.respectLocks is set. In a dry run it locks nothing.
 func (t *Tree) lockNames(m *move) (unlock func(), err error) {
 	if m.l.IsDry() {
 		return func() {}, nil
@@ -256,8 +258,8 @@ func (t *Tree) lockNames(m *move) (unlock func(), err error) {
 	return t.claims.LockNames(m.ctx, m.l, list...)
 }
 
-// checkMovable refuses files that may not be moved or replaced because of their kind, and an
-// old file that is not in the state of the etag.
+// checkMovable refuses to move or replace hidden names and roots. It also refuses to move a file
+// that is not in the state of the etag.
 func (m *move) checkMovable() error {
 	oldInfo, err := checkMovableName(m.l, m.src, m.oldName)
 	if err != nil {
@@ -278,8 +280,9 @@ func (m *move) checkMovable() error {
 	return withPath(m.asked, errOnly(inState(m.src, m.oldName, m.etag)))
 }
 
-// judge judges the move: each new path, for the type of file that it gets, and for a directory
-// everything in it. The old path was judged when it was resolved.
+// judge judges the move, in roots with patterns. It judges each new path, for the type of the file
+// that gets the path, and everything in a moved directory. The old path was judged when it was
+// resolved.
 func (m *move) judge() error {
 	if !m.l.Judge().Patterned() {
 		return nil
@@ -326,7 +329,8 @@ func (m *move) judgePlace(d beneath.Dir, name, from, to string) (Info, error) {
 
 // judgeBelow judges the move of everything in the directory from to the path to.
 func (m *move) judgeBelow(from, to string) error {
-	ctx := context.WithoutCancel(m.ctx) // rename(2) knows no EINTR, so Lease.Moving also waits without it
+	// rename(2) never returns EINTR, so the end of m.ctx is ignored here and in Lease.Moving.
+	ctx := context.WithoutCancel(m.ctx)
 	w := walk.New(ctx, m.l, walk.Options{Keep: func(*Entry) bool { return true }})
 	defer w.Close()
 	if err := w.Start(from); err != nil {
@@ -354,8 +358,8 @@ func (m *move) judgeBelow(from, to string) error {
 
 var errUnread = errors.New("a directory in it cannot be read, so what it holds cannot be judged")
 
-// enter enters a subdirectory. If it cannot be read, it cannot be judged, and then nothing is
-// moved.
+// enter makes w enter the subdirectory called name. If the subdirectory cannot be read, its
+// contents cannot be judged: enter returns an error, and nothing is moved.
 func (m *move) enter(w *walk.Walker, name string, typ pattern.Type) error {
 	ok, err := w.Enter(name)
 	if err != nil || ok || typ == pattern.Unknown {
@@ -363,12 +367,13 @@ func (m *move) enter(w *walk.Walker, name string, typ pattern.Type) error {
 	}
 	info, err := beneath.StatAt(w.Dir(), name)
 	if err == unix.ENOENT || err == nil && !info.IsDir() { //nolint:errorlint // bare errno
-		return nil // it has gone
+		return nil // the subdirectory is gone
 	}
 	return &guard.Error{Kind: names.Permission, Err: errUnread}
 }
 
-// replaceOrMove moves the name. It keeps a replaced file in the trash, if there is one.
+// replaceOrMove moves the name. A file that the move replaces goes to the trash, if the root has a
+// trash.
 func (t *Tree) replaceOrMove(m *move) error {
 	t.keepBeforeRemoval(m.l, m.c, m.newDir, m.dst, m.newName)
 	if m.flags != 0 {
@@ -410,8 +415,9 @@ func (t *Tree) replaceOrMove(m *move) error {
 	return err
 }
 
-// look returns the files that have the two names, as checkMovable has seen them if it has looked.
-// newInfo is zero if the new name is free.
+// look returns the files that have the two names. If m.oldInfo is set, look returns what
+// checkMovable has seen, and else it looks at the files now. newInfo is zero if the new name is
+// free.
 func (m *move) look() (oldInfo, newInfo Info, err error) {
 	if m.oldInfo != (Info{}) {
 		return m.oldInfo, m.newInfo, nil

@@ -52,25 +52,25 @@ func ETag(info *Info) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:18])
 }
 
-// IfMatch is the condition under which a file gets new contents.
+// IfMatch has the conditions under which a file gets new contents, and the options of that write.
 type IfMatch struct {
 	ETag      string // the file must be in this state; "": any
 	MustExist bool
 	MustBeNew bool
 	Mode      uint32 // of a new file
 	NoDurable bool   // leave out the fsyncs: after a crash of the machine the file may be empty
-	// Follow makes Replace follow links, also one in the last element, where
-	// it otherwise refuses them. Uploads always do.
+	// Follow makes Replace follow links, also one in the last element of the path. Without
+	// Follow, Replace refuses a path with links. Uploads always follow links.
 	Follow bool
-	// RespectLocks refuses (Locked) to replace a file with a lock of flock(2) or fcntl(2) that
-	// conflicts with a writer's: the lock of another process, or of an open file of a mount
-	// that forwards its locks.
+	// RespectLocks refuses the replacement (Locked) if the old file has a lock of flock(2) or
+	// fcntl(2) that conflicts with a writer's: the lock of another process, or of an open file
+	// of a mount that forwards its locks.
 	RespectLocks bool
 }
 
-// access returns the kind of access that a write on the condition has to the name. A write that
-// makes no file must not reveal whether the name is hidden, so it is refused as for a missing
-// name.
+// access returns the kind of access to the name that a write under the condition needs. A write
+// that makes no file must not reveal whether the name is hidden, so a hidden name gets the same
+// refusal as a missing one.
 func (m IfMatch) access() rules.Access {
 	if m.MustExist || m.ETag != "" {
 		return rules.ToChange
@@ -94,10 +94,10 @@ func (m IfMatch) need() (need guard.Rights) {
 // takes the old file's place. A reader finds the old contents or the new ones, also if this
 // process dies. Hard links of the old file keep the old contents. The etag is compared
 // immediately before the new file takes the name. Replacements, uploads and WriteRange
-// through one Tree exclude each other there, so among them no update is lost.
+// through one Tree exclude each other during these two steps, so among them no update is lost.
 //
-// r is read to its end or first error, by one goroutine. If the operation is answered early,
-// because the source hangs, one more Read may follow.
+// r is read to its end or first error, by one goroutine. If Replace returns early, because the
+// root's file system hangs, one more Read of r may follow.
 func (t *Tree) Replace(ctx context.Context, c guard.Caller, at At, r io.Reader, cond IfMatch) (Info, error) {
 	return t.replaceFrom(ctx, c, at, cond, nil, func(p *replacement) error { return p.Fill(r) })
 }
@@ -130,8 +130,8 @@ type placement struct {
 	hold    *guard.Hold
 }
 
-// gateReplace passes an operation that replaces the file at asked through the gate, and
-// leaves its record.
+// gateReplace runs f behind the gate. f replaces the file at the path asked. gateReplace also
+// records the write if the gate does not, see recordWrite.
 func (t *Tree) gateReplace(ctx context.Context, req guard.Request, asked guard.Path, f func(l *guard.Lease) (placement, error)) (Info, error) {
 	res, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (placement, int64, error) {
 		res, err := f(l)
@@ -161,7 +161,7 @@ type replacement struct {
 	d    beneath.Dir
 	base string // path's last element, in d
 	cond IfMatch
-	// extraCharge, unless nil, is called beside the quotas; see CopyOptions.Charge.
+	// extraCharge, unless nil, is called in addition to the quotas; see CopyOptions.Charge.
 	extraCharge chargeFunc
 	s           *wholefile.Prepared
 	wholefile.Copier
@@ -171,7 +171,8 @@ type replacement struct {
 }
 
 // run calls write, which writes the contents and charges them, and puts the file in place.
-// check, unless nil, may refuse the place before anything is written.
+// check, unless nil, is called before anything is written, with the file that has the name, or nil
+// if there is none. check may refuse the replacement.
 func (p *replacement) run(check func(old *Info) error, write func() error) (placement, error) {
 	if err := p.begin(check); err != nil {
 		return placement{}, err
@@ -190,8 +191,8 @@ func (p *replacement) run(check func(old *Info) error, write func() error) (plac
 	return p.commit()
 }
 
-// chargeAll charges n bytes that are about to be written. At its end the lease gives back
-// bytes that were charged and not written.
+// chargeAll charges n bytes that are about to be written, to the quotas and to extraCharge. When
+// the lease ends, it gives back to the quotas the bytes that were charged and not written.
 func (p *replacement) chargeAll(alive context.Context, n, size int64) error {
 	err := p.l.Charges().Add(n, size, 0)
 	if err == nil {
@@ -203,8 +204,8 @@ func (p *replacement) chargeAll(alive context.Context, n, size int64) error {
 	return err
 }
 
-// begin resolves the place and prepares a file for it. It refuses early what commit would
-// refuse, so that no contents are sent in vain.
+// begin resolves the path and prepares the new file. It refuses early what commit would refuse, so
+// that no contents are sent in vain.
 func (p *replacement) begin(check func(old *Info) error) (err error) {
 	if p.d, p.base, err = beneath.Parent(p.l, p.path, p.cond.access()); err != nil {
 		return err
@@ -236,8 +237,9 @@ func (p *replacement) begin(check func(old *Info) error) (err error) {
 
 func (p *replacement) newMode() uint32 { return applyUmask(p.c, p.d, p.cond.Mode&0o777) }
 
-// checkExisting looks at the file that is to be written on a condition. It returns nil if
-// there is none, and one may be created. need is the right that changing the file requires.
+// checkExisting looks at the file that is to be written. It refuses the write if the condition does
+// not hold, a right is missing, or the file is of a wrong kind. If there is no file and one may be
+// created, checkExisting returns nil. need is the right that changing the file requires.
 func checkExisting(l *guard.Lease, d beneath.Dir, base string, cond IfMatch, need guard.Rights) (*Info, error) {
 	info, err := beneath.StatIn(d, base)
 	switch {
@@ -332,8 +334,8 @@ func (p *replacement) commit() (placement, error) {
 }
 
 // judgeAgain judges the name once more, in roots with patterns: while the contents were
-// coming the directory may have been moved, and the patterns may have changed. Until
-// release nobody moves the directory.
+// coming the directory may have been moved, and the patterns may have changed. Until release is
+// called, nobody moves the directory.
 func (p *replacement) judgeAgain() (release func(), err error) {
 	release, err = p.l.Making(p.ctx)
 	if err != nil || !p.l.Judge().Patterned() {
@@ -373,7 +375,7 @@ func (p *replacement) applyAttributes(old *Info) error {
 }
 
 // copyAttributes gives the new file the mode, owner, attributes and ACL of the old one. Only a
-// daemon of root can give it the owner; otherwise it belongs to the daemon's user.
+// daemon that runs as root can set the owner. Otherwise the file belongs to the daemon's user.
 func (p *replacement) copyAttributes(old *Info) error {
 	src, err := beneath.OpenChild(p.d, p.base)
 	if err != nil {
@@ -410,7 +412,8 @@ func (p *replacement) copyAttributes(old *Info) error {
 	return beneath.Chmod(p.l, p.s.Changeable, safeMode(p.l, old.Mode&07777))
 }
 
-// put gives the new file its name, if the old one is still as it was.
+// put gives the new file its name, if the name still belongs to the old file, or is still free if
+// old is nil.
 func (p *replacement) put(old *Info) error {
 	dir, _ := p.path.Split()
 	var err error

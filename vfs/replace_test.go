@@ -31,8 +31,9 @@ func (b *bed) replace(rel, text string, cond vfs.IfMatch) (vfs.Info, error) {
 	return b.t.Replace(bg, who, b.at(rel), strings.NewReader(text), cond)
 }
 
-// R074: a replacement shows the old contents or the new, keeps mode, owner and
-// attributes, and leaves nothing behind when it fails.
+// R074: a replacement keeps the mode, owner and attributes of the file. A descriptor of the old
+// file still reads the old contents. A replacement that fails changes no contents and leaves no
+// temporary file.
 func TestReplace(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("f", "old")
@@ -58,7 +59,7 @@ func TestReplace(t *testing.T) {
 			t.Errorf("attribute: %q, %v", buf[:max(n, 0)], err)
 		}
 		if got, _ := io.ReadAll(held); string(got) != "old" {
-			t.Errorf("who had the old file open reads %q", got)
+			t.Errorf("a descriptor of the old file reads %q", got)
 		}
 		if got, _ := os.ReadFile(b.host("f")); string(got) != "the new contents" {
 			t.Errorf("contents %q", got)
@@ -77,7 +78,7 @@ func TestReplace(t *testing.T) {
 	})
 }
 
-// R073: the etag is the condition; a mismatch changes nothing.
+// R073: a replacement is refused if its condition does not hold, and then changes no contents.
 func TestReplaceConditions(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("f", "one")
@@ -140,7 +141,7 @@ func TestReplaceQuota(t *testing.T) {
 	}
 }
 
-// R073, R095: of several replacements with the same etag one succeeds.
+// R073, R095: of several replacements with the same etag exactly one succeeds.
 func TestReplaceRace(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("f", "start")
@@ -169,7 +170,7 @@ func TestReplaceRace(t *testing.T) {
 		got, err := os.ReadFile(b.host("f"))
 		b.must(err)
 		if len(winners) != 1 || winners[0] != string(got) {
-			t.Fatalf("%d went through (%q), the file holds %q", len(winners), winners, got)
+			t.Fatalf("%d replacements succeeded (%q), the file holds %q", len(winners), winners, got)
 		}
 	}
 }
@@ -192,9 +193,9 @@ func TestReplaceRecords(t *testing.T) {
 	})
 }
 
-// A default ACL of the directory does not add to the rights of a file that had
-// none.
-func TestReplaceKeepsNoACL(t *testing.T) {
+// If the old file has no ACL, the file that replaces it has none either, even if the directory has
+// a default ACL. A file that replaces no other file gets an ACL from the directory's default ACL.
+func TestReplaceAddsNoACL(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("f", "old")
 	// user::rwx, user:1001:rwx, group::r-x, mask::rwx, other::r-x
@@ -209,6 +210,6 @@ func TestReplaceKeepsNoACL(t *testing.T) {
 	}
 	b.must(second(b.replace("g", "new", vfs.IfMatch{Mode: 0o666})))
 	if _, err := unix.Getxattr(b.host("g"), "system.posix_acl_access", nil); err != nil {
-		t.Errorf("a new file has not the directory's ACL: %v", err)
+		t.Errorf("a file at a new name has no ACL: %v", err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// With 1,000 roots (10,000 in make soak), each takes at most 4 KB of memory. All have the
-// built-in rules and patterns of the owner, and names in them have been judged.
+// With 1,000 roots (10,000 in make soak), each takes at most 4 KB of memory on average. All have
+// the built-in rules and a pattern of the owner, and one name in each has been looked up.
 func TestMemoryOfRoots(t *testing.T) {
 	const most = 4096
 	roots := shortOrSoak(1_000, 10_000)
@@ -57,7 +57,7 @@ func TestMemoryOfRoots(t *testing.T) {
 	_, _ = reg.RevokeAll(bg)
 }
 
-// heap returns how much memory is in use.
+// heap returns the number of bytes that are in use on the heap after a garbage collection.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()

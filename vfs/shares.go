@@ -34,7 +34,8 @@ type slot struct {
 
 // reserve takes room for one descriptor from the share of c. Its caller must call
 // slot.release, which does nothing once a File has taken the slot. Only users of a mount
-// have a share: other callers are bounded by their front end.
+// have a share, and only after a call of ShareAmongUsers. Other callers are bounded by their
+// front end.
 func (s *userShares) reserve(c guard.Caller) (*slot, error) {
 	if c.Via != guard.ViaFUSE || !s.on.Load() {
 		return nil, nil

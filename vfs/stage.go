@@ -17,8 +17,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// The owner's operations on the changes that programs made in a staged root. They take no
-// caller and no right of the root, so a front end must not offer them to anybody but the owner.
+// This file has the owner's operations on the changes that programs made in a staged root. The
+// operations check neither a caller nor the rights of the root, so a front end must not offer them
+// to anybody but the owner.
 
 type (
 	// StageSummary describes a stage without opening it.
@@ -52,13 +53,15 @@ const (
 // StageApply selects the changes to apply.
 type StageApply struct {
 	Paths []string // below the root; none: everything
-	// Partial applies the rest if something cannot be applied. Without it, the apply also ends
-	// at the first change that the file system refuses.
+	// Partial applies the other changes if some cannot be applied. Without Partial, nothing is
+	// applied then, and an apply that has begun ends at the first change that the file system
+	// refuses.
 	Partial bool
 	Links   bool // also links that leave the root
 	DryRun  bool
-	// Take decides about conflicts and unsure changes. With "stage" they replace the source's
-	// files, which go to the root's trash. With "source" they are dropped from the stage.
+	// Take decides about conflicts and unsure changes. With "stage" these changes replace the
+	// source's files, which go to the root's trash. With "source" the changes are dropped from
+	// the stage.
 	Take string
 }
 
@@ -67,14 +70,16 @@ type StageApply struct {
 // because the apply ended before.
 type StageResult struct {
 	Done, Left []StageChange
-	// Dropped has conflicts that were dropped from the stage, because Take is "source".
+	// Dropped has the conflicts and unsure changes that were dropped from the stage, because
+	// Take is "source".
 	Dropped []StageChange
 	// Output is build output that StageApply left in the stage, because no path names it.
 	Output []StageChange
 }
 
-// NewStageOutput returns the build output that patterns describe, written as in .gitignore. The
-// pattern ".gitignore" stands for the patterns in the .gitignore files of the source.
+// NewStageOutput returns the build output that patterns describe. The patterns are written as in
+// .gitignore. The pattern ".gitignore" stands for the patterns in the .gitignore files of the
+// source.
 func NewStageOutput(patterns []rules.Pattern) (StageOutput, error) { return apply.NewOutput(patterns) }
 
 // DefaultStageOutput returns the patterns of build output that apply if the owner has written
@@ -107,7 +112,8 @@ func RemoveStage(dir string) error {
 // StageChanges lists the changes at and below paths, sorted by path. Without paths it lists
 // all. Every name below a removed directory is listed.
 func (t *Tree) StageChanges(ctx context.Context, root guard.RootName, paths []string) ([]StageChange, error) {
-	if t.stageMu.TryLock() { // otherwise the holder of the lock has recovered the stage
+	// If the lock is held, do not wait: an apply, discard or undo recovers the stage itself.
+	if t.stageMu.TryLock() {
 		err := t.recoverStage(ctx, root)
 		t.stageMu.Unlock()
 		if err != nil {
@@ -170,7 +176,8 @@ func readWhole(l *guard.Lease, d beneath.Dir, staged bool, most int64) ([]byte, 
 }
 
 // StageApply brings changes into the source. Unless a.Partial is set, it applies nothing if a
-// change would be left. Files that the owner changes during the apply may be left nevertheless.
+// change would be left. A change of a file that the owner or a program writes during the apply may
+// be left nevertheless.
 func (t *Tree) StageApply(ctx context.Context, root guard.RootName, a StageApply) (StageResult, error) {
 	t.stageMu.Lock()
 	defer t.stageMu.Unlock()

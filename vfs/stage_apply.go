@@ -21,10 +21,11 @@ type applyRun struct {
 	partial bool
 	done    []*apply.Change
 	reached int // changes that were applied, or left
-	// leftIn maps the path of a directory to a change in the directory that was left. A removal of
-	// the directory is then left, too.
+	// leftIn has changes that were left, by the path of the directory that holds the file. A
+	// removal of the directory is then left, too.
 	leftIn map[string]*apply.Change
-	// isEnded says that a change was refused by the file system, and the rest is left.
+	// isEnded says that the file system has refused a change and partial is not set. The changes
+	// after it are left.
 	isEnded bool
 }
 
@@ -63,7 +64,7 @@ func (a *applyRun) applyAll(ctx context.Context, todo []*apply.Change, alreadyIn
 	return a.drop(ctx)
 }
 
-// leaveRest adds the changes that were not reached to those that are left.
+// leaveRest adds to the result's Left the changes that were not reached.
 func (a *applyRun) leaveRest(todo []*apply.Change) {
 	for _, c := range todo[a.reached:] {
 		c.Why = "not reached"
@@ -71,8 +72,8 @@ func (a *applyRun) leaveRest(todo []*apply.Change) {
 	}
 }
 
-// drop drops conflicts from the stage, because the owner chose the source's files
-// (StageApply.Take).
+// drop drops conflicts and unsure changes from the stage, because the owner chose the source's files
+// (StageApply.Take). The result's Dropped has these changes.
 func (a *applyRun) drop(ctx context.Context) error {
 	paths := make([]string, len(a.r.Dropped))
 	for i := range paths {

@@ -73,8 +73,9 @@ func TestApplyModel(t *testing.T) {
 	}
 }
 
-// An apply or a discard that is killed at any points, and repeated after each kill, ends like one
-// that was not killed. At each moment a file of the source is as before or as afterwards.
+// An apply or a discard that is killed at random points, and repeated after each kill, ends like
+// one that was not killed. After each kill, a regular file of the source is as before the command
+// or as after it.
 func TestApplyIsKilled(t *testing.T) {
 	runs := uint64(shortOrSoak(60, 200))
 	kills := 0
@@ -154,7 +155,7 @@ func TestApplyIsKilledAndEdited(t *testing.T) {
 }
 
 // isKilledAt runs a command and kills it after n steps, which are calls of beneath.AtStep and
-// apply.AtStep. It reports whether the command got that far.
+// apply.AtStep, except for the comparisons. It reports whether the command got that far.
 func (s *stageScene) isKilledAt(n int, command func() error) (isKilled bool) {
 	s.Helper()
 	kill := func() error {
@@ -234,7 +235,8 @@ func TestApplyKeepsTheOwnersEdits(t *testing.T) {
 	}
 }
 
-// programStep changes what is seen as a program does; it may fail.
+// programStep does a random operation in the staged root, as a program does. The operation may
+// fail.
 func (s *stageScene) programStep() {
 	op := stageOps[s.rnd.IntN(len(stageOps))]
 	a, b, text := s.path(), s.path(), s.text()
@@ -242,8 +244,8 @@ func (s *stageScene) programStep() {
 	_ = op.staged(s, a, b, text)
 }
 
-// ownerStep changes the source as its owner does. It returns the contents that are now at a
-// path, "" if none were written.
+// ownerStep changes the source at a random path, as its owner does. It returns the path and the
+// contents that it wrote there, "" if it wrote none.
 func (s *stageScene) ownerStep() (rel, text string) {
 	s.Helper()
 	rel, text = s.path(), s.text()

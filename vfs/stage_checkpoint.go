@@ -37,7 +37,8 @@ const maxCheckpointName = 64
 // StageUndone describes an undo, done or only planned.
 type StageUndone struct {
 	To Checkpoint
-	// Before is the checkpoint that was made before the undo; nil: the latest was equal.
+	// Before is the checkpoint that was made before the undo; nil: the latest was equal, or the
+	// undo is only planned.
 	Before *Checkpoint
 	// Applied is how many paths are staged because the owner has applied their changes since
 	// the checkpoint. The source keeps these changes until the owner applies the stage again.
@@ -87,12 +88,12 @@ func (t *Tree) checkpoint(ctx context.Context, root guard.RootName, c Checkpoint
 }
 
 func checkCheckpointName(name string) error {
-	_, numeric := strconv.Atoi(name)
-	isOdd := false
+	_, numberErr := strconv.Atoi(name)
+	isUnprintable := false
 	for _, r := range name {
-		isOdd = isOdd || !unicode.IsPrint(r) || r == unicode.ReplacementChar
+		isUnprintable = isUnprintable || !unicode.IsPrint(r) || r == unicode.ReplacementChar
 	}
-	if name != "" && (numeric == nil || isOdd || len(name) > maxCheckpointName) {
+	if name != "" && (numberErr == nil || isUnprintable || len(name) > maxCheckpointName) {
 		return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("the name of a checkpoint is at most %d printable characters, and no number", maxCheckpointName)}
 	}
 	return nil
@@ -100,11 +101,11 @@ func checkCheckpointName(name string) error {
 
 // StageBeforeCall makes a checkpoint of each staged root that a subject can use, before it calls
 // a tool that may write. It makes none while the owner applies or drops changes, none of a stage
-// with very many changes, and none of a stage in which nothing has ever changed.
+// with very many changes, and none of a stage that has not changed since its latest checkpoint.
 func (t *Tree) StageBeforeCall(ctx context.Context, who guard.Subject, tool string) error {
 	roots := t.reg.StagedFor(who)
 	if len(roots) == 0 || !t.stageMu.TryLock() {
-		return nil // nothing is staged, or the command that holds the lock has made a checkpoint
+		return nil // no root is staged, or another operation on a stage holds the lock
 	}
 	defer t.stageMu.Unlock()
 	cause := "tool call"

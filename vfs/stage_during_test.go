@@ -123,7 +123,8 @@ func (s *stageScene) textOf(rel string) string {
 }
 
 // The owner's apply drops the stage's file at a moment at which a program has opened that file for
-// writing and does not count as a writer yet. The program gets the file that has the name then.
+// writing and does not count as a writer yet. The program's open then returns the file that has the
+// name after the apply.
 func TestOpenedWhileApplied(t *testing.T) {
 	s := newStaged(t, "a=old")
 	s.put("a", "staged")
@@ -148,8 +149,8 @@ func TestOpenedWhileApplied(t *testing.T) {
 	}
 }
 
-// A program writes through a descriptor that it has opened during an apply, at the moment at which
-// the apply has compared the stage's file and is about to drop it: nothing is lost.
+// A program opens a file during an apply. It writes to the file when the apply has compared the
+// stage's file and is about to drop it. The write is not lost.
 func TestWriteWhileDropped(t *testing.T) {
 	s := newStaged(t, "a=old")
 	s.put("a", "staged")

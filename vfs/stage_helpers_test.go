@@ -19,7 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// stageScene is a staged root and a plain directory, the model. Each operation is done in both.
+// stageScene is a staged root and a plain directory, the model. Tests do operations in both, and
+// compare the results.
 type stageScene struct {
 	*testing.T
 	seed          uint64
@@ -173,7 +174,9 @@ func errnoOf(err error) error {
 	return err
 }
 
-// seen returns what programs see in the staged root: type, mode, and contents or target by path.
+// seen returns what programs see in the staged root. For each path it has the mode with the type,
+// the count of links, and the contents or the target. seen fails the test if two paths show one
+// identity and the file has only one link.
 func (s *stageScene) seen() map[string]string {
 	s.Helper()
 	out, ids := map[string]string{}, map[rules.Identity]string{}
@@ -266,8 +269,8 @@ func seenIn(t *testing.T, top string) map[string]string {
 // isFile reports whether a text of seen describes a regular file that is not executable.
 func isFile(text string) bool { return strings.HasPrefix(text, "1006") }
 
-// stateOf describes a tree that must not change: contents, and the fields of stat(2) except the
-// access time.
+// stateOf describes a tree that must not change: contents, modes, counts of links, inode numbers,
+// and the times of the last modification and change.
 func stateOf(t *testing.T, top string) map[string]string {
 	t.Helper()
 	out := seenIn(t, top)

@@ -19,7 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// killedVar holds, in a re-run of the test binary, what the process does until it is killed.
+// killedVar is the environment variable that tells a re-run of the test binary which job to do
+// until it is killed.
 const killedVar = "ROOTSFS_TEST_KILLED"
 
 // jobFiles is the number of files that the job "checkpoint" writes to in turn.
@@ -27,8 +28,8 @@ const jobFiles = 24
 
 // TestProcessIsKilled kills a process with SIGKILL at random times, while it goes
 // back and forth between two checkpoints, makes checkpoints, or applies. Afterwards the stage is
-// as before or after the operation, each checkpoint has its files, and each file of the source
-// is the old or the new one.
+// as before or after the operation, the latest checkpoints have their files, and each file of the
+// source is the old or the new one.
 func TestProcessIsKilled(t *testing.T) {
 	if job := os.Getenv(killedVar); job != "" {
 		workUntilKilled(t, job)
@@ -40,8 +41,9 @@ func TestProcessIsKilled(t *testing.T) {
 	t.Run("apply", func(t *testing.T) { killApply(t, kills) })
 }
 
-// workUntilKilled is the process that is killed. It works on the scene whose directories are in
-// job, and prints when it begins.
+// workUntilKilled runs in the process that is killed. job has the name of the job, the directories
+// of the scene, and the number of the latest write. workUntilKilled prints "ready" when the job
+// begins.
 func workUntilKilled(t *testing.T, job string) {
 	part := strings.Split(job, "\n")
 	s := &stageScene{T: t, source: part[1], stages: part[2], store: part[3], who: guard.Caller{Via: guard.ViaFUSE, UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}}
@@ -71,7 +73,8 @@ func workUntilKilled(t *testing.T, job string) {
 func jobFileName(n int) string { return fmt.Sprintf("f%02d", n%jobFiles) }
 func jobFileText(n int) string { return fmt.Sprintf("%06d", n) }
 
-// runAndKill has a process do a job, and kills it within a time.
+// runAndKill starts a process that does a job. It kills the process at a random time after the job
+// has begun. The parameter within is the longest delay.
 func (s *stageScene) runAndKill(job string, n int, within time.Duration) {
 	s.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestProcessIsKilled$")

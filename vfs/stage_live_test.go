@@ -16,13 +16,13 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// liveRuns is how often a test of the owner's commands beside programs is run.
+// liveRuns returns how often a test repeats its run of the owner's commands beside programs.
 func liveRuns() uint64 { return uint64(shortOrSoak(40, 150)) }
 
 // The owner applies and drops changes while programs have files open. The view does not change,
 // open files stay the same files, and the source gets the view.
 func TestStageModelLive(t *testing.T) {
-	applied, moved := 0, 0
+	applied, open := 0, 0
 	for seed := range liveRuns() {
 		s := newStageScene(t, seed)
 		// No hard links: an apply makes a separate file of each name.
@@ -31,7 +31,7 @@ func TestStageModelLive(t *testing.T) {
 			switch s.rnd.IntN(12) {
 			case 0, 1:
 				n, m := s.applyLive()
-				applied, moved = applied+n, moved+m
+				applied, open = applied+n, open+m
 			case 2:
 				s.discardLive()
 			default:
@@ -44,13 +44,13 @@ func TestStageModelLive(t *testing.T) {
 		}
 		s.end()
 	}
-	if applied == 0 || moved == 0 {
-		t.Errorf("%d changes were applied, %d of them to files that were open", applied, moved)
+	if applied == 0 || open == 0 {
+		t.Errorf("%d changes were applied, and there were %d open files with such a change", applied, open)
 	}
 }
 
-// applyLive applies the changes that can be applied. It returns their number, and how many of
-// them had an open file.
+// applyLive applies the changes that can be applied. It returns their number, and the number of
+// open files whose changes it applied.
 func (s *stageScene) applyLive() (applied, open int) {
 	s.Helper()
 	s.log = append(s.log, "apply")
@@ -104,7 +104,8 @@ func (s *stageScene) discardLive() {
 }
 
 // Programs write while the owner makes checkpoints, applies, drops and edits. Each program reads
-// at once what it has written, through every descriptor, and the source has it in the end.
+// at once what it has written, by the file's name and through an open descriptor. In the end the
+// source has the last text of each program.
 func TestApplyBesideWriters(t *testing.T) {
 	const writers, rounds = 4, 120
 	s := newStaged(t, "w0=first", "w1=first", "w2=first", "w3=first", "d/w0=x", "mine=0")
@@ -145,8 +146,8 @@ func TestApplyBesideWriters(t *testing.T) {
 	s.end()
 }
 
-// writeRounds writes a file again and again, and reads it by its name and through a descriptor
-// that stays open. It returns the last written text.
+// writeRounds writes a file again and again. After each write it reads the file by its name and
+// through a descriptor that was opened before the write. It returns the last written text.
 func (s *stageScene) writeRounds(i, rounds int) (text string) {
 	name := fmt.Sprintf("w%d", i)
 	for n := range rounds {
@@ -164,7 +165,7 @@ func (s *stageScene) writeRounds(i, rounds int) (text string) {
 				s.Errorf("%s, round %d: %v", name, n, err)
 				return text
 			}
-			if n%3 != 2 || where == "by its name" { // a file that was replaced has its old contents
+			if n%3 != 2 || where == "by its name" { // the descriptor of a replaced file reads the old contents
 				buf := make([]byte, 64)
 				k, err := f.ReadAt(s.Context(), s.who, buf, 0)
 				if string(buf[:k]) != text {

@@ -136,7 +136,7 @@ func (s *stageScene) step(crash bool) {
 		return // links are not followed
 	}
 	want := errnoOf(op.model(filepath.Join(s.model, a), filepath.Join(s.model, b), text))
-	twoPaths := slices.Contains([]string{"rename", "renamenew", "exchange", "link"}, op.name) // either can be at fault
+	twoPaths := slices.Contains([]string{"rename", "renamenew", "exchange", "link"}, op.name) // the errno may be about either path
 	if (got == nil) != (want == nil) || got != nil && !twoPaths && !errors.Is(got, want) {
 		s.fail("%s: %v, want %v", op.name, got, want)
 	}
@@ -265,8 +265,9 @@ func (s *stageScene) checkNothingOpen() {
 	}
 }
 
-// TestStageModel does the same operations in a staged root and in a plain directory. After
-// each, errors, views and open files are equal, and the source is unchanged. An operation in which
+// TestStageModel does the same operations in a staged root and in a plain directory. Each operation
+// succeeds in both or fails in both, and afterwards the views are equal. In the runs without kills,
+// open files are equal, too. At the end of each run the source is unchanged. An operation in which
 // the process is killed has taken effect completely or not at all.
 func TestStageModel(t *testing.T) {
 	runs, steps := uint64(shortOrSoak(100, 100_000)), 50 // TestUndoModel and TestStageModelLive do these steps as well

@@ -63,8 +63,9 @@ func (s *stageScene) united() map[string]string {
 	return out
 }
 
-// The owner changes the source while programs use a staged root. The view is the union of both,
-// by path, name and inode number.
+// The owner changes the source while programs use a staged root. The view is the union of the
+// source and the stage. Lists and look-ups agree on the names. Look-ups and directory entries agree
+// on the inode numbers.
 func TestUnionLookup(t *testing.T) {
 	for seed := range uint64(shortOrSoak(40, 2000)) {
 		s := newStageScene(t, seed)
@@ -102,7 +103,7 @@ func TestUnionLookup(t *testing.T) {
 	}
 }
 
-// A whole tree is listed page by page, however small the pages are.
+// A whole tree is listed page by page, even if each page has only one name.
 func TestStagedPages(t *testing.T) {
 	s := newStaged(t, "a/1=x", "a/2=x", "a/b/3=x", "c/4=x", "d=x")
 	s.put("a/new", "y")

@@ -13,7 +13,7 @@ import (
 // or both.
 type stagePlace struct {
 	name   string
-	source []string                       // files of the source, as newStaged has them, below the path
+	source []string                       // files of the source, as newStaged takes them, without the path
 	staged func(s *stageScene, at string) // makes the changes, in the staged root and in the model
 }
 
@@ -23,7 +23,7 @@ var stagePlaces = []stagePlace{
 	{"changed file", []string{"=low"}, func(s *stageScene, at string) { s.both("write", at, "") }},
 	{"new file", nil, func(s *stageScene, at string) { s.both("create", at, "") }},
 	{"removed file", []string{"=low"}, func(s *stageScene, at string) { s.both("unlink", at, "") }},
-	{"file for a removed one", []string{"=low"}, func(s *stageScene, at string) { s.both("unlink", at, ""); s.both("create", at, "") }},
+	{"file in place of a removed one", []string{"=low"}, func(s *stageScene, at string) { s.both("unlink", at, ""); s.both("create", at, "") }},
 	{"empty directory of the source", []string{"/"}, nil},
 	{"directory of the source", []string{"/x=1", "/y/z=2"}, nil},
 	{"merged directory", []string{"/x=1", "/y/z=2"}, func(s *stageScene, at string) { s.both("create", at+"/new", "") }},
@@ -31,8 +31,8 @@ var stagePlaces = []stagePlace{
 	{"new directory", nil, func(s *stageScene, at string) { s.both("mkdir", at, ""); s.both("create", at+"/new", "") }},
 	{"new empty directory", nil, func(s *stageScene, at string) { s.both("mkdir", at, "") }},
 	{"removed directory", []string{"/"}, func(s *stageScene, at string) { s.both("rmdir", at, "") }},
-	{"file for a removed directory", []string{"/"}, func(s *stageScene, at string) { s.both("rmdir", at, ""); s.both("create", at, "") }},
-	{"directory for a removed one", []string{"/x=1"}, func(s *stageScene, at string) {
+	{"file in place of a removed directory", []string{"/"}, func(s *stageScene, at string) { s.both("rmdir", at, ""); s.both("create", at, "") }},
+	{"directory in place of a removed one", []string{"/x=1"}, func(s *stageScene, at string) {
 		s.both("unlink", at+"/x", "")
 		s.both("rmdir", at, "")
 		s.both("mkdir", at, "")
@@ -122,7 +122,7 @@ func TestRenameIsKilled(t *testing.T) {
 					s := renameScene(t, inMemory, &old, &target)
 					s.log = []string{name + " of a " + old.name + " to a " + target.name}
 					if n > 100 {
-						s.fail("it is killed at each point")
+						s.fail("it has more than 100 points")
 					}
 					_, killed = s.killAt(op, "a/old", "b/new", "", n)
 					s.end()

@@ -29,7 +29,7 @@ var reportedLosses = []struct {
 	// containers/fuse-overlayfs#354
 	{"a file gets the name of a removed one", "one=1 two=2", "rm two, put one=new, mv one two", "two=new"},
 	// containers/fuse-overlayfs#151
-	{"a removed name is another's in a directory", "test=1 d/test=2", "rm test, put d/test=new", "d/ d/test=new"},
+	{"a file in a directory has the name of a removed file", "test=1 d/test=2", "rm test, put d/test=new", "d/ d/test=new"},
 	// containers/fuse-overlayfs#306
 	{"a directory moves out of one that was made anew", "a/b/c=c", "rm a/b/c, rmdir a/b, rmdir a, mkdir a, mkdir a/b, mv a/b b", "a/ b/"},
 	// containers/fuse-overlayfs#307
@@ -37,7 +37,7 @@ var reportedLosses = []struct {
 	// anthropics/claude-code#34368
 	{"an undo brings a removed file back", "f=x", "checkpoint, rm f, undo", "f=x"},
 	// anthropics/claude-code#20671
-	{"the old name of a moved file stays away", "f=x", "put f=new, checkpoint, mv f g", "g=new"},
+	{"the old name of a moved file stays absent", "f=x", "put f=new, checkpoint, mv f g", "g=new"},
 	// juanandresgs/claude-ctrl#118
 	{"an undo removes what was made since", "f=x", "checkpoint, put new=n, mkdir d, put d/n=n, undo", "f=x"},
 	// entireio/cli#1408
@@ -55,7 +55,7 @@ var reportedLosses = []struct {
 	// microsoft/vscode#264707
 	{"a discard removes what was made", "f=x", "put f=new, put made=m, mkdir d, put d/made=m, discard", "f=x"},
 	// zed-industries/zed#31617
-	{"a discard leaves what the owner made of a new file", "", "put n=agent, owner n=mine, discard", "n=mine"},
+	{"a discard leaves what the owner wrote at the name of a new file", "", "put n=agent, owner n=mine, discard", "n=mine"},
 	// UKGovernmentBEIS/inspect_ai#5390
 	{"an apply of a file leaves the modes of its directories", "d/f=x", "put d/f=new, chmod d, apply d/f, has-mode d 755, discard", "d/ d/f=new"},
 	// zed-industries/zed#59099

@@ -119,9 +119,9 @@ func (s *stageScene) list(rel string) map[string]uint64 {
 	}
 }
 
-// Files that programs removed stay hidden, with everything that the owner puts below them, also
-// when programs make them again. Files that programs did not touch show the owner's changes at
-// once.
+// If programs remove a directory, the owner's files in it stay hidden, also files that the owner
+// adds later, and also after programs make a directory with the same name. A directory that
+// programs did not touch shows the owner's changes at once.
 func TestWhiteoutHidesBelow(t *testing.T) {
 	s := newStaged(t, "gone/a=1", "gone/sub/b=2", "kept/c=3")
 	s.unlink("gone/a")
@@ -202,8 +202,8 @@ func TestCopyUpKeepsIdentity(t *testing.T) {
 	}
 }
 
-// The owner renames a file that programs have changed, or gives it another name: the copy and
-// the owner's file are two files.
+// The owner renames a file that programs have changed, or adds a hard link to it. Then the stage's
+// copy and the owner's file have different identities.
 func TestCopyAfterOwnersRename(t *testing.T) {
 	s := newStaged(t, "foo=owner's", "linked=both", "dir/x=1")
 	foo, linked, dir := s.lstat("foo"), s.lstat("linked"), s.lstat("dir")
@@ -222,7 +222,7 @@ func TestCopyAfterOwnersRename(t *testing.T) {
 			t.Errorf("%s shows the identity of the file that programs changed", rel)
 		}
 	}
-	have := s.seen() // which compares all identities
+	have := s.seen() // seen also compares all identities
 	if have["foo~"] != "100644 1 \"owner's\"" || have["foo"] != "100644 1 \"changed\"" {
 		t.Errorf("foo~ is %s, and foo %s", have["foo~"], have["foo"])
 	}
