@@ -14,14 +14,15 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// An undo to a checkpoint before an apply shows again the view of that checkpoint, and does not
-// change the source. The difference is staged then. When it is applied, the source has its old state.
+// After an undo to a checkpoint before an apply, programs see the view of that checkpoint again.
+// The undo stages the difference from the source. When this difference is applied, the source has
+// its old state.
 func TestUndoOverApply(t *testing.T) {
 	runs := uint64(shortOrSoak(40, 80))
 	applied, undone := 0, 0
 	for seed := range runs {
 		s := newUndoScene(t, seed)
-		s.ops = slices.DeleteFunc(slices.Clone(stageOps), func(op stageOp) bool { return op.name == "link" }) // apply breaks links
+		s.ops = slices.DeleteFunc(slices.Clone(stageOps), func(op stageOp) bool { return op.name == "link" }) // apply breaks hard links
 		first := seenIn(t, s.source)
 		s.checkpoint(false)
 		for range 40 {
@@ -88,15 +89,15 @@ func TestUndoOverApplyKeepsEdits(t *testing.T) {
 	}
 	for rel, text := range map[string]string{"a": "mine", "b": "old", "gone": "x"} {
 		if got, err := os.ReadFile(s.source + "/" + rel); err != nil || string(got) != text {
-			t.Errorf("your %s is %q (%v), want %q", rel, got, err, text)
+			t.Errorf("in the source %s is %q (%v), want %q", rel, got, err, text)
 		}
 	}
 	s.end()
 }
 
-// An undo works over an apply that was killed again and again, and then finished. If a kill comes
-// just when the apply has created a file or changed a mode, the stage does not know of that change.
-// So the undo may leave one such change for each kill.
+// An undo also takes back an apply that was killed, maybe several times, and then finished. If a
+// kill comes just when the apply has created a file or changed a mode, the stage does not know of
+// that change. So the undo may leave one such change for each kill.
 func TestUndoOverKilledApply(t *testing.T) {
 	runs := uint64(shortOrSoak(40, 80))
 	kills := 0
@@ -129,16 +130,16 @@ func TestUndoOverKilledApply(t *testing.T) {
 			}
 			for path, text := range want {
 				if have, ok := now[path]; !ok {
-					s.fail("undo %s after %d kills: %s has gone, which was %s", number, killed, path, text)
+					s.fail("undo %s after %d kills: %s is missing, and was %s", number, killed, path, text)
 				} else if contentsOf(have) != contentsOf(text) {
-					s.fail("undo %s after %d kills: %s is %s, which was %s", number, killed, path, have, text)
+					s.fail("undo %s after %d kills: %s is %s, and was %s", number, killed, path, have, text)
 				}
 			}
 		}
 		r := s.applyAll(vfs.StageApply{Partial: true})
 		for path, text := range first {
 			if have := seenIn(t, s.source)[path]; contentsOf(have) != contentsOf(text) {
-				s.fail("left %s; after %d kills your %s is %s, which was %s", whys(r.Left), killed, path, have, text)
+				s.fail("left %s; after %d kills %s in the source is %s, and was %s", whys(r.Left), killed, path, have, text)
 			}
 		}
 		kills += killed
@@ -156,12 +157,13 @@ func whys(list []vfs.StageChange) (out []string) {
 	return out
 }
 
-// contentsOf leaves mode and links out of a description.
+// contentsOf returns the part of a description by seen or seenIn that is after the mode and the
+// count of links: the contents or the target.
 func contentsOf(text string) string { return text[strings.IndexByte(text, '"')+1:] }
 
 // A call of a tool leaves no checkpoint of a stage in which nothing was ever changed. An undo also
 // takes back a change of only the mode of a directory.
-func TestUndoOfLittle(t *testing.T) {
+func TestUndoOfDirectoryMode(t *testing.T) {
 	s := newStaged(t, "d/f=x")
 	s.must(s.tree.StageBeforeCall(t.Context(), "", "write_file"))
 	if list, err := s.tree.StageCheckpoints(t.Context(), "r"); err != nil || len(list) != 0 {
@@ -185,8 +187,8 @@ func TestUndoOfLittle(t *testing.T) {
 	s.end()
 }
 
-// A directory that took the place of a link of the source is applied with its contents. The files
-// to which the link leads do not change.
+// A directory that took the place of a symbolic link in the source is applied with its contents.
+// The file in the directory to which the link led does not change.
 func TestApplyDirectoryOverLink(t *testing.T) {
 	s := newStaged(t, "d/f=old")
 	s.must(os.Symlink("d", s.source+"/l"))
@@ -205,8 +207,8 @@ func TestApplyDirectoryOverLink(t *testing.T) {
 	s.end()
 }
 
-// A stage has at most MaxCheckpoints checkpoints. The oldest are removed first. A checkpoint that
-// the owner asked for is removed only when there are no others. An undo to such a checkpoint also
+// A stage has at most MaxCheckpoints checkpoints. The oldest checkpoints of tool calls are removed
+// first, and a checkpoint that the owner asked for stays. An undo to the owner's checkpoint also
 // takes back an apply whose own checkpoint was removed.
 func TestCheckpointsAreBounded(t *testing.T) {
 	s := newStaged(t, "f=x")
@@ -225,7 +227,7 @@ func TestCheckpointsAreBounded(t *testing.T) {
 	if len(list) != vfs.MaxCheckpoints || list[0].Number != keep.Number || list[1].Number != 8 || list[1].Cause != "tool call write_file" {
 		t.Errorf("%d checkpoints, the first are %+v", len(list), list[:2])
 	}
-	if objects, err := os.ReadDir(s.store + "/objects"); err != nil || len(objects) != vfs.MaxCheckpoints { // one of them is the file that was applied over
+	if objects, err := os.ReadDir(s.store + "/objects"); err != nil || len(objects) != vfs.MaxCheckpoints { // one of them is the file that the apply replaced
 		t.Errorf("%d objects (%v)", len(objects), err)
 	}
 	_, err = s.tree.StageUndo(t.Context(), "r", "keep", false)

@@ -19,8 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Programs write in place while checkpoints are made. A checkpoint has the contents of each
-// file at its moment, and no later write changes it.
+// Programs write in place while checkpoints are made. A checkpoint has the contents that each
+// file had when the checkpoint was made, and no later write changes the checkpoint.
 func TestCheckpointBesideWriters(t *testing.T) {
 	const writers, points = 3, 25
 	s := newStaged(t, "w0=w:000000", "w1=w:000000", "w2=w:000000")
@@ -84,8 +84,8 @@ func TestCheckpointBesideWriters(t *testing.T) {
 	s.end()
 }
 
-// A file that a program has open stays open over an undo, but nobody else sees what the program
-// writes to it. A directory that is undone stays the same directory.
+// A file that a program has open stays open across an undo, but nobody else sees what the program
+// writes to the file afterwards. A directory whose contents an undo restores keeps its identity.
 func TestUndoUnderOpenFiles(t *testing.T) {
 	s := newStaged(t, "d/f=old", "d/g=g", "later/h=h")
 	s.must(s.write("d/f", "one", unix.O_WRONLY|unix.O_TRUNC))
@@ -117,7 +117,7 @@ func TestUndoUnderOpenFiles(t *testing.T) {
 		t.Errorf("the open file has %d links (%v)", info.Nlink, err)
 	}
 	if info, err := g.Stat(t.Context(), s.who); err != nil || info.Nlink != 1 {
-		t.Errorf("d/g, which is there again, has %d links (%v)", info.Nlink, err)
+		t.Errorf("the restored d/g has %d links (%v)", info.Nlink, err)
 	}
 	if now := s.lstat("d"); now.ID() != before.ID() {
 		t.Errorf("d is another directory: %v, was %v", now.ID(), before.ID())

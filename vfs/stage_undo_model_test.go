@@ -16,13 +16,14 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// snapshot has the view at the time of a checkpoint, and a copy of the model at that time.
+// snapshot has the view at the time of a checkpoint, and the path of a copy of the model at that
+// time.
 type snapshot struct {
 	seen map[string]string
 	copy string
 }
 
-// undoScene is a scene that knows its checkpoints.
+// undoScene is a stageScene that remembers the view at each checkpoint.
 type undoScene struct {
 	*stageScene
 	saved  map[int]snapshot // by the number of the checkpoint
@@ -39,7 +40,7 @@ func newUndoScene(t *testing.T, seed uint64) *undoScene {
 	return s
 }
 
-// copyTree copies a tree with its links.
+// copyTree copies a tree. It keeps symbolic links and hard links.
 func copyTree(t *testing.T, from, to string) {
 	t.Helper()
 	made := map[uint64]string{}
@@ -79,7 +80,8 @@ func copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// remember saves the present view for each new checkpoint.
+// remember saves the view seen, and a copy of the present model, for each checkpoint that is not
+// yet in s.saved.
 func (s *undoScene) remember(seen map[string]string) {
 	s.Helper()
 	list, err := s.tree.StageCheckpoints(s.Context(), "r")
@@ -97,7 +99,7 @@ func (s *undoScene) remember(seen map[string]string) {
 	}
 }
 
-// checkpoint makes a checkpoint, in the middle of which the process may be killed.
+// checkpoint makes a checkpoint. With crash, the process may be killed in the middle.
 func (s *undoScene) checkpoint(crash bool) {
 	s.Helper()
 	s.log = append(s.log, "checkpoint")
@@ -116,8 +118,8 @@ func (s *undoScene) checkpoint(crash bool) {
 	s.remember(before)
 }
 
-// killCommand runs a command and kills it after n steps, which are calls of beneath.AtStep, if there
-// are so many; a new session then begins. With n < 0 it does not kill the command.
+// killCommand runs a command and kills it after n steps, which are calls of beneath.AtStep, if
+// there are so many; a new session then begins. With n < 0 it does not kill the command.
 func (s *undoScene) killCommand(n int, command func() error) (killed bool) {
 	s.Helper()
 	beneath.AtStep = func(string) error {
@@ -144,7 +146,8 @@ func (s *undoScene) killCommand(n int, command func() error) (killed bool) {
 	return killed
 }
 
-// undo goes back to a checkpoint, or to the latest that differs.
+// undo goes back to a random checkpoint, to the start, or to the latest checkpoint that differs
+// from the present stage. With crash, the process may be killed in the middle.
 func (s *undoScene) undo(crash bool) {
 	s.Helper()
 	to, number := "", 0
@@ -199,9 +202,10 @@ func (s *undoScene) undo(crash bool) {
 	copyTree(s.T, s.saved[number].copy, s.model)
 }
 
-// TestUndoModel makes checkpoints and goes back to them among the steps of programs. Files are open
-// meanwhile, or the process is killed in the middle of a checkpoint or an undo. An undo shows the
-// view at the checkpoint again, whatever was written since, and the source stays as it was.
+// TestUndoModel makes checkpoints and goes back to them among the steps of programs. In half of the
+// runs programs keep files open between steps. In the other half the process may be killed in the
+// middle of a step, a checkpoint or an undo. After an undo programs see the view of the checkpoint
+// again, whatever was written since, and the source stays as it was.
 func TestUndoModel(t *testing.T) {
 	runs, steps := uint64(shortOrSoak(60, 2000)), 50
 	crashes, undone := 0, 0

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// An undo to a checkpoint of some paths brings these paths back. The rest of the stage gets the
+// An undo to a checkpoint of some paths restores these paths. The rest of the stage gets the
 // state that the next checkpoint has, or stays as it is if there is no next checkpoint.
 func TestUndoToCheckpointOfPath(t *testing.T) {
 	s := newStaged(t, "a/f=old", "b=old")
@@ -36,7 +36,7 @@ func TestUndoToCheckpointOfPath(t *testing.T) {
 	s.end()
 }
 
-// pathScene is an undoScene with checkpoints of some paths.
+// pathScene is an undoScene with a checkpoint of one path.
 type pathScene struct {
 	*undoScene
 	scope    draft.Scope
@@ -44,8 +44,8 @@ type pathScene struct {
 	seenThen map[string]string // the view when it was made
 }
 
-// In random stages an undo to a checkpoint of a path brings back what programs saw there, and
-// changes nothing that they see elsewhere, whatever they have done to the directories above.
+// In random stages an undo to a checkpoint of a path restores what programs saw at the path. The
+// undo changes nothing that programs see elsewhere, except for the directories above the path.
 func TestUndoOfPathsModel(t *testing.T) {
 	runs := uint64(shortOrSoak(20, 1000))
 	undone := 0
@@ -130,11 +130,11 @@ func (s *pathScene) undoAndCompare() bool {
 }
 
 // If programs have replaced the directory of a checkpoint's path, or removed it, an undo brings the
-// directory back as it was, with that path alone.
+// directory back with its mode, and the directory then contains only that path.
 func TestUndoOfPathInReplacedDirectory(t *testing.T) {
 	for name, replace := range map[string]func(s *stageScene){
-		"removed": func(*stageScene) {},
-		"a file":  func(s *stageScene) { s.put("a", "file") },
+		"removed":            func(*stageScene) {},
+		"replaced by a file": func(s *stageScene) { s.put("a", "file") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStaged(t, "a/f=old", "a/g=old")
@@ -159,8 +159,9 @@ func TestUndoOfPathInReplacedDirectory(t *testing.T) {
 	}
 }
 
-// An undo of a path is finished by the next session if the process was killed in it. The file is
-// copied then, because programs may have it under another name.
+// If the process is killed in the middle of an undo of a path, the next session finishes the undo,
+// or the stage is as before the undo. The undo places a copy of the checkpoint's file, because
+// programs may have this file under another name.
 func TestKilledUndoOfPathIsFinished(t *testing.T) {
 	finished := 0
 	for n := 0; ; n++ {

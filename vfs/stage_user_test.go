@@ -13,7 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// foreignVar has the directory of TestStageOfAUser for the process that runs as a user.
+// foreignVar is the environment variable that passes the directory of TestStageOfAUser to the
+// process that runs as an ordinary user.
 const foreignVar = "ROOTSFS_TEST_FOREIGN"
 
 // An ordinary user's stage lets programs do exactly what the user may do in the source:
@@ -108,7 +109,8 @@ func stageOfAUser(t *testing.T, base string) {
 }
 
 // applyClosed checks that a new directory whose mode a program has set to 0 is applied with its
-// contents, and is no change from then on. It also checks that an undo brings back its attributes.
+// contents, and is not listed as a change afterwards. It also checks that an undo restores the
+// extended attributes of such a directory.
 func applyClosed(t *testing.T, base string, expect func(what string, err, want error)) {
 	s := emptySceneIn(t, filepath.Join(base, "applied"))
 	s.start()
@@ -149,8 +151,8 @@ func applyClosed(t *testing.T, base string, expect func(what string, err, want e
 	}
 }
 
-// discardClosed checks that a program which takes the permission for directories from their owner
-// does not keep the owner from looking at the stage, and from dropping it.
+// discardClosed checks that the owner can list and discard the changes of a stage in which a
+// program has set the mode of directories to 0.
 func discardClosed(s *stageScene, expect func(what string, err, want error)) {
 	s.mkdir("mine/d")
 	s.put("mine/d/f", "x")

@@ -21,8 +21,8 @@ type (
 	Emptied = trash.Emptied
 )
 
-// asOwner runs an operation of the owner's on a root's trash; f gets nil where nothing was
-// ever kept.
+// asOwner runs an operation of the owner on a root's trash. f gets a nil Bin if the trash does not
+// exist yet.
 func asOwner[T any](ctx context.Context, t *Tree, op guard.Op, root guard.RootName, f func(l *guard.Lease, b *trash.Bin) (T, error)) (T, error) {
 	var none T
 	p, err := guard.NewPath(root, "")
@@ -43,7 +43,7 @@ func asOwner[T any](ctx context.Context, t *Tree, op guard.Op, root guard.RootNa
 	})
 }
 
-// noTrash is the error for a root that keeps none.
+// noTrash returns the error for a root that keeps no trash.
 func noTrash(op guard.Op, root guard.RootName) error {
 	return &guard.Error{Op: op, Kind: names.Invalid, Err: fmt.Errorf(
 		"root %s keeps no trash; it does with: rootsfs mount --trash, or trash = { on = true } in its [[root]] block", names.Quote(string(root)))}
@@ -56,17 +56,18 @@ func (t *Tree) TrashList(ctx context.Context, root guard.RootName) ([]Trashed, e
 	})
 }
 
-// TrashRestore puts a kept file back where it was, or at the path to below the root, unless
-// to is "". The directory must exist, and the name must be free (Exist). id is the entry's id,
-// or the part of the id after the dash. TrashRestore returns the path.
+// TrashRestore moves a kept file out of the trash. The new path of the file is to, which is
+// relative to the root, or, if to is "", the path where the file was. The directory of the new path
+// must exist (else Conflict), and its name must be free (else Exist). id is the entry's id, or the
+// part of the id after the dash. TrashRestore returns the new path.
 func (t *Tree) TrashRestore(ctx context.Context, root guard.RootName, id, to string) (guard.Path, error) {
 	return asOwner(ctx, t, names.OpRestore, root, func(_ *guard.Lease, b *trash.Bin) (guard.Path, error) {
 		return b.Restore(root, id, to)
 	})
 }
 
-// TrashEmpty removes kept files for good: those with the ids, or, without ids, all
-// that were removed before a time.
+// TrashEmpty removes kept files for good: the files with the given ids, or, without ids, all files
+// that were put into the trash before the given time.
 func (t *Tree) TrashEmpty(ctx context.Context, root guard.RootName, ids []string, before time.Time) (Emptied, error) {
 	return asOwner(ctx, t, names.OpEmpty, root, func(l *guard.Lease, b *trash.Bin) (Emptied, error) {
 		e, err := b.Empty(root, ids, before)
@@ -77,8 +78,8 @@ func (t *Tree) TrashEmpty(ctx context.Context, root guard.RootName, ids []string
 	})
 }
 
-// TrashPrune removes the files that are too old from a root's trash, and the oldest if it is
-// too large. It leaves no record.
+// TrashPrune removes the files that are too old from a root's trash, and the oldest files if the
+// trash is too large. TrashPrune leaves no record.
 func (t *Tree) TrashPrune(ctx context.Context, root guard.RootName) error {
 	_, err := asOwner(ctx, t, names.OpTrash, root, func(_ *guard.Lease, b *trash.Bin) (int64, error) {
 		return b.Prune()

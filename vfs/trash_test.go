@@ -53,9 +53,9 @@ func (b *bed) wantKept(want ...string) {
 
 func setSize(n int64) vfs.Attrs { return vfs.Attrs{Size: &n} }
 
-// Each operation that loses contents keeps them in the trash: unlink, a rename over a file,
-// truncation, replacement and recursive removal. Operations that lose nothing keep nothing.
-// This holds on a local source and on one whose requests run detached.
+// Each operation that loses all contents of a file keeps them in the trash: unlink, a rename over a
+// file, truncation to 0, replacement and recursive removal. Operations that lose nothing keep
+// nothing. This holds on a local source and on one whose requests run detached.
 func TestTrashKeeps(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		t.Run(fmt.Sprint("remote ", remote), func(t *testing.T) {
@@ -97,10 +97,10 @@ func TestTrashKeeps(t *testing.T) {
 			// Nothing is lost by these.
 			b.must(b.t.Rename(bg, who, dir, "b", dir, "moved", 0))
 			b.must(os.Link(b.host("moved"), b.host("second")))
-			b.must(b.t.Rename(bg, who, dir, "moved", dir, "second", 0)) // one file: nothing happens
+			b.must(b.t.Rename(bg, who, dir, "moved", dir, "second", 0)) // both names are one file's: nothing happens
 			b.must(second(b.t.Setattr(bg, who, b.at("d"), nil, setSize(0))))
-			// Data that these operations remove is not kept: it is only a part of a file, as
-			// the README says.
+			// Data that these operations remove is not kept, because it is only a part of a file.
+			// The README says so.
 			b.must(second(b.t.Setattr(bg, who, b.at("e"), nil, setSize(2))))
 			f, _, err = b.t.Open(bg, who, b.at("e"), unix.O_WRONLY)
 			b.must(err)
@@ -119,18 +119,18 @@ func TestTrashKeeps(t *testing.T) {
 				t.Errorf("unlink of a directory: %v", err)
 			}
 			if got := b.trashContents(); len(got) != n {
-				t.Errorf("kept for nothing: %q", got[n:])
+				t.Errorf("kept although nothing was lost: %q", got[n:])
 			}
 		})
 	}
 }
 
-// No front end shows the trash, whatever patterns the owner writes. A file cannot get the name of
-// the trash, at the top of the root or below, and an entry of the trash cannot be reached by its path.
+// The tree hides the trash, whatever patterns the owner writes. A file cannot get the name of the
+// trash, at the top of the root or below, and an entry of the trash cannot be reached by its path.
 func TestTrashIsHidden(t *testing.T) {
 	for name, p := range map[string]guard.Patterns{
 		"default": {}, "allowed": {Allow: guard.Texts(rules.TrashName, "/"+rules.TrashName+"/**", "*")}, "no defaults": {NoDefaults: true},
-		"taken back": {Hide: guard.Texts("!" + rules.TrashName)},
+		"hide negated": {Hide: guard.Texts("!" + rules.TrashName)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Patterns: p, Trash: rules.Trash{On: true}})
@@ -216,7 +216,7 @@ func TestTrashIsBounded(t *testing.T) {
 		}
 	}
 	if rec := b.rec.All(); !strings.Contains(rec[len(rec)-2].Detail+rec[len(rec)-1].Detail, "larger than the trash") {
-		t.Error("the record does not say that it was not kept")
+		t.Error("the record does not say that the copy was not kept")
 	}
 
 	old := trashBed(t, false, rules.Trash{Age: time.Hour})
@@ -251,7 +251,7 @@ func (b *bed) trashUsage(paths ...string) (bytes int64, there []string) {
 // A file may grow after it was removed, through a descriptor or through another name. The next
 // operation that reads the trash counts the new size. If the file has become larger than the
 // trash's bound, only that file is removed.
-func TestTrashCountsWhatGrows(t *testing.T) {
+func TestTrashCountsGrowingFiles(t *testing.T) {
 	const bound, piece = 1 << 20, 64 << 10
 	text := strings.Repeat("x", piece)
 	grow := map[string]func(b *bed) (write func(off int64) error){
@@ -297,10 +297,10 @@ func TestTrashCountsWhatGrows(t *testing.T) {
 			}
 			b.must(b.t.TrashPrune(bg, "code"))
 			if n, _ := b.trashUsage(); n > bound {
-				t.Fatalf("the trash takes %d bytes, %d are its bound", n, bound)
+				t.Fatalf("the trash takes %d bytes, want at most %d", n, bound)
 			}
 			if _, there := b.trashUsage("old", "young", "big"); !slices.Equal(there, []string{"big"}) {
-				t.Errorf("when it fills the trash the others go: there is %q", there)
+				t.Errorf("big fills the trash, so the trash must hold only big; it holds %q", there)
 			}
 			b.put("last", "z")
 			b.must(b.t.Unlink(bg, who, b.at(""), "last"))
@@ -309,7 +309,7 @@ func TestTrashCountsWhatGrows(t *testing.T) {
 			}
 			b.must(b.t.TrashPrune(bg, "code"))
 			if _, there := b.trashUsage("big", "last"); !slices.Equal(there, []string{"last"}) {
-				t.Errorf("what outgrew the trash goes alone: there is %q", there)
+				t.Errorf("big outgrew the trash, so the trash must hold only last; it holds %q", there)
 			}
 		})
 	}
@@ -328,19 +328,19 @@ func TestTrashCountsNoHoles(t *testing.T) {
 	}
 	b.must(b.t.TrashPrune(bg, "code"))
 	if _, there := b.trashUsage("precious"); len(there) != 1 {
-		t.Error("it was driven out")
+		t.Error("precious was removed from the trash")
 	}
-	// A file that takes more space than the trash has displaces nothing either.
+	// A file that is larger than the bound of the trash displaces nothing either.
 	b.put("huge", strings.Repeat("h", bound+1<<16))
 	b.must(b.t.Unlink(bg, who, b.at(""), "huge"))
 	b.must(b.t.TrashPrune(bg, "code"))
 	if _, there := b.trashUsage("precious", "huge"); !slices.Equal(there, []string{"precious"}) {
-		t.Errorf("there is %q", there)
+		t.Errorf("the trash must hold only precious; it holds %q", there)
 	}
 }
 
-// A truncated file takes no more disk space in the trash than before. Otherwise a server that
-// truncates long files without contents could fill the disk with zeros, without its quota.
+// The copy of a truncated file keeps the holes of the file. Otherwise a server that truncates long
+// files without contents could fill the disk with zeros that its quota does not count.
 func TestTrashKeepsHoles(t *testing.T) {
 	b := trashBed(t, false, rules.Trash{})
 	const long = 64 << 20
@@ -372,7 +372,7 @@ func TestTrashKeepsHoles(t *testing.T) {
 	copy(want, "head")
 	copy(want[long/2:], "middle")
 	if !bytes.Equal(data, want) {
-		t.Error("the copy is another file")
+		t.Error("the copy has other contents")
 	}
 }
 
@@ -431,9 +431,9 @@ func TestTrashRestore(t *testing.T) {
 	}
 }
 
-// Many concurrent removals and replacements put each file into the trash, and leave no incomplete
-// entry.
-func TestTrashAmongMany(t *testing.T) {
+// Many concurrent removals, replacements and truncations put each file into the trash, and leave no
+// incomplete entry.
+func TestTrashConcurrently(t *testing.T) {
 	b := trashBed(t, false, rules.Trash{})
 	const writers, each = 8, 40
 	var wg sync.WaitGroup

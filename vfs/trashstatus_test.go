@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Version control systems do not treat the trash as part of the project: none reports it as a
-// file to be added.
+// Git and Mercurial do not treat the trash as part of the project: their status commands do not
+// list it.
 func TestTrashIsNotInTheStatus(t *testing.T) {
 	b := trashBed(t, false, rules.Trash{})
 	run := func(name string, args ...string) string {

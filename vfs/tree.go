@@ -33,7 +33,7 @@ type Tree struct {
 	trash    *trash.Store
 	shares   userShares
 	// stageMu is held while changes of a stage are applied, discarded or undone, and while a
-	// checkpoint of it is made.
+	// checkpoint of a stage is made.
 	stageMu sync.Mutex
 	output  atomic.Pointer[StageOutput] // of stages; nil: nothing is build output
 
@@ -53,9 +53,9 @@ func New(reg *guard.Registry) *Tree {
 // before it is refused. 0, the default, is for front ends that close at once.
 func (t *Tree) AwaitCloses(d time.Duration) { t.claims.SetPatience(d) }
 
-// MaxOpen is how many files, directories and references can be open at most
-// before further ones are refused (ENFILE). It is less than the process's limit
-// of descriptors, so that the owner's commands always find some.
+// MaxOpen returns how many files, directories and references can be open at most
+// before further ones are refused (ENFILE). This number is less than the process's limit
+// of descriptors, so that the owner's commands always find free descriptors.
 func MaxOpen() int { return beneath.MaxOpen() }
 
 // Opener returns the guard.Opener that registries for this tree need.
@@ -93,10 +93,10 @@ type At struct {
 	// Epoch, unless 0, is the lifetime of the root in which the front end learned of the
 	// path; in another lifetime the operation is refused.
 	Epoch uint64
-	// Nameless says that the file of the operation, which is open, has lost the path: the
-	// operation is refused with ESTALE if the file has a name. A file that was moved may lie
-	// outside of the root by now, or where other patterns hold; only programs that have it
-	// open can use a file that was removed.
+	// Nameless says that the path does not lead to the open file of the operation any more. The
+	// operation is then refused with ESTALE if the file still has a name, because a moved file may
+	// lie outside of the root by now, or where other patterns apply. A removed file has no name:
+	// only programs that have the file open can use it.
 	Nameless bool
 	// Held, unless nil, is an open file or a reference (see Ref) of the file with the identity
 	// ID. If the host has moved the file, so that the path does not lead to it any more, the
@@ -109,7 +109,8 @@ type At struct {
 
 // Removed is how a front end keeps a file that loses its name and may still be in use. If
 // the file has the identity ID, the operation passes a reference (see Ref) to Keep before
-// it removes the name. It may do so after it was answered early, and may fail afterwards.
+// it removes the name. The operation may call Keep after it was answered early, and may fail
+// after the call.
 type Removed struct {
 	ID   rules.Identity
 	Keep func(ref *File)
@@ -122,7 +123,7 @@ func (a At) request(c guard.Caller, op guard.Op, p guard.Path) guard.Request {
 
 var anyFile rules.Identity
 
-// stale is walk.Stale where the identity of the file is known.
+// stale returns walk.Stale of err if the identity of the file is known, else err.
 func (a At) stale(err error) error {
 	if a.ID == anyFile {
 		return err
@@ -130,8 +131,9 @@ func (a At) stale(err error) error {
 	return walk.Stale(err)
 }
 
-// follow changes the path to where Held lies now. It reports false if Held is nil, or does not
-// lie in the root. The caller calls it after ESTALE, and resolves and judges the new path.
+// follow changes the path to the present path of Held. It reports false, and leaves the path, if
+// Held is nil, if ID is zero, or if Held has no path in the root that can be found. The caller
+// calls follow after ESTALE, and resolves and judges the new path.
 func (a *At) follow(l *guard.Lease) bool {
 	if a.Held == nil || a.ID == anyFile {
 		return false

@@ -11,7 +11,7 @@ import (
 )
 
 // A new file has the requested mode without the bits of the caller's umask, whatever the umask
-// of this process is. A default ACL of the directory replaces both.
+// of this process is. In a directory with a default ACL, the ACL applies instead of both umasks.
 func TestUmaskOfTheProcess(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.must(os.Mkdir(b.host("plain"), 0o777))
@@ -21,7 +21,7 @@ func TestUmaskOfTheProcess(t *testing.T) {
 		entry := func(tag, perm byte) []byte { return []byte{tag, 0, perm, 0, 0xff, 0xff, 0xff, 0xff} }
 		value := append([]byte{2, 0, 0, 0}, append(entry(1, 7), append(entry(4, 5), entry(0x20, 0)...)...)...)
 		if err := unix.Setxattr(b.host("acl"), "system.posix_acl_default", value, 0); err != nil {
-			acl = false // the file system of TMPDIR has none
+			acl = false // the file system of TMPDIR has no ACLs
 		}
 		old := unix.Umask(0o077)
 		defer unix.Umask(old)

@@ -38,10 +38,10 @@ type Upload struct {
 	// users counts the running operations that use s and can be answered early, plus one until
 	// the upload has ended.
 	users atomic.Int64
-	// committing: a commit runs, possibly one that was answered early.
+	// committing is set while a commit runs, also after the commit was answered early.
 	committing atomic.Bool
 
-	busy  sync.RWMutex // held for writing by Commit and Abort, so that no piece is being written then
+	busy  sync.RWMutex // held for writing by Commit and Abort, so that no call of WriteAt runs then
 	mu    sync.Mutex   // guards the fields below
 	spans []span       // the written parts: sorted, neither touching nor overlapping
 	ended bool
@@ -224,8 +224,8 @@ func (u *Upload) parent(l *guard.Lease) (beneath.Dir, string, error) {
 	return d, base, nil
 }
 
-// refuse answers an operation on an upload that has ended. It asks the gate first, which
-// answers if the root has ended, too.
+// refuse returns the error of an operation on an upload that has ended. If the root has ended, too,
+// this is the error of the gate.
 func (u *Upload) refuse(ctx context.Context, req guard.Request) error {
 	return errOnly(doUpload(ctx, u, req, nil, func(*guard.Lease) (struct{}, int64, error) {
 		return struct{}{}, 0, &guard.Error{Kind: names.Conflict, Err: errors.New("the upload has ended; begin another")}
@@ -276,7 +276,7 @@ func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 	return res.info, err
 }
 
-// isFinal reports whether an upload that met the error can never be committed.
+// isFinal reports whether an upload ends because its Commit failed with err.
 func isFinal(err error) bool {
 	switch names.Reason(err) {
 	case names.Conflict, names.Exist, names.NotExist, names.NotDir, names.IsDir, names.Revoked, names.Hidden:
@@ -301,15 +301,15 @@ func sameState(a, b *Info) bool {
 	return a.ID() == b.ID() && a.Size == b.Size && a.Mode == b.Mode && a.Mtime == b.Mtime && a.Ctime == b.Ctime
 }
 
-// Abort ends the upload and removes its file. A record has the size of the file, as Size returns
-// it. If the upload has ended already, Abort does nothing.
+// Abort ends the upload and removes its file. Abort leaves a record with the size of the file, as
+// Size returns it. If the upload has ended already, Abort does nothing.
 func (u *Upload) Abort() {
 	if u.abort() {
 		u.t.reg.Closed(u.hold.Load(), u.who, u.path, 0, u.Size(), "an upload that was given up: nothing was changed", 0)
 	}
 }
 
-// abort reports whether there was an upload to end.
+// abort ends the upload. It reports false if the upload has ended already.
 func (u *Upload) abort() bool {
 	u.busy.Lock()
 	defer u.busy.Unlock()
@@ -330,7 +330,7 @@ func (u *Upload) close() {
 	u.leave()
 }
 
-// maxGaps bounds the pieces of an upload that do not touch: each is remembered.
+// maxGaps bounds the separate written parts of an upload, because each is kept in memory.
 const maxGaps = 4096
 
 type span struct{ from, to int64 }

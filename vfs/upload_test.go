@@ -196,8 +196,8 @@ func TestUploadConflicts(t *testing.T) {
 		b.contents("f", "other")
 		commitAfter("written on the host", "f", func() { b.put("f", "host") }, vfs.IfMatch{}, names.Conflict)
 		commitAfter("removed", "f", func() { b.must(os.Remove(b.host("f"))) }, vfs.IfMatch{}, names.Conflict)
-		commitAfter("made", "f", func() { b.put("f", "made") }, vfs.IfMatch{}, names.Conflict)
-		commitAfter("new, made meanwhile", "n", func() { b.put("n", "x") }, vfs.IfMatch{MustBeNew: true}, names.Exist)
+		commitAfter("created", "f", func() { b.put("f", "made") }, vfs.IfMatch{}, names.Conflict)
+		commitAfter("created meanwhile, with MustBeNew", "n", func() { b.put("n", "x") }, vfs.IfMatch{MustBeNew: true}, names.Exist)
 		commitAfter("the directory was exchanged", "sub/x", func() {
 			b.must(os.Rename(b.host("sub"), b.host("sub2")))
 			b.must(os.Mkdir(b.host("sub"), 0o755))
@@ -238,8 +238,8 @@ func TestUploadQuota(t *testing.T) {
 	}
 }
 
-// R110: if rights are removed during an upload, or a nested root is granted, this applies to
-// the next piece. An upload beside the nested root continues.
+// R110: if a read-only root is granted during an upload, and the file would lie in this root, the
+// next piece is refused. An upload beside the nested root continues.
 func TestUploadWhileRightsChange(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("in/", "f=x")
@@ -252,6 +252,6 @@ func TestUploadWhileRightsChange(t *testing.T) {
 	b.must(second(beside.Commit(bg, who)))
 	b.contents("f", "beside")
 	if _, err := os.Stat(b.host("in/g")); err == nil {
-		t.Error("made in a read-only root")
+		t.Error("a file was created in a read-only root")
 	}
 }

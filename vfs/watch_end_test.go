@@ -51,8 +51,8 @@ func TestWatchOfEndedRoot(t *testing.T) {
 	})
 }
 
-// A revocation does not wait forever for a receiver that hangs, and says so; the
-// receiver then gets nothing more.
+// A revocation does not wait forever for a receiver that hangs. The error of the revocation says
+// that the receiver hangs, and the receiver gets no more events.
 func TestWatchRevokedWhileReceiverHangs(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/f", "")
@@ -75,7 +75,7 @@ func TestWatchRevokedWhileReceiverHangs(t *testing.T) {
 }
 
 // A watch ends when the right to watch is removed, and continues when another right is removed.
-// It sees nothing more of a nested root that is closed to it.
+// It reports nothing in a nested root without the right to watch, also after that root is revoked.
 func TestWatchNarrowed(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/f", "")
@@ -93,12 +93,12 @@ func TestWatchNarrowed(t *testing.T) {
 		b.must(os.Mkdir(b.host("d/in/dir"), 0o755))
 		b.must(os.Chmod(b.host("d/in"), 0o700))
 		if list := x.settle("d"); has(watch.Created, "d/in/secret")(list) || has(watch.Created, "d/in/dir")(list) {
-			t.Errorf("of a closed root: %v", short(list))
+			t.Errorf("events of a root without the right to watch: %v", short(list))
 		}
 		b.revoke("in")
 		b.put("d/in/secret2", "")
 		if list := x.settle("d"); has(watch.Created, "d/in/secret2")(list) {
-			t.Errorf("of a revoked root: %v", short(list))
+			t.Errorf("events of a revoked root: %v", short(list))
 		}
 		b.must(b.reg.Set(bg, "code", guard.Read|guard.List))
 		list := x.events()
@@ -113,7 +113,8 @@ func TestWatchNarrowed(t *testing.T) {
 	})
 }
 
-// A single-file root inside the watched tree is not reported to a watcher to whom it is closed.
+// A nested root that is a single file is reported by a watch of the outer root only if the nested
+// root has the right to watch. Without this right it is not reported after its revocation either.
 func TestWatchNestedFile(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/open", "")

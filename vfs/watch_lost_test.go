@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// holdReader keeps the tree from reading the kernel's events until release is called: it lets
+// holdReader keeps the tree from reading the kernel's events until release is called: it makes
 // another watcher of the same inotify instance hang.
 func (b *bed) holdReader() (release func()) {
 	b.Helper()
@@ -28,9 +28,9 @@ func (b *bed) holdReader() (release func()) {
 	return func() { close(resume); w.Close() }
 }
 
-// loseEvents fills the kernel's queue of a tree that does not read it, with events of the
-// directory "noise", which has to be watched. Then it calls change, and the kernel reports no
-// event of what change does.
+// loseEvents keeps the tree from reading the kernel's queue of events, and fills the queue with
+// events of the directory "noise", which must be watched. Then it calls change. The kernel drops
+// the events of what change does.
 func (b *bed) loseEvents(change func()) {
 	b.Helper()
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
@@ -47,17 +47,17 @@ func (b *bed) loseEvents(change func()) {
 	change()
 }
 
-// forget drops the events so far, so that until sees only later ones.
+// forget drops the events so far, so that x.until considers only later events.
 func (x *watcher) forget() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.list = nil
 }
 
-// R043: a storm of changes by one server makes the kernel drop events. Then every other watcher
-// is told to look again, even in directories without changes. Files and directories that
-// appeared meanwhile are watched from then on, and the watch of a path that was removed
-// meanwhile has ended. The same holds when it happens again.
+// R043: a storm of changes by one server makes the kernel drop events. Then the watchers of other
+// directories are told to look again. Directories that were created meanwhile are watched from then
+// on, and the watch of a path that was renamed meanwhile has ended. The same holds when the kernel
+// drops events again.
 func TestWatchesAfterLostEvents(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	for _, d := range []string{"noise", "flat", "deep/a", "goes"} {
@@ -85,7 +85,7 @@ func TestWatchesAfterLostEvents(t *testing.T) {
 			x.until("to look again", overflowed)
 		}
 		b.put(dir+"/below/f", "")
-		deep.until("what is in a directory that came unseen", has(watch.Created, dir+"/below/f"))
+		deep.until("a file in a directory that was created while events were lost", has(watch.Created, dir+"/below/f"))
 		b.put("flat/g", strconv.Itoa(round))
 		flat.until("going on", func(list []watch.Event) bool {
 			return has(watch.Created, "flat/g")(list) || has(watch.Modified, "flat/g")(list)
@@ -93,6 +93,6 @@ func TestWatchesAfterLostEvents(t *testing.T) {
 	}
 	<-goes.w.Done()
 	if list := goes.events(); len(list) == 0 || !list[len(list)-1].Ended {
-		t.Errorf("of a directory that went unseen: %v", short(list))
+		t.Errorf("events of a directory that was renamed while events were lost: %v", short(list))
 	}
 }

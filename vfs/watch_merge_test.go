@@ -11,10 +11,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// R043: changes that come faster than they are read are reported once, whatever makes them:
-// writes in place, replacements through the tree, or an atomic save by the host from outside
-// the watched tree. The last state is reported after the last change, and the two halves of a
-// rename come in order.
+// R043: many changes of a file that come faster than the receiver reads them are reported as a few
+// events. This holds for writes in place, replacements and uploads through the tree, and atomic
+// saves by the host from outside the watched tree. The last state is reported after the last
+// change, and the two halves of a rename come in order.
 func TestWatchMergesReplacements(t *testing.T) {
 	const times = 500
 	for name, change := range map[string]func(b *bed, i int){
@@ -72,7 +72,7 @@ func TestWatchMergesReplacements(t *testing.T) {
 					// the rename come in order.
 					from, to := slices.IndexFunc(list, gone), slices.IndexFunc(list, moved)
 					if from == 0 || from > to || list[from].MoveID == "" || list[from].MoveID != list[to].MoveID || list[from-1].Kind != watch.Modified {
-						t.Errorf("they are %v", list)
+						t.Errorf("the events are %v", list)
 					}
 				}
 				x.w.Close()

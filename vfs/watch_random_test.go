@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// After any changes of a tree, by the host and through the guarded tree, the events folded into
+// After random changes of a tree, by the host and through the guarded tree, the events folded into
 // the first state give the last state. No event names a temporary file of the guarded tree.
 func TestWatchFoldsToTheTree(t *testing.T) {
 	for seed := range uint64(6) {
@@ -100,7 +100,7 @@ func operations(b *bed, rnd *rand.Rand) func() {
 	}
 }
 
-// state returns the paths below dir, as a fold of events should have them.
+// state returns the paths below dir as a set, in the form that fold changes.
 func (b *bed) state(dir string) map[string]bool {
 	b.Helper()
 	out := map[string]bool{}

@@ -49,7 +49,7 @@ func TestOneServerLeavesWatchesToOthers(t *testing.T) {
 		hostile = append(hostile, w)
 	}
 	if n := len(hostile); n != 4 {
-		t.Errorf("it has %d watches", n)
+		t.Errorf("the hostile server has %d watches", n)
 	}
 	// Each later subject has half of the rest, and a further one still finds room.
 	for i, want := range []int{2, 1} {
@@ -64,12 +64,12 @@ func TestOneServerLeavesWatchesToOthers(t *testing.T) {
 		}
 	}
 	if _, err := b.watchAs(h, "late", "d/0"); err != nil {
-		t.Errorf("who comes last: %v", err)
+		t.Errorf("the last server: %v", err)
 	}
 	hostile[0].Close()
 	hostile[1].Close()
 	if _, err := b.watchAs(h, "hostile", "a/1"); err != nil {
-		t.Errorf("after it gave room back: %v", err)
+		t.Errorf("after the hostile server gave room back: %v", err)
 	}
 	b.revoke("code")
 	b.grant("code", "", guard.Policy{})
@@ -96,8 +96,8 @@ func TestMaxEach(t *testing.T) {
 	b.must(err)
 }
 
-// A watch keeps its room when it judges everything anew, even if others have taken the rest
-// meanwhile.
+// A watch keeps its room when it judges everything anew, even if other watches have taken the rest
+// of the room meanwhile.
 func TestWatchKeepsItsRoom(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	for i := range 9 {
@@ -124,8 +124,8 @@ func TestWatchKeepsItsRoom(t *testing.T) {
 	}
 }
 
-// If a watch has become larger than its room, its receiver is told to list again from time to
-// time, until there is room for all of it.
+// If a watch has become larger than the room that it can get, its receiver is told from time to
+// time to look again, until there is room for the whole watch.
 func TestWatchBeyondItsRoom(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/f", "")
@@ -195,13 +195,13 @@ func TestNamesTakeRoom(t *testing.T) {
 	first.Close()
 }
 
-// R070: a revocation ends the largest number of watches of one directory, and tells each. The
-// cost for one watch does not grow with the number of watches.
+// R070: a revocation ends many watches of one directory, and tells each receiver. The memory that
+// the revocation allocates for each watch does not grow with the number of watches.
 func TestRevokeEndsManyWatches(t *testing.T) {
 	few, some := endMany(t, 150)
 	many, all := endMany(t, 3000)
 	if some < 64 || all < some {
-		t.Fatalf("only %d and %d watches could be had", some, all)
+		t.Fatalf("only %d and %d watches could be begun", some, all)
 	}
 	t.Logf("ending one of %d watches allocates %d bytes, one of %d %d", some, few, all, many)
 	if many > 4*few+1024 {
@@ -209,8 +209,9 @@ func TestRevokeEndsManyWatches(t *testing.T) {
 	}
 }
 
-// endMany revokes a root with a number of watches, at most as many as one subject may have. It
-// returns the bytes that were allocated for each watch meanwhile, and the number of watches.
+// endMany begins the given number of watches in a root, or fewer if a limit is reached, and revokes
+// the root. It returns the bytes that the revocation allocated for each watch, and the number of
+// watches.
 func endMany(t *testing.T, watches int) (perWatch uint64, n int) {
 	b := &bed{TB: t, rec: &guardtest.Recorder{}, src: t.TempDir()}
 	b.reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: b.rec, Deadline: time.Minute})

@@ -140,34 +140,35 @@ func (x *watcher) settle(rel string) []watch.Event {
 	return slices.DeleteFunc(list, func(e watch.Event) bool { return e.Path.Rel() == name })
 }
 
-// Each kind of change on the host is reported, with each filter. R043, R044.
+// Each kind of change, by the host or through the tree, is reported as the watch's options ask.
+// Special files are not reported. R043, R044.
 func TestWatchEvents(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    watch.Options
 		act  func(b *bed)
 		want string // in this order
 	}{
-		"create":          {watch.Options{}, func(b *bed) { b.put("d/new", "") }, "created d/new"},
-		"write":           {watch.Options{}, func(b *bed) { b.put("d/old", "more") }, "modified d/old"},
-		"attributes":      {watch.Options{}, func(b *bed) { b.must(os.Chmod(b.host("d/old"), 0o600)) }, "modified d/old"},
-		"delete":          {watch.Options{}, func(b *bed) { b.must(os.Remove(b.host("d/old"))) }, "deleted d/old"},
-		"only created":    {watch.Options{Events: watch.Created | watch.Deleted}, func(b *bed) { b.put("d/old", "more"); b.put("d/new", "") }, "created d/new"},
-		"directory":       {watch.Options{}, func(b *bed) { b.must(os.Mkdir(b.host("d/n"), 0o755)) }, "created d/n"},
-		"one level":       {watch.Options{}, func(b *bed) { b.put("d/sub/new", "") }, ""},
-		"below":           {watch.Options{Recursive: true}, func(b *bed) { b.put("d/sub/new", "") }, "created d/sub/new"},
-		"beside":          {watch.Options{Recursive: true}, func(b *bed) { b.put("other/f", "") }, ""},
-		"rename":          {watch.Options{}, func(b *bed) { b.must(os.Rename(b.host("d/old"), b.host("d/new"))) }, "deleted d/old; created d/new"},
-		"replace":         {watch.Options{}, func(b *bed) { b.must(os.Rename(b.host("d/second"), b.host("d/old"))) }, "deleted d/second; modified d/old"},
-		"moved in":        {watch.Options{Recursive: true}, func(b *bed) { b.must(os.Rename(b.host("other"), b.host("d/in"))) }, "created d/in; created d/in/x; created d/in/x/y"},
-		"moved out":       {watch.Options{Recursive: true}, func(b *bed) { b.must(os.Rename(b.host("d/sub"), b.host("gone"))); b.put("gone/f", "") }, "deleted d/sub"},
-		"tree at once":    {watch.Options{Recursive: true}, func(b *bed) { b.must(os.MkdirAll(b.host("d/1/2/3"), 0o755)) }, "created d/1; created d/1/2; created d/1/2/3"},
-		"removed tree":    {watch.Options{Recursive: true}, func(b *bed) { b.must(os.RemoveAll(b.host("d/sub"))) }, "deleted d/sub/f; deleted d/sub"},
-		"special":         {watch.Options{}, func(b *bed) { b.must(unix.Mkfifo(b.host("d/fifo"), 0o600)); b.must(os.Remove(b.host("d/fifo"))) }, ""},
-		"link":            {watch.Options{Recursive: true}, func(b *bed) { b.must(os.Symlink("../other", b.host("d/l"))); b.put("other/f", "") }, "created d/l"},
-		"itself":          {watch.Options{}, func(b *bed) { b.must(os.Chmod(b.host("d"), 0o700)) }, "modified d"},
-		"by the tree":     {watch.Options{}, func(b *bed) { b.must(second(b.t.Mkdir(bg, who, b.at("d"), "n", 0o755))) }, "created d/n"},
-		"replaced by it":  {watch.Options{}, func(b *bed) { replace(b, "d/old") }, "modified d/old"},
-		"made by replace": {watch.Options{}, func(b *bed) { replace(b, "d/new") }, "created d/new"},
+		"create":               {watch.Options{}, func(b *bed) { b.put("d/new", "") }, "created d/new"},
+		"write":                {watch.Options{}, func(b *bed) { b.put("d/old", "more") }, "modified d/old"},
+		"attributes":           {watch.Options{}, func(b *bed) { b.must(os.Chmod(b.host("d/old"), 0o600)) }, "modified d/old"},
+		"delete":               {watch.Options{}, func(b *bed) { b.must(os.Remove(b.host("d/old"))) }, "deleted d/old"},
+		"only created":         {watch.Options{Events: watch.Created | watch.Deleted}, func(b *bed) { b.put("d/old", "more"); b.put("d/new", "") }, "created d/new"},
+		"directory":            {watch.Options{}, func(b *bed) { b.must(os.Mkdir(b.host("d/n"), 0o755)) }, "created d/n"},
+		"one level":            {watch.Options{}, func(b *bed) { b.put("d/sub/new", "") }, ""},
+		"below":                {watch.Options{Recursive: true}, func(b *bed) { b.put("d/sub/new", "") }, "created d/sub/new"},
+		"beside":               {watch.Options{Recursive: true}, func(b *bed) { b.put("other/f", "") }, ""},
+		"rename":               {watch.Options{}, func(b *bed) { b.must(os.Rename(b.host("d/old"), b.host("d/new"))) }, "deleted d/old; created d/new"},
+		"replace":              {watch.Options{}, func(b *bed) { b.must(os.Rename(b.host("d/second"), b.host("d/old"))) }, "deleted d/second; modified d/old"},
+		"moved in":             {watch.Options{Recursive: true}, func(b *bed) { b.must(os.Rename(b.host("other"), b.host("d/in"))) }, "created d/in; created d/in/x; created d/in/x/y"},
+		"moved out":            {watch.Options{Recursive: true}, func(b *bed) { b.must(os.Rename(b.host("d/sub"), b.host("gone"))); b.put("gone/f", "") }, "deleted d/sub"},
+		"tree at once":         {watch.Options{Recursive: true}, func(b *bed) { b.must(os.MkdirAll(b.host("d/1/2/3"), 0o755)) }, "created d/1; created d/1/2; created d/1/2/3"},
+		"removed tree":         {watch.Options{Recursive: true}, func(b *bed) { b.must(os.RemoveAll(b.host("d/sub"))) }, "deleted d/sub/f; deleted d/sub"},
+		"special":              {watch.Options{}, func(b *bed) { b.must(unix.Mkfifo(b.host("d/fifo"), 0o600)); b.must(os.Remove(b.host("d/fifo"))) }, ""},
+		"link":                 {watch.Options{Recursive: true}, func(b *bed) { b.must(os.Symlink("../other", b.host("d/l"))); b.put("other/f", "") }, "created d/l"},
+		"itself":               {watch.Options{}, func(b *bed) { b.must(os.Chmod(b.host("d"), 0o700)) }, "modified d"},
+		"by the tree":          {watch.Options{}, func(b *bed) { b.must(second(b.t.Mkdir(bg, who, b.at("d"), "n", 0o755))) }, "created d/n"},
+		"replaced by the tree": {watch.Options{}, func(b *bed) { replace(b, "d/old") }, "modified d/old"},
+		"created by Replace":   {watch.Options{}, func(b *bed) { replace(b, "d/new") }, "created d/new"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, b *bed) {
@@ -197,7 +198,7 @@ func replace(b *bed, rel string) {
 	b.must(second(b.t.Replace(bg, who, b.at(rel), strings.NewReader("new contents"), vfs.IfMatch{Mode: 0o644})))
 }
 
-// The two halves of a rename share an id that reveals nothing. A single half has no id. Times
+// The two halves of a rename share an id, which no other rename has. A single half has no id. Times
 // are UTC.
 func TestWatchMoves(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
@@ -233,7 +234,7 @@ func TestWatchMoves(t *testing.T) {
 	}
 }
 
-// A watch of a file is about its name: it also reports a file that replaces it.
+// A watch of a file watches the name of the file: it also reports a new file that gets the name.
 func TestWatchFile(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/f", "")
@@ -308,8 +309,9 @@ func TestWatchRefuses(t *testing.T) {
 	b.wantKind(try("d"), names.Internal)
 }
 
-// If watches run out at the beginning, the watch is refused and nothing of it remains. If they
-// run out later, the receiver is told to look again and the other watches continue.
+// If the limit of watched directories is reached when a watch begins, the watch is refused and
+// nothing of it remains. If the limit is reached later, the receiver is told to look again, and the
+// watch continues in the directories that it has.
 func TestWatchLimit(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	for i := range 10 {
@@ -379,7 +381,7 @@ func TestWatchSlowReceiver(t *testing.T) {
 	b.put("quick/g", "")
 	quick.until("the quick one", has(watch.Created, "quick/g"))
 	if overflowed(slow.events()) {
-		t.Error("reported while the receiver is busy")
+		t.Error("the loss was reported while the receiver is busy")
 	}
 	slow.holdUntil(nil)
 	close(release)
