@@ -25,8 +25,9 @@ func followsOthers(t *testing.T) bool {
 	return strings.TrimSpace(string(b)) == "0"
 }
 
-// Every link that a path passes is returned, with who can change it, and the descriptor is of
-// the file that the kernel would open. A link that the kernel does not follow is not opened.
+// Trace and OpenRoot return every link that a path passes, together with the other users who can
+// change the link. Both resolve the path to the same file. OpenRoot refuses a link that the kernel
+// does not follow.
 func TestLinksOfAPath(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make directories of others")
@@ -57,8 +58,8 @@ func TestLinksOfAPath(t *testing.T) {
 	testkit.Must(t, os.Lchown(at("sticky/their"), 4711, 4711))
 	testkit.Must(t, os.Symlink("loop", at("mine/loop")))
 	for _, c := range []struct {
-		path, leads string
-		links       []string // Path: Others
+		path, target string
+		links        []string // Path: Others
 	}{
 		{"secret", "secret", nil},
 		{"secret/../secret", "secret", nil},
@@ -87,7 +88,7 @@ func TestLinksOfAPath(t *testing.T) {
 			}
 			testkit.Must(t, s.Close())
 		}
-		if resolved != at(c.leads) {
+		if resolved != at(c.target) {
 			t.Errorf("%s leads to %s", c.path, resolved)
 		}
 		var got []string
@@ -108,8 +109,8 @@ func TestLinksOfAPath(t *testing.T) {
 	}
 }
 
-// A directory of the path is exchanged for a link again and again. A file that was opened
-// without passing a link never lies where the link leads.
+// A directory of the path is exchanged for a link again and again. OpenRoot reports a link exactly
+// if it opens the directory below the target of the link.
 func TestLinksRace(t *testing.T) {
 	base := t.TempDir()
 	at := func(rel string) string { return filepath.Join(base, rel) }
@@ -142,10 +143,10 @@ func TestLinksRace(t *testing.T) {
 	for range 3000 {
 		s, err := Opener{}.OpenRoot(at("work/dir/end"))
 		if err != nil {
-			continue // it may lose against the exchange; nothing is opened then
+			continue // OpenRoot has lost the race against the exchange, and opened nothing
 		}
 		links := s.(*source).Links()
-		if leaked := s.ID().Ino == secret.Ino; leaked != (len(links) > 0) {
+		if isSecret := s.ID().Ino == secret.Ino; isSecret != (len(links) > 0) {
 			t.Fatalf("opened %s, by the links %v", s.Resolved(), links)
 		}
 		seen[len(links) > 0]++

@@ -90,9 +90,9 @@ func mountOf(fd int) (m *mountinfo.Info, ok bool) {
 	return mounts.find(int(st.Mnt_id))
 }
 
-// coveredBy reports whether path leads to another file system by now than fd, which was opened by
-// path: a file system was mounted over the path or over a directory on the way. coveredBy does not
-// walk the path, because that file system may hang.
+// coveredBy reports whether path now leads to another file system than the one of fd, which was
+// opened by path. For example, a file system was mounted over the path or over a directory above
+// it. coveredBy does not walk the path, because the other file system may hang.
 func coveredBy(path string, fd int) bool {
 	was, ok := mountOf(fd)
 	if !ok {
@@ -117,7 +117,7 @@ var mounts mountTable
 type mountTable struct {
 	mu   sync.Mutex // guards the fields below
 	file *os.File
-	byID map[int]*mountinfo.Info // nil: it could not be read
+	byID map[int]*mountinfo.Info // nil: the table was not read yet, or could not be read
 	on   map[mountedOn]*mountinfo.Info
 	top  *mountinfo.Info // at "/"
 }

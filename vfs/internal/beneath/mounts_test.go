@@ -46,7 +46,7 @@ func TestLocationThroughBindMounts(t *testing.T) {
 		}
 	}
 	if got, want := (Opener{}).LocationOf(dir("m/b/not/there")), at(dir("a/s p\\ace/b"))+"/not/there"; got != want {
-		t.Errorf("what is not there is at %q, want %q", got, want)
+		t.Errorf("a path that does not exist is at %q, want %q", got, want)
 	}
 	if got := (Opener{}).LocationOf(dir("m")); got != before {
 		t.Errorf("the mount point itself is at %q, want %q", got, before)
@@ -55,12 +55,12 @@ func TestLocationThroughBindMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := at(dir("m")); got != before {
-		t.Errorf("unmounted, and still at %q", got)
+		t.Errorf("after the unmount the mount point is at %q", got)
 	}
 }
 
-// The sources and paths of mounts are unescaped as the kernel escapes them. A mount that is
-// neither a directory nor a file is left out.
+// The roots and mount points of mounts are unescaped as the kernel escapes them. A mount that
+// shows neither a directory nor a file is left out.
 func TestMountsOfOtherKinds(t *testing.T) {
 	got, err := mountinfo.GetMountsFromReader(strings.NewReader("29 1 8:1 / / rw - ext4 /dev/sda1 rw\n"+
 		"40 29 8:1 /a\\040b\\134 /mnt/x\\011y rw,relatime shared:3 - ext4 /dev/sda1 rw\n"+

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Link gives a file, whose descriptor may be O_PATH, another name, which must be free. A file
-// without a name gets its first.
+// Link gives a file another name, which must be free. A file without a name gets its first name.
+// The descriptor of the file may be O_PATH.
 func Link(l *guard.Lease, w Changeable, d Dir, base string) error {
 	proc, err := procFD()
 	if err != nil {
@@ -31,7 +31,7 @@ func Link(l *guard.Lease, w Changeable, d Dir, base string) error {
 	})
 }
 
-// Unlink removes a name that is no directory's.
+// Unlink removes a name of a file that is not a directory.
 func Unlink(l *guard.Lease, d Dir, base string) error {
 	return remove(l, d, base, 0)
 }
@@ -77,7 +77,7 @@ func Rename(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string, fl
 
 // RenameNew moves a name to one that must be free. If the file system cannot refuse to replace
 // (EINVAL), as NFS and many FUSE file systems, RenameNew first checks that the new name is free.
-// Then only the claims of the Tree (package claims) keep the name free in between.
+// Then only the claims of the Tree (package claims) keep the name free between check and rename.
 func RenameNew(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string) error {
 	err := Rename(l, from, oldBase, to, newBase, unix.RENAME_NOREPLACE)
 	if err != unix.EINVAL {

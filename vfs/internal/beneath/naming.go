@@ -61,14 +61,14 @@ func foldsNames(dirfd int) bool {
 	defer Close(fd)
 	flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
 	if err != nil {
-		return err != unix.ENOTTY && err != unix.EOPNOTSUPP //nolint:errorlint // bare errnos: it has no such flags
+		return err != unix.ENOTTY && err != unix.EOPNOTSUPP //nolint:errorlint // bare errnos: the file system has no such flags
 	}
 	return flags&casefold != 0
 }
 
 // realSpellings finds the real spelling of a name in an open directory. It returns nothing if name
-// itself is in the directory, or refers to no file. Otherwise it returns every name in the
-// directory of the file to which name refers.
+// itself is in the directory, or refers to no file. Otherwise realSpellings returns all names in the
+// directory that refer to the same file as name.
 func realSpellings(d Dir, name string) (out []string, err error) {
 	info, err := StatIn(d.acrossAny(), name)
 	if err != nil {
@@ -108,8 +108,8 @@ const (
 	xfsFolds = 1 << 12 // XFS_FSOP_GEOM_FLAGS_DIRV2CI
 )
 
-// xfsNaming returns the naming of the XFS with an open directory. If the file system does not
-// answer, it returns FoldedNames.
+// xfsNaming returns the naming of the XFS file system that an open directory lies on. If the file
+// system does not answer, xfsNaming returns FoldedNames.
 func xfsNaming(dir Dir) rules.Naming {
 	fd, err := openToRead(dir.fd)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// The mode of a program's file can keep out the owner of the stage too, who is an ordinary user.
-// The owner's operations then give this process the permission for a moment. If the process is
-// killed meanwhile, the permission stays.
+// The mode that a program gives a file can also keep out the owner of the stage, if the owner is an
+// ordinary user. The owner's operations then add the permission to the mode for a moment. If this
+// process is killed meanwhile, the permission stays.
 
 // Readable calls f while this process may read the stage's file or directory d, to open it or to
 // read its attributes. If the mode must be changed for that, programs can change no file of the stage
@@ -75,15 +75,15 @@ func (st *staged) noteAccess(was, now *Info) {
 	st.accesses[was.ID()] = t
 }
 
-// IsUnchanged reports whether a file of the stage is the same as then, and unchanged.
+// IsUnchanged reports whether now and then describe the same file of the stage in the same state.
 func (s Stage) IsUnchanged(now, then *Info) bool {
 	s.st.mu.Lock()
 	defer s.st.mu.Unlock()
 	return s.st.isUnchanged(now, then)
 }
 
-// isUnchanged reports whether a file is the same as then, and nothing but withBits has changed its
-// ctime.
+// isUnchanged reports whether now and then describe the same file, and only withBits has changed
+// the file's ctime in between.
 func (st *staged) isUnchanged(now, then *Info) bool {
 	if now.ID() != then.ID() || now.Ctime == then.Ctime {
 		return now.ID() == then.ID()

@@ -129,9 +129,10 @@ func OpenForRemoval(l *guard.Lease, d Dir, name string) (n Names, info Info, err
 // IsOpen reports whether the directory was opened.
 func (n *Names) IsOpen() bool { return n.owned }
 
-// Handle returns a lasting descriptor of the directory. It is the descriptor of the Names,
-// which Close then leaves open. In a staged root it is another one, which moves to the upper
-// directory when the directory is raised, while the reading of names goes on.
+// Handle returns a lasting descriptor of the directory. In an ordinary root, the result is the
+// descriptor of the Names itself, and Close then leaves that descriptor open. In a staged root, the
+// result is a duplicate. The duplicate moves to the upper directory when the directory is raised,
+// while the Names goes on reading from its own descriptor.
 func (n *Names) Handle() (Handle, error) {
 	if n.union == nil {
 		n.owned = false
@@ -211,7 +212,7 @@ func (n *Names) Refresh(rel string) {
 	n.union = &union{st: n.union.st, rel: rel, up: -1, low: -1}
 }
 
-// SeekTo sets the position in the directory to an offset that an entry carried.
+// SeekTo sets the position in the directory to the offset (Off) of an entry that Read returned.
 func (n *Names) SeekTo(off int64) error {
 	if n.merged != nil {
 		return n.merged.seek(off)
@@ -243,7 +244,7 @@ func EachName(d Dir, f func(e *Entry) bool) error {
 	return nil
 }
 
-// Dup gives the directory another descriptor, which the caller must close.
+// Dup returns the directory with a duplicate descriptor. The caller must close the result.
 func Dup(d Dir) (Dir, error) {
 	fd, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {

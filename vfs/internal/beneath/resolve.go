@@ -22,19 +22,20 @@ const (
 )
 
 // Dir is a reference (O_PATH) to a directory of a root, or to another file (see Node), and the
-// domain in which it lies: the epoch of the innermost nested root crossed on the way, 0 for none.
+// domain in which it lies: the epoch of the innermost nested root that was entered on its path, 0
+// for none.
 type Dir struct {
 	fd     int
 	Domain uint64
 	owned  bool
 	across bool // names that lead to other file systems may be followed
-	local  bool // the source cannot hang; what is mounted in it can
+	local  bool // the source's file system cannot hang; file systems that are mounted in it can
 	// id is the directory's identity. Zero: not looked up yet, see ID.
 	id rules.Identity
 	// union has the two sides of a directory of a staged root; nil in other roots.
 	union *union
-	// source is set if the directory is the source's of a staged root, and the owner's
-	// apply may change it.
+	// source lets the owner's apply change the directory, which lies in the source of a staged
+	// root. It has no effect in other roots.
 	source bool
 	// spelled is the path below the root as the source spells it, if that differs from the path
 	// that was asked for.
@@ -59,16 +60,16 @@ func (d Dir) Rel(asked string) string {
 	return asked
 }
 
-// Spell records the path by which the directory was found, if the caller asked for another. It
-// does not replace the source's own spelling.
+// Spell records the path by which the directory was found, if the caller asked for another path.
+// It does not replace the source's own spelling.
 func (d *Dir) Spell(rel string) {
 	if d.spelled == "" {
 		d.spelled = rel
 	}
 }
 
-// Root is the directory of the lease's root. Other file systems are entered from it if the
-// grant allows that, and never from a Dir that was made without a lease.
+// Root is the directory of the lease's root. Other file systems are entered from the directory only
+// if the grant allows that.
 func Root(l *guard.Lease) Dir {
 	if st := stageOf(l); st != nil {
 		return Dir{fd: st.up, local: true, union: st.top}
@@ -76,7 +77,7 @@ func Root(l *guard.Lease) Dir {
 	return Dir{fd: l.Source().FD(), across: l.OtherFileSystems(), local: !l.Source().Remote()}
 }
 
-// resolve are the flags to open one name of the directory with.
+// resolve returns the resolve flags of openat2(2) for names in the directory.
 func (d Dir) resolve() uint64 {
 	if d.across {
 		return stayBeneath
@@ -84,8 +85,9 @@ func (d Dir) resolve() uint64 {
 	return stayBeneath | unix.RESOLVE_NO_XDEV
 }
 
-// Close closes the descriptor, unless it is the root's own. A deferred Close closes the descriptor
-// that d has at that time: Change may have replaced it by the descriptor of a copy.
+// Close closes the descriptor if d owns it: not the descriptor of the root, nor that of a directory
+// from Share. A deferred Close closes the descriptor that d has at that time: Change may have
+// replaced it by the descriptor of a copy.
 func (d *Dir) Close() {
 	if d.union != nil {
 		d.union.close()
@@ -103,8 +105,8 @@ func (d Dir) Share() (Dir, bool) {
 	return d, d.union == nil
 }
 
-// Keep returns the descriptor as a Handle, which the caller must close. On an error d is
-// closed.
+// Keep returns the descriptor of d as a Handle, or a duplicate of a descriptor that d does not own.
+// The caller must close the Handle. On an error, Keep closes a descriptor that d owns.
 func Keep(d Dir) (Handle, error) {
 	if !d.owned {
 		kept, err := Dup(d)
@@ -130,8 +132,8 @@ func (d Dir) keep(ownID rules.Identity) (Handle, error) {
 	return d.handle(d.fd, ownID, false)
 }
 
-// Reference takes a reference, which may be kept, to a file of any type by its name in a
-// directory. It does not follow a link.
+// Reference opens a file of any type (O_PATH) by its name in a directory. It does not follow a
+// link. The caller may keep the Handle between operations.
 func Reference(l *guard.Lease, d Dir, name string) (Handle, Info, error) {
 	child, err := OpenChild(d, name)
 	if err != nil {
@@ -275,7 +277,7 @@ func JudgePath(l *guard.Lease, p guard.Path, a rules.Access) error {
 	return Judge(l, d, dir.Rel(), base, a)
 }
 
-// spells reports whether a name of the path may be another spelling.
+// spells reports whether a name of the path may be another spelling of a name on the disk.
 func spells(l *guard.Lease, rel string) bool {
 	if !l.Judge().Patterned() {
 		return false
@@ -288,7 +290,7 @@ func spells(l *guard.Lease, rel string) bool {
 	return false
 }
 
-// stayBeneath are the flags of every resolution.
+// stayBeneath has the resolve flags of openat2(2) for every path below an open directory.
 const stayBeneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS
 
 // walk resolves rel from the root's descriptor.
@@ -301,10 +303,10 @@ func walk(l *guard.Lease, rel string, last uint64) (Dir, error) {
 	return walkFrom(l, d, rel, last)
 }
 
-// walkFrom resolves rel from d, which the caller keeps open, and opens the file there with the
-// flags last. Without a lease it makes as few system calls as PATH_MAX allows. With a lease it goes
-// name by name: the lease is shown the nested roots on the way, and directories are judged as
-// the source spells them.
+// walkFrom resolves rel from d, which must not own its descriptor, and opens the file there with the
+// flags last. Without a lease, walkFrom makes as few system calls as PATH_MAX allows. With a
+// lease, walkFrom goes name by name, tells the lease of each nested root that the path enters, and
+// judges directories that the source spells differently.
 func walkFrom(l *guard.Lease, d Dir, rel string, last uint64) (Dir, error) {
 	for {
 		part, rest := cut(rel)
@@ -383,8 +385,8 @@ func cut(rel string) (part, rest string) {
 	return rel[:i], rel[i+1:]
 }
 
-// spelling is the path of a name of d as the source spells it. If a directory is
-// entered, that path is judged.
+// spelling returns the path of a name of d as the source spells it. If the source spells it
+// differently and enter is set, spelling judges that path as a directory.
 func spelling(l *guard.Lease, d Dir, name string, enter bool) (string, error) {
 	path := join(d.spelled, name)
 	if !l.Judge().Spells(name) {
@@ -435,7 +437,7 @@ func CrossEntry(l *guard.Lease, d Dir, name string, info *Info) (uint64, error) 
 	return CrossChild(l, info)
 }
 
-// CrossChild is CrossEntry for directories, where single files do not matter.
+// CrossChild is CrossEntry, but ignores nested single-file roots.
 func CrossChild(l *guard.Lease, info *Info) (uint64, error) {
 	if !l.HasNested() || !info.IsDir() {
 		return 0, nil

@@ -15,8 +15,8 @@ import (
 )
 
 // If the process is killed during an undo, the whole undo is repeated, so for a crash the order of
-// the steps does not matter. It matters for programs that run: they see a file of both states
-// replaced in one step, and other files appear or disappear.
+// the steps does not matter. The order matters for running programs: if both states have a file at
+// a path, programs see it replaced in one step. Other files appear or disappear.
 
 // restoration brings the stage from one state to another.
 type restoration struct {
@@ -46,7 +46,7 @@ func indexOf(s *draft.State) *stateIndex {
 	return x
 }
 
-// sorted returns the state that the index has by now.
+// sorted returns the state that the maps of the index describe now.
 func (x *stateIndex) sorted() (out draft.State) {
 	for _, rel := range slices.Sorted(maps.Keys(x.nodes)) {
 		out.Nodes = append(out.Nodes, *x.nodes[rel])
@@ -91,8 +91,8 @@ func (st *staged) restore(l *guard.Lease, now, want *draft.State) error {
 	return st.updateGone()
 }
 
-// openDirs gives all directories a mode that lets an ordinary user in. setDirs restores their
-// modes.
+// openDirs adds the mode bits 0700 to all directories of the present state, so that this process
+// can change them if it is not root. setDirs restores their modes.
 func (r *restoration) openDirs() error {
 	if unix.Geteuid() == 0 {
 		return nil
@@ -115,8 +115,9 @@ func (r *restoration) openDirs() error {
 	return nil
 }
 
-// remove removes the names that the wanted state does not have, and those that only one of the two
-// states has as a directory. It removes contents before their directory.
+// remove removes the names that the wanted state does not have, and the names that are a directory
+// in one of the two states and another file in the other. It removes contents before their
+// directory, and keeps the directories that stay raised.
 func (r *restoration) remove() error {
 	for i := range slices.Backward(r.now.Nodes) {
 		n := &r.now.Nodes[i]
@@ -153,7 +154,8 @@ func (r *restoration) staysRaised(rel string) bool {
 	return err == nil
 }
 
-// record makes the store's records equal to those of the wanted state.
+// record gives the store the records of the wanted state, and keeps those of the directories that
+// stay raised.
 func (r *restoration) record() error {
 	list := slices.Clone(r.want.Records)
 	for _, rel := range r.raised {
@@ -164,7 +166,8 @@ func (r *restoration) record() error {
 	return r.st.store.SetRecords(list)
 }
 
-// place makes the names that differ from the wanted state, directories before their contents.
+// place makes the names of the wanted state that are missing or refer to another file now. It makes
+// directories before their contents.
 func (r *restoration) place() error {
 	for i := range r.want.Nodes {
 		n := &r.want.Nodes[i]
@@ -196,8 +199,9 @@ func (r *restoration) place() error {
 	return nil
 }
 
-// ensureDir makes a directory in the upper directory that the wanted state does not have there. It
-// is needed for a file that was applied since: the undo stages that file, and so its directory.
+// ensureDir makes the directory rel in the upper directory, unless it exists there. The wanted state
+// may lack the directory of a file that was applied since: the undo stages that file again, and the
+// file needs its directory.
 func (r *restoration) ensureDir(rel string) error {
 	if r.st.isRaised(rel) {
 		return nil
@@ -269,7 +273,7 @@ func (r *restoration) placeObject(rel string, number uint64) error {
 	temp, objects := st.tempName(), st.store.Objects()
 	err = change(r.l, func() error { return unix.Linkat(objects, draft.ObjectName(number), st.tmp, temp, 0) })
 	if err == unix.ENOENT && r.l == nil { //nolint:errorlint // bare errno
-		return nil // lost in a power loss, which also makes the whole file unsure
+		return nil // only recovery has no lease: a power loss has lost the object
 	}
 	if err != nil {
 		return err
@@ -325,7 +329,8 @@ func (r *restoration) placeCopy(rel string, number uint64) error {
 	return err
 }
 
-// setDirs gives the directories their attributes, inner ones first.
+// setDirs gives the directories their attributes, inner ones first. The directories that stay
+// raised get those of the source's directories.
 func (r *restoration) setDirs() error {
 	for i := range slices.Backward(r.want.Nodes) {
 		if n := &r.want.Nodes[i]; n.Object == 0 {

@@ -78,8 +78,9 @@ func (st *staged) nameObject(l *guard.Lease, number uint64, c *upCopy) error {
 }
 
 // NoteApplied records for an undo that an apply has changed a path of the source. d and name
-// are the path, and made is the file that the apply has put there; zero: none. Later changes of
-// the owner there are not recorded: they make a conflict in the next apply.
+// locate the path. made describes the file that the apply has put there; zero: none. If the owner
+// has changed that file since, NoteApplied records a description that matches no file, and the next
+// apply finds a conflict.
 func (s Stage) NoteApplied(path string, old Old, made draft.Base, d Dir, name string) error {
 	a := draft.Applied{Path: path, Existed: old.exists, Old: old.node, Lost: old.lost, New: made}
 	if made.Kind == draft.Nothing {
@@ -97,9 +98,9 @@ func (s Stage) NoteApplied(path string, old Old, made draft.Base, d Dir, name st
 	return s.st.store.NoteApplied(a)
 }
 
-// indexHash returns the hash of the git index at a path, so that one which the owner's git
-// refreshes after the apply counts as unchanged. It is zero if the path is no git index, or has
-// another file than at describes.
+// indexHash returns the hash of the git index at a path. With this hash, an index that the owner's
+// git refreshes after the apply counts as unchanged. The hash is zero if the path is no git index,
+// or has another file than at describes.
 func indexHash(path string, dir int, name string, at draft.Base) (sum [32]byte) {
 	if !isGitIndex(path) {
 		return sum

@@ -18,9 +18,11 @@ import (
 
 // Opener opens approved paths as roots; it implements guard.Opener.
 type Opener struct {
-	// Stages is the directory of the stores of staged roots; "": no root can be staged.
+	// Stages is the directory of the stores of staged roots; "": only a grant that names its
+	// store can be staged.
 	Stages string
-	// Session names the session in the stores that it holds.
+	// Session is the name of the session, for the stores that the session opens; "" for a command
+	// of the owner.
 	Session string
 }
 
@@ -30,10 +32,10 @@ const openTries = 16
 // errReplaced is the error of an attempt to open a file that was replaced meanwhile.
 var errReplaced = errors.New("the file was replaced while it was being opened; try again")
 
-// OpenRoot opens the directory that path leads to, or the directory of the single file.
-// Links in path are resolved here, once. The directory or file at their end is the one that
-// is approved, and Resolved is its path. If an editor replaces the file meanwhile, OpenRoot
-// tries again.
+// OpenRoot opens the directory that path leads to. If path leads to a file, OpenRoot opens the
+// directory of that file. Links in path are resolved here, once. The directory or file at their
+// end is the one that is approved, and Resolved is its path. If an editor replaces the file
+// meanwhile, OpenRoot tries again.
 func (Opener) OpenRoot(path string) (guard.Source, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -93,7 +95,7 @@ type source struct {
 	fsType                string
 	remote                bool
 	naming                rules.Naming
-	links                 []rules.Link // passed on the way
+	links                 []rules.Link // that the path asked passes
 	once                  sync.Once
 	stage                 *staged // nil: the root is not staged
 }
@@ -114,8 +116,8 @@ func (s *source) Close() error {
 }
 
 // Check opens the path again and compares the identities. A single-file root is unchanged as
-// long as its directory is, and the name in it is a regular file. Check does not walk a path
-// on which another file system is mounted now, because that could hang.
+// long as its directory is the same, and the name in that directory is a regular file. Check does
+// not walk a path on which another file system is mounted now, because that could hang.
 func (s *source) Check() error {
 	if !s.remote && coveredBy(s.resolved, s.fd) {
 		return &guard.Error{Kind: names.Unavailable}
@@ -137,11 +139,11 @@ func (s *source) Free() (int64, error) {
 	return int64(st.Bavail) * st.Bsize, err
 }
 
-// maxUp bounds the climbing of LiesIn: no path that can be opened at once is longer.
+// maxUp bounds the climbing of LiesIn: no path that one system call can open has more directories.
 const maxUp = 4096
 
-// LiesIn implements guard.Source. It climbs from the directory's descriptor, so that no
-// name on the way can mean something else.
+// LiesIn implements guard.Source. It climbs from the directory's descriptor and uses no path,
+// whose names could refer to other directories by now.
 func (s *source) LiesIn(top rules.Identity) bool {
 	fd, at := -1, s.fd
 	defer func() { _ = unix.Close(fd) }()
@@ -210,7 +212,7 @@ func readableFile(dirfd int, base string) error {
 	return unix.Close(rd)
 }
 
-// Deleted is the suffix that the kernel writes behind the path of a file that has lost the name
+// Deleted is the suffix that the kernel appends to the path of a file that has lost the name
 // by which it was opened.
 const Deleted = " (deleted)"
 
@@ -284,7 +286,8 @@ func (s *source) readFSType() error {
 	return nil
 }
 
-// rootError is a one-line error with what to do next.
+// rootError returns a one-line error about a path. For common errors it says what is wrong or what
+// to do next.
 func rootError(path string, err error) error {
 	var have *guard.Error
 	if errors.As(err, &have) {

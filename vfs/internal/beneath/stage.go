@@ -38,8 +38,8 @@ type staged struct {
 	// are moved. It is locked after mu, or alone.
 	swaps   sync.Mutex
 	tracked map[rules.Identity][]*trackedFile // by the file's own identity
-	// inherits says that the store had changes of earlier sessions when it was opened.
-	inherits bool
+	// hasEarlierChanges is set if the store had changes of earlier sessions when it was opened.
+	hasEarlierChanges bool
 }
 
 // Stage implements guard.Opener.
@@ -71,7 +71,7 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 		return nil, errors.Join(err, store.Close())
 	}
 	changed, _ := store.Size()
-	st.inherits = store.Continued() && changed > 0
+	st.hasEarlierChanges = store.Continued() && changed > 0
 	if g.Store == "" && store.Continued() {
 		st.beginSession()
 	}
@@ -137,7 +137,7 @@ func (st *staged) probe() error {
 // Staged implements guard.Staged.
 func (st *staged) Staged() guard.StageStatus {
 	changed, bytes := st.store.Size()
-	return guard.StageStatus{Store: st.store.Dir(), Continued: st.inherits, Changed: changed, Bytes: bytes, Damaged: st.store.Damaged(), Checkpoints: len(st.store.Checkpoints())}
+	return guard.StageStatus{Store: st.store.Dir(), Continued: st.hasEarlierChanges, Changed: changed, Bytes: bytes, Damaged: st.store.Damaged(), Checkpoints: len(st.store.Checkpoints())}
 }
 
 // Close implements guard.Source.

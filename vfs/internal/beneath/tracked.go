@@ -33,9 +33,9 @@ func isWritable(flags int) bool {
 	return flags&unix.O_PATH == 0 && flags&unix.O_ACCMODE != unix.O_RDONLY
 }
 
-// track tracks a descriptor of the source's file that was seen at a path. If the file was
-// copied meanwhile the descriptor is moved at once. The error is ESTALE, and fd is closed, if
-// the path does not show the file any more.
+// track tracks a descriptor of the source's file that was seen at a path. If the file was copied
+// meanwhile, the descriptor is moved at once. The error is ESTALE if the path does not show the
+// file any more. On every error, track closes fd.
 func (st *staged) track(fd int, ownID rules.Identity, rel string) (Handle, error) {
 	f := &trackedFile{st: st, fd: fd, rel: rel}
 	st.swaps.Lock()

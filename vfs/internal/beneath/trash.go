@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// errTrash refuses a trash that somebody else has made, or may look into.
+// errTrash is the error for a trash that is not a directory of the owner with mode 0700.
 var errTrash = errors.New("the root's trash is not a directory of the owner's own, with mode 0700: rename what is called " + rules.TrashName + " there, or do without a trash")
 
 // OpenTrash opens the directory in which a root keeps removed files; root is the descriptor of
@@ -30,7 +30,7 @@ func OpenTrash(root int) (Dir, Info, error) {
 		_ = unix.Close(fd)
 		return Dir{}, Info{}, err
 	}
-	d := Dir{fd: fd, owned: true, source: true} // a staged root keeps only files that apply removes
+	d := Dir{fd: fd, owned: true, source: true} // the trash of a staged root gets only files that apply removes
 	if int(info.UID) != unix.Geteuid() || info.Mode&0o077 != 0 {
 		d.Close()
 		return Dir{}, Info{}, &guard.Error{Kind: names.Permission, Err: errTrash}

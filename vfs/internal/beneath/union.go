@@ -72,8 +72,8 @@ func openLong(top int, rel string, flags uint64) (int, error) {
 	return openLong(fd, rest, flags)
 }
 
-// enter opens a path below the directory, with the flags of openat2(2). lower reports whether
-// the source's file was opened.
+// enter opens a path below the directory, with the flags of openat2(2). next is the union at that
+// path, and fd is its open side.
 func (u *union) enter(part string, flags uint64) (fd int, next *union, err error) {
 	next = &union{st: u.st, rel: join(u.rel, part), up: -1, low: -1}
 	fd, lower, err := u.st.open(next.rel, flags)

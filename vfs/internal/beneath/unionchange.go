@@ -10,11 +10,11 @@ import (
 // Changes of names in a staged root are made one at a time (staged.mu). Each prepares its files
 // out of sight, writes its records by one write, and then makes one system call in the upper
 // directory. After a crash before that call, programs see the state before the change: a
-// whiteout does not hide a name that the upper directory has, and a base is only used by the
-// owner's apply.
+// whiteout does not hide a name that the upper directory has, and programs never see the base of a
+// record.
 
 // begin begins a change of names in a directory. It returns the descriptor for the change. In a
-// staged root begin raises the directory, and returns its union, which is locked until end.
+// staged root, begin raises the directory, returns its union, and locks st.mu until end.
 func (d *Dir) begin(l *guard.Lease) (fd int, u *union, err error) {
 	st := stageOf(l)
 	switch {
@@ -135,7 +135,7 @@ func (u *union) remove(l *guard.Lease, name string, flags int) error {
 	}
 	if flags != 0 && low.exists && low.info.IsDir() {
 		if empty, err := u.isEmpty(name); err != nil || !empty {
-			return cmpErr(err, unix.ENOTEMPTY)
+			return errOr(err, unix.ENOTEMPTY)
 		}
 	}
 	if !up.exists {
@@ -160,7 +160,7 @@ func (u *union) remove(l *guard.Lease, name string, flags int) error {
 	return nil
 }
 
-func cmpErr(err, other error) error {
+func errOr(err, other error) error {
 	if err != nil {
 		return err
 	}

@@ -110,9 +110,10 @@ func (m *unionMove) isCopied(sides *[2]side, rel string) (bool, error) {
 
 // lowerTree finds the visible files of the source in a directory.
 type lowerTree struct {
-	names, bytes int64 // that may still be copied
-	complete     bool  // the upper directory has all these files, too
-	found        []draft.Record
+	names    int64 // that may still be found
+	bytes    int64 // that may still be copied
+	complete bool  // the upper directory has all these files, too
+	found    []draft.Record
 }
 
 func (t *lowerTree) walk(u *union) error {
@@ -211,7 +212,7 @@ func (m *unionMove) check() (done bool, err error) {
 		return false, unix.EISDIR
 	case target.info.IsDir():
 		if empty, err := m.to.isEmpty(m.newName); err != nil || !empty {
-			return false, cmpErr(err, unix.ENOTEMPTY)
+			return false, errOr(err, unix.ENOTEMPTY)
 		}
 	}
 	return false, nil
@@ -246,7 +247,7 @@ func (m *unionMove) move() error {
 	return nil
 }
 
-// tell tells the followers of the directories that have another path now.
+// tell reports to the followers which directories have another path now.
 func (m *unionMove) tell(exchange bool) {
 	from, to, st := m.oldRel(), m.newRel(), m.st
 	if exchange {

@@ -106,7 +106,7 @@ func (m *mergedNames) close() {
 	}
 }
 
-// openOnlySide opens the directory if only one side has it.
+// openOnlySide opens the directory if byKernel is set and only one side has the directory.
 func (m *mergedNames) openOnlySide(u *union) (err error) {
 	up, low := u.upDir(), u.lowDir()
 	if up >= 0 && low >= 0 || !m.byKernel {

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// A copy of a file has its ACL and the extended attributes of the user. All others belong to
-// the system: the kernel, or another program, gives the copy its own.
+// A copy of a file gets the file's ACL and its extended attributes of the namespace "user". All
+// other attributes belong to the system: the kernel, or another program, gives the copy its own.
 
 // copiedXattrs lists the attributes of a file that a copy of it gets.
 func copiedXattrs(fd int) ([]string, error) {
@@ -40,7 +40,7 @@ func holdsXattr(fd int, name string) bool {
 }
 
 // CopyXattrs gives a file the ACL and the user's attributes of another, and no others. It leaves
-// alone what one of the two file systems does not support.
+// alone the attributes that one of the two file systems does not support.
 func CopyXattrs(l *guard.Lease, from int, to Changeable) error {
 	want, err := copiedXattrs(from)
 	if err != nil {
@@ -101,7 +101,7 @@ func attrsOf(fd int) map[string][]byte {
 }
 
 // SameXattrs reports whether two files have the same ACL and the same attributes of the user. It
-// ignores what one of the two file systems does not support.
+// ignores the attributes that one of the two file systems does not support.
 func SameXattrs(x, y int) bool {
 	a, b := attrsOf(x), attrsOf(y)
 	for _, list := range []map[string][]byte{a, b} {

@@ -4,7 +4,7 @@
 // If a file is replaced while a program has it open for writing, the program's later writes are
 // lost silently. So a replacement is refused (Locked) while the file is open for writing
 // through the same Tree. An opening that begins during a replacement waits for its end and then
-// finds the new file. A mount learns that a descriptor was closed a little after close(2) has
+// finds the new file. A mount learns of the closing of a descriptor only a little after close(2) has
 // returned, because nobody waits for the answer to FUSE_RELEASE: Table.SetPatience is for this
 // delay.
 //
@@ -19,7 +19,7 @@
 // # Not promised
 //
 // Two Trees do not exclude each other, nor does a Tree exclude processes of the host. A
-// file that is opened for writing again and again is not replaced.
+// replacement may never succeed while programs open the file for writing again and again.
 package claims
 
 import (
@@ -159,7 +159,7 @@ func (t *Table) acquire(ctx context.Context, l *guard.Lease, k key, try func(*cl
 	return err
 }
 
-// change changes an existing claim.
+// change applies f to the claim of a key. If there is no claim yet, change creates one.
 func (t *Table) change(k key, f func(*claim)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -232,8 +232,8 @@ func (t *Table) LockGrowth(ctx context.Context, l *guard.Lease, id rules.Identit
 	return func() { t.change(k, release) }, nil
 }
 
-// BeginUpload claims a name for an upload, until EndUpload; false means that there is
-// one already.
+// BeginUpload claims a name for an upload, until EndUpload. It reports false if the name is already
+// claimed for an upload.
 func (t *Table) BeginUpload(n Name) (ok bool) {
 	t.change(key{n, ofUpload}, func(c *claim) { ok = tryExclusive(c) })
 	return ok
@@ -242,8 +242,8 @@ func (t *Table) BeginUpload(n Name) (ok bool) {
 // EndUpload ends a BeginUpload.
 func (t *Table) EndUpload(n Name) { t.change(key{n, ofUpload}, release) }
 
-// BeginWriting counts a descriptor of a file that is open for writing, until
-// EndWriting. While the file is being replaced it waits.
+// BeginWriting counts a descriptor of a file that is open for writing, until EndWriting. While the
+// file is being replaced, BeginWriting waits.
 func (t *Table) BeginWriting(ctx context.Context, l *guard.Lease, id rules.Identity) error {
 	return t.acquire(ctx, l, fileKey(id), func(c *claim) bool {
 		if c.exclusive {
@@ -309,8 +309,8 @@ func (t *Table) IsWritten(id rules.Identity) bool {
 // replacement of a file that is open for writing waits for d before it is refused.
 func (t *Table) SetPatience(d time.Duration) { t.patience.Store(int64(d)) }
 
-// AwaitWriters waits while a file is open for writing, as long as SetPatience says. If the
-// file is open for writing even then, the error is Locked.
+// AwaitWriters waits while a file is open for writing, at most as long as SetPatience says. If the
+// file is still open for writing then, the error is Locked.
 func (t *Table) AwaitWriters(ctx context.Context, l *guard.Lease, id rules.Identity) error {
 	t.mu.Lock()
 	c := t.held[fileKey(id)]
@@ -329,7 +329,7 @@ func (t *Table) AwaitWriters(ctx context.Context, l *guard.Lease, id rules.Ident
 }
 
 // BeginReplacing claims a file that is about to be replaced, until end is called. It
-// refuses one that is open for writing, and waits for another replacement.
+// refuses a file that stays open for writing (see AwaitWriters), and waits for another replacement.
 func (t *Table) BeginReplacing(ctx context.Context, l *guard.Lease, id rules.Identity) (end func(replaced bool), err error) {
 	if err := t.AwaitWriters(ctx, l, id); err != nil {
 		return nil, err
@@ -366,8 +366,8 @@ func (t *Table) wasReplaced(id rules.Identity) bool {
 	return t.replaced.young[id] || t.replaced.old[id]
 }
 
-// maxRecent bounds the memory for replaced files, to about a megabyte. A forgotten one is then
-// treated like any other file without a name.
+// maxRecent bounds the memory for replaced files, to about a megabyte. A replaced file that is
+// forgotten is treated like any other file without a name.
 const maxRecent = 1 << 13
 
 // recentFiles has the files that were added last: at least maxRecent, at most twice as many.

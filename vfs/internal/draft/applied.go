@@ -35,8 +35,8 @@ type appliedLine struct {
 
 const appliedSuffix = ".applied"
 
-// latest is the number of the latest checkpoint, 0 if there is none. It may have been removed, if a
-// note of an apply was made with it. The caller holds s.mu.
+// latest returns the number of the latest checkpoint, 0 if there is none. A removed checkpoint still
+// counts if the store has notes of applies with its number. The caller holds s.mu.
 func (s *Store) latest() int {
 	latest := 0
 	if n := len(s.points.list); n > 0 {
