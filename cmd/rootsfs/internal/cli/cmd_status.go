@@ -123,11 +123,7 @@ func (a *app) printSession(st control.Status) {
 	if st.ReadOnly {
 		how += ", read-only"
 	}
-	by := ""
-	if st.StartedBy != "" {
-		by = ", started by " + quoteIfNeeded(st.StartedBy)
-	}
-	a.say("  pid %d, since %s%s, %s", st.PID, st.Started.Local().Format("2006-01-02 15:04:05"), by, how)
+	a.say("  pid %d, since %s, %s", st.PID, st.Started.Local().Format("2006-01-02 15:04:05"), how)
 	if st.NoRings != "" {
 		a.say("  requests do not come over io_uring: %s", names.Escape(st.NoRings))
 	}

@@ -30,17 +30,6 @@ func TestStatusTellsLateChanges(t *testing.T) {
 	}
 }
 
-// Status says which user started the session, if that is known.
-func TestStatusTellsWhoStarted(t *testing.T) {
-	for by, want := range map[names.Foreign]string{"": ", cache", "ann": ", started by ann, cache", "a\x1bb": `, started by "a\x1bb", cache`} {
-		var out strings.Builder
-		(&app{Stdout: &out}).printSession(control.Status{AuditOK: true, Mounted: true, PID: 7, StartedBy: by})
-		if _, line, _ := strings.Cut(out.String(), "  pid 7, since "); !strings.HasPrefix(line[min(len(line), len("2006-01-02 15:04:05")):], want) {
-			t.Errorf("%q: %s", by, out.String())
-		}
-	}
-}
-
 // Status says who shares a consent that was given to a request without a session.
 func TestStatusTellsWhoSharesConsents(t *testing.T) {
 	var out strings.Builder

@@ -75,7 +75,6 @@ type Status struct {
 	PID            int             `json:"pid"`                         // process id of the daemon
 	Version        string          `json:"version"`                     // version of the daemon
 	Started        time.Time       `json:"started"`                     // when the session began
-	StartedBy      names.Foreign   `json:"started_by"`                  // name of the user that started it; empty if the machine's list of users has none
 	Point          names.Foreign   `json:"mountpoint"`                  // where it is mounted; empty for `rootsfs serve`, and mostly for `rootsfs run` as root
 	Cache          string          `json:"cache"`                       // cache level: `strict`, `audit` or `max`
 	Locks          string          `json:"locks"`                       // where file locks are kept: `local` or `host`

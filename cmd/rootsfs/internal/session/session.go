@@ -46,7 +46,6 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/ledger"
-	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
@@ -137,7 +136,6 @@ type Session struct {
 	avail    *availability.Monitor            // nil until the session is open
 	watches  sync.WaitGroup                   // of the roots, the ceiling, the configuration and the lease
 	started  time.Time
-	starter  names.Foreign   // the name of the user that started the session, "" if it is not known
 	unlisted <-chan struct{} // closed when the mount is not in the table of mounts any more; nil: there is no mount, or it is not watched yet
 	ctx      context.Context // ends with the session
 	cancel   context.CancelFunc
@@ -184,7 +182,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 		time.AfterFunc(shortRun, raiseMaxProcs)
 	}
 	s := &Session{
-		opt: opt, started: time.Now(), starter: userName(os.Getuid()), endDone: make(chan struct{}),
+		opt: opt, started: time.Now(), endDone: make(chan struct{}),
 		conf: confState{changing: make(chan struct{}, 1), current: opt.Config, profile: opt.Profile},
 	}
 	ctx, s.cancel = context.WithCancel(ctx)

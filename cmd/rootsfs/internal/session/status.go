@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"os"
-	"os/user"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -33,7 +31,7 @@ func (s *Session) state() control.Status {
 		o = s.mnt.Options()
 	}
 	st := control.Status{
-		Session: s.dir.Name(), PID: os.Getpid(), Version: s.opt.Version, Started: s.started, StartedBy: s.starter,
+		Session: s.dir.Name(), PID: os.Getpid(), Version: s.opt.Version, Started: s.started,
 		Point: names.Foreign(s.Point()), Cache: o.Level.String(), Locks: o.Locks.String(), Posix: "safe",
 		ReadOnly: o.ReadOnly, Mounted: s.mnt != nil, Audit: s.audit.path(), AuditOK: s.audit.healthy(),
 		Roots: []control.Root{},
@@ -84,15 +82,6 @@ func (s *Session) state() control.Status {
 		addWatching(&st, s.mnt.SourceStatus())
 	}
 	return st
-}
-
-// userName returns the name of a user, or "" if the machine's list of users has none.
-func userName(uid int) names.Foreign {
-	u, err := user.LookupId(strconv.Itoa(uid))
-	if err != nil {
-		return ""
-	}
-	return names.Foreign(u.Username)
 }
 
 // maxShownConnections is the largest number of connections of a network that a status lists.

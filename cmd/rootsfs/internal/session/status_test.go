@@ -1,8 +1,6 @@
 package session
 
 import (
-	"os"
-	"os/user"
 	"reflect"
 	"testing"
 
@@ -11,20 +9,6 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
 )
-
-// The name of a user is the one of the machine's list of users, "" for a user that is not listed.
-func TestUserName(t *testing.T) {
-	own, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := userName(os.Getuid()); got.Raw() != own.Username {
-		t.Errorf("%q, want %q", got, own.Username)
-	}
-	if got := userName(1<<31 - 7); got != "" {
-		t.Errorf("%q, want none", got)
-	}
-}
 
 // The figures about the watching of several mounts are added up, including the directories that a
 // program keeps locked. A root that is not watched is named once.
