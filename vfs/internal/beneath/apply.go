@@ -33,7 +33,8 @@ func (s Stage) Source(l *guard.Lease) Dir {
 // Applied describes a path at which the source has the stage's change by now.
 type Applied struct {
 	Path string
-	// Upper is the stage's file as it was compared; the zero Info if the stage had removed it.
+	// Upper describes the stage's file at the time of the comparison with the source. It is the
+	// zero Info if the stage had removed the file.
 	Upper Info
 	// Source is the source's file with the same contents; zero if it is not known.
 	Source rules.Identity
@@ -41,9 +42,9 @@ type Applied struct {
 
 // Clear drops a path from the stage, because the source has the same by now. Programs see the
 // same contents at each moment: the record is dropped first, while the upper directory still
-// has the name. If a program has changed the file since the comparison, or can write to it, the
-// file stays in the stage, as a change of the source's new file. A directory stays raised as
-// long as the store is open: programs may work in it.
+// has the name. If a program has changed the file since the comparison, or has it open for writing,
+// the file stays in the stage, as a change of the source's new file. A directory stays in the upper
+// directory as long as the store is open: programs may work in the directory.
 func (s Stage) Clear(l *guard.Lease, a Applied) error {
 	st := s.st
 	st.mu.Lock()
@@ -79,16 +80,17 @@ func (s Stage) Clear(l *guard.Lease, a Applied) error {
 	return st.lower(l, &a, dir, base, &up.info)
 }
 
-// clearDir is Clear for a directory. If both sides have made it, the stage's directory gets the
-// attributes of the source's directory: otherwise its mode would count as a change from then on.
+// clearDir is Clear for a directory. If the stage and the source have each created the directory,
+// the stage's directory gets the attributes of the source's directory: otherwise the mode of the
+// stage's directory would count as a change from then on.
 func (st *staged) clearDir(l *guard.Lease, rel string, up *Info) error {
 	if rec, ok := st.store.RecordOf(rel); ok && rec.Base.Kind != draft.Nothing {
 		return st.rebase(rel, false)
 	}
 	low, err := st.openLowerDir(rel)
 	if err == unix.EACCES { //nolint:errorlint // bare errno
-		// The source's directory lies in one that was just applied, with a mode that forbids to
-		// enter it. The record keeps the directory from being compared again.
+		// The source's directory lies in a directory that was just applied, and whose mode does not
+		// let this process in. The record keeps the inner directory from being compared again.
 		return st.store.Replace(draft.Record{Path: rel, Base: draft.Base{Kind: draft.Dir, Mode: up.Mode}})
 	}
 	if err != nil {
@@ -103,8 +105,8 @@ func (st *staged) clearDir(l *guard.Lease, rel string, up *Info) error {
 	return err
 }
 
-// isAsCompared reports whether a file is unchanged. A hard link that it has lost, for example
-// by an earlier Clear, is no change.
+// isAsCompared reports whether now and then describe the same file, unchanged. A different number
+// of hard links, for example after an earlier Clear, does not count as a change.
 func (st *staged) isAsCompared(now, then *Info) bool {
 	if now.ID() != then.ID() || now.Nlink == then.Nlink {
 		return st.isUnchanged(now, then)
@@ -113,14 +115,16 @@ func (st *staged) isAsCompared(now, then *Info) bool {
 }
 
 // rebase records the source's present file as the base of the stage's change or removal. If the
-// source has no file there, rebase drops the record.
+// source has no file at the path, rebase drops the record.
 func (st *staged) rebase(rel string, isRemoved bool) error {
 	fd, err := openLong(st.fd, rel, unix.O_PATH|unix.O_NOFOLLOW)
 	if err == unix.ELOOP || IsAbsent(err) { //nolint:errorlint // bare errno
 		return st.store.Clear(rel)
 	}
 	if err == unix.EACCES { //nolint:errorlint // bare errno
-		return nil // it lies in a directory that the owner has closed, or that was just applied with such a mode
+		// The path lies in a directory whose mode does not let this process in: the owner has set
+		// the mode, or the directory was just applied.
+		return nil
 	}
 	if err != nil {
 		return err
@@ -146,10 +150,10 @@ func (st *staged) rebase(rel string, isRemoved bool) error {
 	return atStep("cleared")
 }
 
-// lower drops a file of the upper directory. The source's file gets its identity and its open
-// descriptors, if it is still a.Source and has one name. If the dropped file has several names,
-// identity and descriptors stay with the file in the stage, because in the source each name gets
-// its own file. The caller holds st.mu and st.swaps.
+// lower drops a file from the upper directory. If the source's file is still a.Source and has one
+// name, it gets the identity and the open descriptors of the dropped file. If the dropped file has
+// several names, identity and descriptors stay with the file in the stage, because in the source
+// each name gets its own file. The caller holds st.mu and st.swaps.
 func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *Info) error {
 	if err := st.uncover(a.Path); err != nil {
 		return err
@@ -187,7 +191,8 @@ func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *In
 
 // uncover ends the whiteouts of the directories above a path, before programs are to see the
 // source's file at the path. A directory that the stage has made anew has such a whiteout, which
-// hides the source's directory. Names that the stage has removed in it have whiteouts of their own.
+// hides the source's directory. Each name that the stage has removed from the source's directory
+// has a whiteout of its own.
 func (st *staged) uncover(rel string) error {
 	for above, _ := splitRel(rel); above != ""; above, _ = splitRel(above) {
 		rec, _ := st.store.RecordOf(above)
@@ -280,7 +285,8 @@ func (st *staged) discardDir(l *guard.Lease, rel string) (done bool, err error) 
 	return true, err
 }
 
-// removeUpper removes a name of the upper directory, if that has the name.
+// removeUpper removes a path from the upper directory. It does nothing if the upper directory does
+// not have the path, or if the path is the top.
 func (st *staged) removeUpper(l *guard.Lease, rel string) error {
 	parent, base := splitRel(rel)
 	if rel == "" {
@@ -317,8 +323,9 @@ func (st *staged) lookIn(l *guard.Lease, dir int, name string) (got side, err er
 	return got, err
 }
 
-// permitOwner gives an ordinary user all permissions to a directory whose mode is about to be
-// replaced: attributes can be written only with the permission to write.
+// permitOwner adds all permissions of the owner to the mode of a directory, unless this process
+// runs as root. The mode is about to be replaced. Extended attributes can be written only with the
+// permission to write to the directory.
 func (st *staged) permitOwner(l *guard.Lease, dir int) error {
 	info, err := stat(dir)
 	if err != nil || unix.Geteuid() == 0 || info.Mode&0o700 == 0o700 {
@@ -327,8 +334,9 @@ func (st *staged) permitOwner(l *guard.Lease, dir int) error {
 	return Chmod(l, changeable(dir), info.Mode&0o7777|0o700)
 }
 
-// Below resolves a path from one side's directory, to a file of any type, and follows no link.
-// With isDir, it resolves only directories. The caller must close the result.
+// Below resolves a path below d, which is a directory of the source or of the upper directory. It
+// follows no link. With isDir it resolves only directories, otherwise files of any type. The caller
+// must close the result.
 func (d Dir) Below(rel string, isDir bool) (Dir, error) {
 	last := uint64(unix.O_NOFOLLOW)
 	if isDir {
@@ -366,9 +374,10 @@ func CopyAttributes(l *guard.Lease, from int, info *Info, to Changeable, mode ui
 }
 
 // BlockWriters makes each open(2) of a file for writing wait until end is called (fcntl(2),
-// F_SETLEASE). fd is open for reading. stays reports whether no open is waiting. If the file is
-// open for writing already, the error is EAGAIN. If the kernel refuses the lease for another reason,
-// such as that this process does not own the file, no open waits, and stays reports true.
+// F_SETLEASE), or until the kernel ends the lease (fs.lease-break-time, 45 seconds by default). fd
+// is open for reading. stays reports whether the lease holds and no open is waiting. If the file is
+// open for writing already, the error is EAGAIN. If the kernel refuses the lease for another
+// reason, such as that this process does not own the file, no open waits, and stays reports true.
 func BlockWriters(fd int) (stays func() bool, end func(), err error) {
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
 	if err == unix.EAGAIN { //nolint:errorlint // bare errno

@@ -60,8 +60,8 @@ func Utimes(l *guard.Lease, w Changeable, atime, mtime Stamp) error {
 		return unix.UtimesNanoAt(fd, "", ts, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
 	})
 	if err == unix.EINVAL {
-		// AT_EMPTY_PATH takes Linux 5.8. The name in /proc leads to the file of fd, and no
-		// further if that is a link.
+		// AT_EMPTY_PATH needs Linux 5.8. The name in /proc leads to the file of fd. If that file is
+		// a link, the call does not follow it.
 		return w.change(l, func() error { return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), ts, 0) })
 	}
 	return err
@@ -121,8 +121,8 @@ func Removexattr(l *guard.Lease, w Changeable, name string) error {
 	return w.change(l, func() error { return unix.Removexattr(procPath(w.FD()), name) })
 }
 
-// Statfs describes the file system on which fd lies. For a staged root this is the source's
-// file system, with the free space of the store.
+// Statfs describes the file system on which fd lies. For a staged root it describes the source's
+// file system, but reports no more free space than the store has left.
 func Statfs(l *guard.Lease, fd int) (unix.Statfs_t, error) {
 	st := stageOf(l)
 	if st == nil {

@@ -32,9 +32,9 @@ func leaseOn(t *testing.T, dir string) *guard.Lease {
 	return l
 }
 
-// Before Linux 5.8 the kernel cannot set times through a descriptor. The times of files,
-// directories and links are set nevertheless, also those of an O_PATH descriptor. A link's
-// target keeps its own.
+// Before Linux 5.8, utimensat(2) does not accept AT_EMPTY_PATH. Utimes sets the modification times
+// of files, directories and links nevertheless, also through an O_PATH descriptor. A link's target
+// keeps its time.
 func TestUtimesBeforeLinux58(t *testing.T) {
 	if !oldkernel.Enter(t, oldkernel.UtimesOfDescriptor) {
 		return

@@ -57,7 +57,7 @@ func TestDeviceNumbers(t *testing.T) {
 	}
 }
 
-// The open that all resolution uses follows no link and does not leave the directory.
+// With the flags of a resolution, open follows no link and does not leave the directory.
 func TestOpenStaysBeneath(t *testing.T) {
 	dir, out := t.TempDir(), t.TempDir()
 	err := errors.Join(os.Mkdir(filepath.Join(dir, "sub"), 0o755), os.Symlink("sub", filepath.Join(dir, "in")),
@@ -109,8 +109,8 @@ func TestOpenFileTypes(t *testing.T) {
 	}
 }
 
-// A root's own path is refused with what to do about it (R126), and the source
-// notices when another directory takes its place (R111).
+// If the directory of a root does not exist, the error of OpenRoot says what to do (R126). Check
+// fails while another directory has the root's path (R111).
 func TestOpenerAndCheck(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "d")

@@ -12,7 +12,7 @@ import (
 )
 
 // harmless lists the calls that change no source. A call that opens a file counts as harmless only
-// if none of its flags is a changing one.
+// if its arguments name none of changingFlags, and no variable called flags or how.
 var harmless = map[string][]string{
 	"unix": {"Close", "Dup3", "Faccessat", "FcntlInt", "Fstat", "Fstatfs", "Getdents", "Geteuid", "Getrlimit", "Getxattr", "InotifyAddWatch", "InotifyInit1",
 		"InotifyRmWatch", "IoctlGetInt", "Listxattr", "MemfdCreate", "Mkdev", "Pipe2", "Poll", "Pread", "Readlinkat", "Seek", "Setfsgid", "Setfsuid", "Statx",
@@ -20,11 +20,11 @@ var harmless = map[string][]string{
 	"os": {"Getegid", "Geteuid", "NewFile", "ReadFile", "Readlink"},
 }
 
-// changingFlags are the flags of open(2) with which it changes the source.
+// changingFlags are the flags with which open(2) changes the source.
 var changingFlags = []string{"O_CREAT", "O_TRUNC", "O_TMPFILE"}
 
-// masked lists the functions that open with given flags and remove those that change the
-// source; TestOpenChangesNothing tries them.
+// masked lists the functions that open a file with the flags of their caller, but without
+// changingFlags. TestOpenChangesNothing tests them.
 var masked = []string{"open", "Reopen"}
 
 // special lists other calls that change nothing, by the function that makes them.
@@ -33,8 +33,8 @@ var special = map[string]string{
 	"OFDConflict": "FcntlFlock", // F_OFD_GETLK
 }
 
-// qualifiedCall returns a call of a function whose name follows that of a package or variable, and
-// the two names. call is nil for any other node.
+// qualifiedCall returns the names and the call if n is a call pkg.name(...), where pkg is a package
+// or a variable. For any other node call is nil.
 func qualifiedCall(n ast.Node) (pkg, name string, call *ast.CallExpr) {
 	call, ok := n.(*ast.CallExpr)
 	if !ok {
@@ -61,10 +61,10 @@ func mentions(e ast.Node, f func(name string) bool) (found bool) {
 	return found
 }
 
-// unguarded returns the system calls of a function that may change a source and are not in a
-// function that is passed to change or write.
+// unguarded returns the names of the system calls in f that may change a source. It leaves out the
+// calls in a function that is passed to change or write.
 func unguarded(f *ast.FuncDecl) (list []string) {
-	inside := map[ast.Node]bool{} // the functions that change is called with
+	inside := map[ast.Node]bool{} // the functions that are passed to change or write
 	ast.Inspect(f, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
 			name := ""
@@ -90,7 +90,7 @@ func unguarded(f *ast.FuncDecl) (list []string) {
 		case strings.HasPrefix(name, "Open") && !slices.Contains(masked, f.Name.Name):
 			isHarmless := true
 			for _, arg := range call.Args {
-				// Flags are constants of unix; a variable could be anything.
+				// Flags are constants of unix; a variable could have any flag.
 				if mentions(arg, func(id string) bool { return slices.Contains(changingFlags, id) || id == "flags" || id == "how" }) {
 					isHarmless = false
 				}
@@ -104,7 +104,7 @@ func unguarded(f *ast.FuncDecl) (list []string) {
 	return list
 }
 
-// functions parses the package's functions.
+// functions parses the package without its tests, and returns its functions by name.
 func functions(t *testing.T) map[string]*ast.FuncDecl {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -140,7 +140,7 @@ func functions(t *testing.T) map[string]*ast.FuncDecl {
 func TestChangesAskTheLease(t *testing.T) {
 	for name, f := range functions(t) {
 		if got := unguarded(f); len(got) > 0 {
-			t.Errorf("%s calls %v without change: make the call by change(l, ...), or add it to those that are harmless", name, got)
+			t.Errorf("%s calls %v without change: make the call through change(l, ...), or add it to harmless", name, got)
 		}
 	}
 }
@@ -171,8 +171,7 @@ func TestUnguardedIsNoticed(t *testing.T) {
 	}
 }
 
-// callsOne reports whether a function calls one of the package's functions, or methods,
-// of these names.
+// callsOne reports whether f calls a function or method of the package that has one of the names.
 func callsOne(f *ast.FuncDecl, names map[string]bool) (found bool) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		if pkg, name, call := qualifiedCall(n); call != nil {
@@ -186,8 +185,8 @@ func callsOne(f *ast.FuncDecl, names map[string]bool) (found bool) {
 	return found
 }
 
-// The table of changes has every exported function that calls change, itself or by
-// another function of the package, and no other.
+// changes lists exactly the exported functions, without methods, that call change directly or
+// through other functions of the package.
 func TestChangesAreComplete(t *testing.T) {
 	all := functions(t)
 	reach := map[string]bool{"change": true}
@@ -207,6 +206,6 @@ func TestChangesAreComplete(t *testing.T) {
 	}
 	slices.Sort(want)
 	if have := slices.Sorted(maps.Keys(changes)); !slices.Equal(have, want) {
-		t.Errorf("the table has %v, and the package %v", have, want)
+		t.Errorf("changes lists %v, but the package has %v", have, want)
 	}
 }

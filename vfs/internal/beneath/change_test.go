@@ -16,8 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/hangfs"
 )
 
-// changes lists the functions that change a source, with the request that the source gets from
-// each. TestChangesAreComplete checks that none is missing.
+// changes lists the functions that change a source. request is the name of the request by which the
+// function changes a source, as in hangfs.FS. If there are several such requests, it is the first.
+// TestChangesAreComplete checks that no function is missing.
 var changes = map[string]struct {
 	request string
 	call    func(s *hangScene, l *guard.Lease) error
@@ -79,7 +80,8 @@ var changes = map[string]struct {
 
 func second[T any](_ T, err error) error { return err }
 
-// hangScene is a root on a source that hangs, and an operation on it.
+// hangScene is a root and an operation in the root. The source is a file system whose requests can
+// be made to hang.
 type hangScene struct {
 	*testing.T
 	reg             *guard.Registry
@@ -92,7 +94,7 @@ type hangScene struct {
 	done            func() // ends the use of the detached lease
 }
 
-// withoutXattrs opens a file of a file system without attributes of users.
+// withoutXattrs opens a file of a file system that does not support user attributes (user_xattr).
 func (s *hangScene) withoutXattrs() int {
 	s.Helper()
 	fd, err := unix.Open("/proc/self/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -152,7 +154,8 @@ func (s *hangScene) closeMade(w Changeable, _ Info, err error) error {
 	return err
 }
 
-// use runs f with the lease of an operation that is answered early, or of one for which the
+// use runs f in a goroutine, and returns a channel that gets the error of f. f gets the lease of an
+// operation that is answered before f returns (early), or the lease of an operation for which the
 // revocation waits in vain.
 func (s *hangScene) use(early bool, f func(l *guard.Lease) error) <-chan error {
 	got := make(chan error, 1)
@@ -164,7 +167,8 @@ func (s *hangScene) use(early bool, f func(l *guard.Lease) error) <-chan error {
 	return got
 }
 
-// end revokes the root.
+// end revokes the root, and returns the error of the revocation. If early is set, end first answers
+// the operation.
 func (s *hangScene) end(early bool) error {
 	if early {
 		s.lease.Abandon()
@@ -177,11 +181,11 @@ func (s *hangScene) end(early bool) error {
 // early (true), or the revocation waits for it in vain.
 var bothWays = map[string]bool{"answered early": true, "waited for in vain": false}
 
-const stillInIt = "1 call that changes the source has not returned and may still arrive"
+const pendingCallText = "1 call that changes the source has not returned and may still arrive"
 
-// The error of a revocation names a call that is changing the source at that time. No other call
-// that changes the source begins after the revocation, neither of the same function nor of the next.
-func TestNoChangeAfterTheOneThatHangs(t *testing.T) {
+// The error of a revocation reports a call that is still changing the source. After the revocation,
+// no other call that changes the source begins, neither in the same function nor in the next one.
+func TestNoChangeAfterHangingChange(t *testing.T) {
 	for name, c := range changes {
 		for way, early := range bothWays {
 			t.Run(name+"/"+way, func(t *testing.T) {
@@ -193,11 +197,11 @@ func TestNoChangeAfterTheOneThatHangs(t *testing.T) {
 				})
 				<-held.Entered
 				err := s.end(early)
-				if err == nil || !strings.Contains(err.Error(), stillInIt) {
-					t.Errorf("the revocation returned %v, want: %s", err, stillInIt)
+				if err == nil || !strings.Contains(err.Error(), pendingCallText) {
+					t.Errorf("the revocation returned %v, want: %s", err, pendingCallText)
 				}
 				if !early && !strings.Contains(err.Error(), "still running") {
-					t.Errorf("the revocation does not tell of the operation: %v", err)
+					t.Errorf("the error of the revocation does not report the operation: %v", err)
 				}
 				if got := s.fs.Changes(); !slices.Equal(got, []string{c.request}) {
 					t.Errorf("before the revocation: %v", got)
@@ -215,8 +219,9 @@ func TestNoChangeAfterTheOneThatHangs(t *testing.T) {
 	}
 }
 
-// No change begins when the call before it hangs until the root has ended.
-func TestNoChangeAfterALookThatHangs(t *testing.T) {
+// If an operation hangs in stat(2) until the root has ended, the operation does not begin a change
+// afterwards.
+func TestNoChangeAfterHangingStat(t *testing.T) {
 	for name, c := range changes {
 		for way, early := range bothWays {
 			t.Run(name+"/"+way, func(t *testing.T) {

@@ -9,13 +9,14 @@ import (
 
 // Changeable is the descriptor of a file that an operation may change. Every call that changes
 // a file or its attributes takes a Changeable. Only this package makes one: for a file that it
-// has created, or that Change or Handle.Change allows to be changed. So a descriptor that must
+// has created, or that Dir.Change or Handle.Change allows to be changed. So a descriptor that must
 // not be written through cannot be passed to such a call by mistake: that does not compile.
 type Changeable struct {
 	// fdPlusOne is the descriptor plus one, so that the zero Changeable refers to no file.
 	fdPlusOne int
-	// tracked is set for a kept descriptor in a staged root. named is the stage if the file was
-	// found there by a name.
+	// tracked is set for a descriptor in a staged root that may be kept between operations. named
+	// is the stage if Dir.Change has made the Changeable for a file that programs see in a staged
+	// root.
 	tracked *trackedFile
 	named   *staged
 }
@@ -29,7 +30,9 @@ func (w Changeable) change(l *guard.Lease, call func() error) error {
 	return w.whileCurrent(l, func() error { return change(l, call) })
 }
 
-// whileCurrent calls f while programs see the file and no checkpoint has it, see change.
+// whileCurrent calls f. In a staged root it first thaws the file, and calls f while programs see
+// the file and the file is not frozen (frozen.go). Like change, it returns ESTALE if another file
+// has come into the place of this one.
 func (w Changeable) whileCurrent(l *guard.Lease, f func() error) error {
 	st := w.stage()
 	if st == nil {
@@ -45,7 +48,7 @@ func (w Changeable) whileCurrent(l *guard.Lease, f func() error) error {
 	}
 }
 
-// onceThawed is one attempt of whileCurrent. done is false if a checkpoint has the file.
+// onceThawed is one attempt of whileCurrent. done is false if the file was frozen meanwhile.
 func (st *staged) onceThawed(w Changeable, f func() error) (done bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -153,7 +156,7 @@ func (h *Handle) Change(l *guard.Lease) (Changeable, error) {
 	return Changeable{fdPlusOne: h.fd + 1, tracked: h.tracked}, nil
 }
 
-// InPlace reports whether the file can be changed where it is, without a copy.
+// InPlace reports whether the file can be changed where it is, without being copied up.
 func (h *Handle) InPlace() bool { return h.tracked == nil || !h.tracked.isLower.Load() }
 
 // Sync writes the file to the disk, and in a staged root the records of the store. A file of
@@ -244,7 +247,8 @@ func (h *Handle) Reopen(l *guard.Lease, flags int) (Handle, error) {
 	return Handle{}, unix.ESTALE
 }
 
-// reopen opens the file once more. The error is ESTALE for writing if the file is the source's.
+// reopen opens the file once more. If flags allow writing and the file is the source's, the error
+// is ESTALE.
 func (f *trackedFile) reopen(flags int) (Handle, error) {
 	st := f.st
 	st.swaps.Lock()

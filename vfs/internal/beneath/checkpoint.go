@@ -47,7 +47,8 @@ func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkp
 		made, isNew, err = st.addCheckpoint(c, &state)
 	}
 	if err != nil {
-		_ = st.store.WillWrite(0) // makes the next checkpoint compare again
+		// The next Checkpoint must compare the states again, so the store is marked as touched.
+		_ = st.store.WillWrite(0)
 	}
 	return made, isNew, errors.Join(err, st.prune(l))
 }
@@ -207,8 +208,8 @@ func (g *gatherer) visit(rel string, info *unix.Stat_t) error {
 	return err
 }
 
-// upperNode is dirNode for a directory of the upper directory, which its mode may keep an ordinary
-// user from reading.
+// upperNode is dirNode for a directory of the upper directory. If the mode of the directory does
+// not let its owner read it, upperNode sets the read bit while it reads the extended attributes.
 func (g *gatherer) upperNode(rel string, fd int) (draft.Node, error) {
 	node, err := g.dirNode(rel, fd)
 	if uid := unix.Geteuid(); err != nil || node.Mode&0o400 != 0 || uid == 0 || int(node.UID) != uid {
@@ -230,8 +231,8 @@ type Undone struct {
 	To     draft.Checkpoint
 	Before *draft.Checkpoint // made before the undo; nil: the latest is equal, or the undo is only planned
 	Seen   []SeenChange      // sorted by path
-	// Applied is how many paths are staged because the owner has applied their changes since
-	// the checkpoint.
+	// Applied is the number of paths that the undo stages to reverse changes that the owner has
+	// applied since the checkpoint.
 	Applied int
 }
 
@@ -241,9 +242,10 @@ type SeenChange struct {
 	Before, After bool // programs see a file there before the undo, and after it
 }
 
-// Undo brings the stage back to a checkpoint: its number or name, "" for the latest that differs
-// from what the stage has now. It makes a checkpoint first, so that the undo can be undone. If dry is
-// set, it changes nothing, and only returns what it would do.
+// Undo brings the stage back to a checkpoint. to is the number or name of the checkpoint, or "" for
+// the latest checkpoint at which programs saw other files than now. Undo makes a checkpoint first,
+// so that the undo can be undone. If dry is set, Undo changes nothing, and only returns what it
+// would do.
 func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	st := s.st
 	st.frozen.checkpointMu.Lock()
@@ -284,8 +286,8 @@ func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 }
 
 // cancelUndo takes back an undo that has failed, for example by an error of the disk: running
-// programs see again the files that they saw before. If the root has ended, the next session
-// finishes the undo.
+// programs see again the files that they saw before. If the root has ended, cancelUndo changes
+// nothing, and finishUndo finishes the undo when the store is opened again.
 func (st *staged) cancelUndo(l *guard.Lease, before *draft.State) error {
 	if err := atStep("undoing"); err != nil {
 		return err
@@ -305,7 +307,8 @@ func noCheckpoint(format string, args ...any) error {
 }
 
 // stateOf returns the state that an undo to a checkpoint brings back. now is the present state.
-// reversed is how many paths are staged because the owner has applied their changes since.
+// reversed is the number of paths that the undo stages to reverse changes that the owner has
+// applied since the checkpoint.
 func (st *staged) stateOf(number int, now *draft.State) (state draft.State, reversed int, err error) {
 	if number == 0 {
 		state.Nodes = now.Nodes[:1:1] // the top directory, which stays as it is
@@ -347,10 +350,11 @@ func (st *staged) stateAt(number int, now *draft.State) (draft.State, error) {
 	return state, nil
 }
 
-// overlay returns a state with the paths of a scope as part has them. Their files are placed as
-// copies: outside of the scope, programs may have a file under another name by now, or a copy of it
-// that shows its identity. If part shows a directory above the paths, the result shows one, too.
-// Other names in that directory have records of their own, which remove them.
+// overlay returns a copy of state in which the paths of the scope are as part has them. An undo
+// places copies of these files (Node.Apart): outside of the scope, a file of part may have another
+// name by now, or another file may show the identity of the file. If part shows a directory above
+// the paths, the result shows one, too. Other names that were removed from that directory stay
+// hidden, because each of them has a whiteout of its own.
 func overlay(state, part *draft.State, in draft.Scope) draft.State {
 	old, from := indexOf(state), indexOf(part)
 	out := indexOf(&draft.State{})
@@ -383,10 +387,10 @@ func (x *stateIndex) showsDir(rel string) bool {
 	return n != nil && n.Object == 0 || n == nil && x.showsSource(rel)
 }
 
-// showDir makes a state show a directory at a path, because the state from shows one there. If from
-// shows the source's contents in it, so does the state.
-func (x *stateIndex) showDir(rel string, from *stateIndex) {
-	rec, ok := from.records[rel]
+// showDir makes x show a directory at rel, because other shows one there. If other shows the
+// source's contents in the directory, x shows them, too.
+func (x *stateIndex) showDir(rel string, other *stateIndex) {
+	rec, ok := other.records[rel]
 	if x.showsDir(rel) {
 		if have := x.records[rel]; have.Whiteout && !rec.Whiteout {
 			have.Whiteout = false
@@ -395,7 +399,7 @@ func (x *stateIndex) showDir(rel string, from *stateIndex) {
 		return
 	}
 	delete(x.nodes, rel)
-	if n := from.nodes[rel]; n != nil {
+	if n := other.nodes[rel]; n != nil {
 		x.nodes[rel] = n
 	}
 	delete(x.records, rel)
@@ -444,8 +448,8 @@ func (st *staged) checkObjects(c draft.Checkpoint, want *draft.State) error {
 	return nil
 }
 
-// finishUndo finishes an undo during which the process was killed. The caller calls it before
-// the root is used.
+// finishUndo finishes an undo that has begun but not ended, for example because the process was
+// killed. The caller calls finishUndo before the root is used.
 func (st *staged) finishUndo() error {
 	number, ok := st.store.Undoing()
 	if !ok {

@@ -82,7 +82,7 @@ func copyData(l *guard.Lease, in, to int, size int64) error {
 			return err
 		}
 		if n == 0 {
-			return nil // the file has become shorter: the comparison afterwards finds that
+			return nil // the file has become shorter: copyContents notices that afterwards
 		}
 		off = from + int64(n)
 	}
@@ -96,7 +96,7 @@ func dataAt(fd int, off, size int64) (from, end int64) {
 		return size, size
 	}
 	if err != nil {
-		from = off // a file system without holes
+		from = off // the file system does not report holes
 	}
 	if end, err = Lseek(fd, from, unix.SEEK_HOLE); err != nil {
 		end = size

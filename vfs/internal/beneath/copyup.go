@@ -12,16 +12,16 @@ import (
 
 // A file of the source is copied up before it is changed. A copy with all attributes is
 // prepared in the store. Then the state of the source's file is recorded. Then the copy is
-// renamed to its place in the upper directory. A directory is raised: an empty directory with
-// its attributes is made in the upper directory.
+// renamed to its place in the upper directory. A directory of the source is raised: an empty
+// directory with the same attributes is made in the upper directory.
 
 const (
-	// copyTries is how often a file is copied again because the owner has written to it
+	// copyTries is how often an operation tries to copy or open a file that is changed or replaced
 	// meanwhile.
 	copyTries = 3
 	// copyPiece is how many bytes are copied between two checks whether the root has ended.
 	copyPiece = 4 << 20
-	// maxHashed is the largest file whose contents are hashed for its record.
+	// maxHashed is the size of the largest file whose contents are hashed for its record.
 	maxHashed = 16 << 20
 )
 
@@ -39,8 +39,8 @@ func baseOf(low *Info) draft.Base {
 	return b
 }
 
-// note writes records to the store, before the change that they are for. A test may have the
-// machine crash between the two.
+// note writes records to the store, before the caller makes the change that they are for. With
+// AtStep, a test can end the operation before or after the records are written.
 func (st *staged) note(list ...draft.Record) error {
 	if err := atStep("recording"); err != nil {
 		return err
@@ -214,8 +214,8 @@ func (c *upCopy) prepareFile(from int, info *Info, empty bool) error {
 }
 
 // hashLower returns the hash of a file of the source that is not copied. It returns zero if the
-// file cannot be read, or was changed meanwhile. Then the owner's next touch counts as a
-// change.
+// file cannot be read, or was changed meanwhile. Without a hash, the owner's next touch(1) counts
+// as a change.
 func hashLower(from int, info *Info) (sum [sha256.Size]byte) {
 	in, err := reopenQuietly(from)
 	if err != nil {
@@ -240,10 +240,11 @@ func reopenQuietly(from int) (int, error) {
 	return in, err
 }
 
-// copyAttributes gives a new file the attributes of another: owner, mode, ACL, the user's
-// attributes and times. An ordinary user's copy stays the user's. Set-id bits of files are
-// left out, because nothing in a stage runs as another user. An ACL that the new file has from
-// the default ACL of its directory is removed.
+// copyAttributes gives a new file the owner, ACL, user attributes and times of another file, and
+// sets a mode. If this process runs as an ordinary user, the user stays the owner. Set-id bits are
+// left out unless the file is a directory, because nothing in a stage runs as another user. An ACL
+// that the new file has from the default ACL of its directory is removed. A link gets owner and
+// times only.
 func copyAttributes(l *guard.Lease, from int, info *Info, to Changeable, mode uint32) error {
 	if err := Chown(l, to, int(info.UID), int(info.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
 		return err
@@ -268,8 +269,9 @@ func timespec(t unix.StatxTimestamp) unix.Timespec {
 }
 
 // place records the state of the source's file and renames the copy to its path in the upper
-// directory. The caller holds st.mu. The error is ESTALE if the path does not show the file any
-// more. If the file was copied meanwhile, the error is nil.
+// directory. The caller holds st.mu. The error is ESTALE if the path shows another file of the
+// source by now. If the upper directory has a file at the path by now, place leaves that file alone
+// and returns nil.
 func (c *upCopy) place(rel string, low *Info) error {
 	st := c.st
 	parent, _ := splitRel(rel)
@@ -407,7 +409,8 @@ func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 	if uid := unix.Geteuid(); uid != 0 && int(info.UID) != uid && unix.Faccessat(unix.AT_FDCWD, procPath(low), unix.W_OK, unix.AT_EACCESS) != nil {
 		mode &^= 0o222 // the user may not make names in the source's directory, but owns the raised one
 	}
-	// A directory that its owner may not write to cannot be moved to another one.
+	// An ordinary user cannot move a directory to another parent without the permission to write to
+	// the moved directory.
 	movable := mode
 	if unix.Geteuid() != 0 {
 		movable |= 0o300
@@ -427,8 +430,7 @@ func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 	return Chmod(l, changeable(fd), mode)
 }
 
-// mkdirPrivate makes a directory in a directory of the store, with the same mode whatever the umask
-// is.
+// mkdirPrivate makes a directory with mode 0700 in a directory of the store, whatever the umask is.
 func mkdirPrivate(l *guard.Lease, dir int, name string) error {
 	err := change(l, func() error { return unix.Mkdirat(dir, name, 0o700) })
 	if err == nil {

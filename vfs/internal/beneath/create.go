@@ -11,20 +11,21 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Owner is the user for whom a new file or directory is made. A daemon of root makes it with
-// the file-system uid and gid of the caller, so that it never belongs to another user, not even
-// for a moment. Any other daemon makes it with its own ids.
+// Owner is the user for whom a new file or directory is made. A daemon that runs as root makes the
+// file with the owner's file-system uid and gid, so that the file does not belong to another user
+// even for a moment. Owner.as and Mknod describe exceptions. Any other daemon makes the file with
+// the daemon's own ids.
 type Owner struct {
 	UID, GID uint32
 }
 
-// as runs f with the owner's file-system ids. setfsuid(2) changes them for the calling thread
-// only, so the goroutine is tied to it meanwhile. With an ordinary user's uid, the thread has
-// no file-system capabilities.
+// as runs f with the owner's file-system ids. setfsuid(2) changes them for the calling thread only,
+// so the goroutine is tied to the thread meanwhile. With an ordinary user's uid, the thread has no
+// file-system capabilities.
 //
 // f can be refused here although the kernel has allowed the request: the caller may have the
 // permission through a supplementary group, which FUSE does not report. Then fix runs
-// instead, as root: it does the same and changes the owner afterwards. fix runs with the
+// instead, as root: fix does the same as f and changes the owner afterwards. fix runs with the
 // caller's file-system gid, so that the kernel chooses the group of the new file: the
 // caller's, or the directory's if that has the set-group-id bit.
 func (o Owner) as(f func() error, fix func() error) error {
@@ -132,9 +133,9 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 	return Changeable{fdPlusOne: fd + 1, tracked: h.tracked}, info, err
 }
 
-// keepSetgid sets the set-group-id bit of a new file again. In a set-group-id directory the
-// kernel drops that bit if the thread that creates the file is not in the group. For the
-// caller, the kernel in front of us has applied this rule to mode already, with the caller's
+// keepSetgid sets the set-group-id bit of a new file again. In a set-group-id directory the kernel
+// drops that bit if the thread that creates the file is not in the group. For the caller, the
+// kernel applies this rule to mode before it sends the FUSE request, with the caller's
 // supplementary groups, which the thread here does not have.
 func keepSetgid(l *guard.Lease, w Changeable, info *Info, mode uint32) error {
 	if mode&unix.S_ISGID == 0 || info.Mode&unix.S_ISGID != 0 || info.IsDir() || unix.Geteuid() != 0 {
@@ -147,8 +148,8 @@ func keepSetgid(l *guard.Lease, w Changeable, info *Info, mode uint32) error {
 	return nil
 }
 
-// chownNew changes the owner of a new file to o.UID, and restores the mode bits that this
-// clears. The file has its group already, see Owner.as.
+// chownNew changes the owner of a new file to o.UID, and restores the mode bits that the change of
+// the owner clears. The file has its group already, see Owner.as.
 func (o Owner) chownNew(l *guard.Lease, w Changeable, mode uint32) error {
 	if err := Chown(l, w, int(o.UID), -1); err != nil {
 		return err
@@ -173,7 +174,7 @@ func makeNode(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make fun
 	return info, err
 }
 
-// makeName is makeNode up to the attributes.
+// makeName is the part of makeNode that creates the file, before its attributes are read.
 func makeName(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func(dirfd int) error) error {
 	dirfd, u, err := d.begin(l)
 	if err != nil {
@@ -217,7 +218,7 @@ func Mkdir(l *guard.Lease, d Dir, base string, mode uint32, o Owner) (Info, erro
 func Mknod(l *guard.Lease, d Dir, base string, mode, dev uint32, o Owner) (Info, error) {
 	if t := mode & unix.S_IFMT; t == unix.S_IFCHR || t == unix.S_IFBLK {
 		// To make a device, a thread needs a capability that it loses with the change
-		// of its file-system uid. The kernel has checked that the caller has it.
+		// of its file-system uid. The kernel has checked that the caller has the capability.
 		dirfd, u, err := d.begin(l)
 		if err != nil {
 			return Info{}, err
@@ -309,8 +310,8 @@ func unmaskName(l *guard.Lease, d Dir, base string, info *Info, mode uint32) err
 	return unmask(l, changeable(fd), d, info, mode)
 }
 
-// processUmask reads the umask of the process from /proc: a system call can only set it. If
-// /proc does not have it, processUmask returns 0.
+// processUmask reads the umask of the process from /proc, because umask(2) cannot read the umask
+// without setting it. If /proc does not show the umask, processUmask returns 0.
 func processUmask() uint32 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 // A process without a free descriptor cannot accept the owner's next command, check whether a
 // root is still the approved directory, or end a root. So two bounds leave some descriptors
 // free, below the limit of the process (RLIMIT_NOFILE; the Go runtime raises the soft limit to
-// the hard one at the start). The lower bound is for files that peers can keep open: files,
-// directories, references, uploads. The higher one is for descriptors that an operation opens
-// for a moment. Above a bound the answer is ENFILE: the system is out of files, not the program
-// that asks.
+// the hard one at the start). keptLimit, the smaller bound, is for descriptors that peers can keep
+// open: files, directories, references, uploads. briefLimit, the larger bound, is for descriptors
+// that an operation opens for a moment. Above a bound the answer is ENFILE: the system is out of
+// files, not the program that asks.
 //
 // Nothing is counted: the kernel gives out the lowest free number, so at least as many
 // descriptors are open in the process as the number of a new descriptor says.
@@ -30,7 +30,7 @@ var descriptors struct {
 
 func init() { limitDescriptors(math.MaxInt64) }
 
-// measureDescriptors sets the bounds by the limit of the process.
+// measureDescriptors computes the bounds from the limit of the process.
 func measureDescriptors() {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) == nil {
@@ -38,8 +38,8 @@ func measureDescriptors() {
 	}
 }
 
-// maxReserve is enough for the owner's connections, the audit log, the
-// configuration, and a burst of operations.
+// maxReserve is the largest number of descriptors that keptLimit leaves free. It is enough for the
+// owner's connections, the audit log, the configuration, and a burst of operations.
 const maxReserve = 256
 
 func limitDescriptors(limit int64) {
@@ -94,14 +94,13 @@ func useOrClose(fd int) (int, error) {
 	return fd, nil
 }
 
-// The descriptor of /proc/self/fd, opened once: through it a descriptor opened
-// with O_PATH can be opened for reading, linked or given attributes, without any
-// name of the file being looked at again. It is opened when a tree is made, so
-// that it is there when descriptors have become scarce; a failure to open it is
-// not remembered.
+// procDir has a descriptor of /proc/self/fd. With it, the file of an O_PATH descriptor can be
+// opened or linked without resolving a name of the file again. Prepare opens /proc/self/fd when a
+// tree is made, so that procDir is set before descriptors become scarce. A failure to open
+// /proc/self/fd is not remembered.
 var procDir struct {
 	mu sync.RWMutex // guards the field below
-	fd int          // 0: not yet open; the standard input is never this
+	fd int          // 0: not yet open; descriptor 0 is the standard input
 }
 
 // openProc opens /proc/self/fd for procFD. Tests replace it.
@@ -109,8 +108,8 @@ var openProc = func() (int, error) {
 	return unix.Open("/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
-// Prepare opens what every tree needs, before the first operation. If that fails, it is
-// tried again when it is needed.
+// Prepare measures the limit of descriptors and opens /proc/self/fd, before the first operation of
+// a tree. If /proc/self/fd cannot be opened, the first call that needs it tries again.
 func Prepare() {
 	measureDescriptors()
 	_, _ = procFD()
@@ -136,9 +135,9 @@ func procFD() (int, error) {
 	return fd, nil
 }
 
-// Reopen opens what fd (O_PATH) refers to. The descriptor is ours and was resolved
-// beneath a root; following the magic link leads to it and nowhere else. Flags that
-// change the source are ignored.
+// Reopen opens the file of fd once more; fd may be O_PATH. fd was resolved beneath a root, and the
+// magic link of fd in /proc leads to the file of fd and nowhere else. Flags that change the source
+// are ignored.
 func Reopen(fd, flags int) (int, error) {
 	flags = flags&^changing | unix.O_NONBLOCK | unix.O_NOCTTY
 	proc, err := procFD()
@@ -167,11 +166,11 @@ func openQuietly(dirfd int, rel string, flags, resolve uint64) (int, error) {
 	return fd, err
 }
 
-// changing are the flags of open(2) with which it changes the source.
+// changing are the flags with which open(2) changes the source.
 const changing = unix.O_CREAT | unix.O_TRUNC | unix.O_TMPFILE&^unix.O_DIRECTORY
 
-// open is openat2 with the flags every call here needs, without those that change
-// the source.
+// open is openat2(2) with O_CLOEXEC, and without the flags that change the source. In the place of
+// EXDEV, open returns an error of the kind names.Escaped.
 func open(dirfd int, path string, flags, resolve uint64) (int, error) {
 	how := unix.OpenHow{Flags: flags&^changing | unix.O_CLOEXEC, Resolve: resolve}
 	for range maxRetries {

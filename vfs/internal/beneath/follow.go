@@ -11,11 +11,12 @@ import (
 // differently. Its methods are called while the stage is locked, so they must not wait for a
 // program, and must not look into the root.
 type Follower interface {
-	// Copying says that a copy of a file of the source is about to be moved to its name in the
-	// upper directory, which changes nothing for programs. by is 1, or -1 if the move has failed.
+	// Copying is called with by 1 before a copy of a file of the source is moved to its name in the
+	// upper directory. The move changes nothing for programs. If the move fails, Copying is called
+	// again with by -1.
 	Copying(rel string, by int)
-	// Raised says that a directory lies in the upper directory now. fd refers to it; -1: it could
-	// not be opened.
+	// Raised says that a directory lies in the upper directory now. fd refers to the directory
+	// until Raised returns; -1: the directory could not be opened.
 	Raised(rel string, fd int)
 	// Moved says that a directory of the upper directory has another path.
 	Moved(from, to string)
@@ -28,7 +29,7 @@ type Follower interface {
 // followers are told of the changes of one staged root.
 type followers struct {
 	mu   sync.RWMutex // guards list
-	list []Follower   // replaced by a change, never written to
+	list []Follower   // Follow and Unfollow replace the slice and never write to it
 }
 
 // Follow makes the stage call f for its changes, until Unfollow.
@@ -47,8 +48,8 @@ func (s Stage) Unfollow(f Follower) {
 	t.list = slices.DeleteFunc(slices.Clone(t.list), func(other Follower) bool { return other == f })
 }
 
-// tell calls f for every follower, without a lock of its own: a follower may hold its own lock
-// when it calls Follow.
+// tell calls f for every follower. It does not hold mu meanwhile, because a follower may hold a
+// lock of its own when it calls Follow.
 func (t *followers) tell(f func(Follower)) {
 	t.mu.RLock()
 	list := t.list
@@ -61,8 +62,8 @@ func (t *followers) tell(f func(Follower)) {
 // IsHidden reports whether a whiteout hides what the source has at a path.
 func (s Stage) IsHidden(rel string) bool { return s.st.isHidden(rel) }
 
-// tellRaised tells of a directory that was raised. The store must already have the directory, so
-// that a follower that begins meanwhile finds it there.
+// tellRaised tells the followers that a directory was raised. The store must already have the
+// directory, so that a follower that begins meanwhile finds the directory in the store.
 func (st *staged) tellRaised(rel string) {
 	st.followers.tell(func(f Follower) {
 		fd, err := st.openUpperDir(rel)
@@ -76,14 +77,16 @@ func (st *staged) tellRaised(rel string) {
 	})
 }
 
-// tellMoved tells of a directory that was renamed, whose entry in the store is up to date. What
-// is seen in it may change if the source has a directory at the new path.
+// tellMoved tells the followers that a directory was renamed. The store must already have the new
+// path. Programs may see other files in the directory than before if the source has a directory at
+// the new path.
 func (st *staged) tellMoved(from, to string) {
 	st.followers.tell(func(f Follower) { f.Moved(from, to) })
 }
 
-// tellMerged tells that a directory has come to a path, if the source has one there, too. The
-// caller has made the change: inotify reports later changes of the source.
+// tellMerged tells the followers that a directory has come to a path, if the source shows a
+// directory at the path, too. The caller calls tellMerged after the change: inotify reports later
+// changes of the source.
 func (st *staged) tellMerged(rel string) {
 	if st.isHidden(rel) {
 		return
@@ -97,7 +100,7 @@ func (st *staged) tellMerged(rel string) {
 }
 
 // Sides returns the descriptors of a directory of a staged root in the upper directory and in
-// the source, -1 for a side that has none. They are the Dir's, and closed with it.
+// the source, -1 for a side that has none. The Dir owns the descriptors and closes them.
 func (d Dir) Sides() (up, low int) { return d.union.upDir(), d.union.lowDir() }
 
 // StagedPath returns the directory's path below a staged root.

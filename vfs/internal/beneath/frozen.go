@@ -21,7 +21,7 @@ type frozen struct {
 	// writes is held for reading while an operation checks whether a file is frozen and then
 	// changes it. It is held for writing while files are being frozen.
 	writes sync.RWMutex
-	// generation counts how often files were frozen; 0: never.
+	// generation grows each time that files may have become frozen; 0: no file was ever frozen.
 	generation atomic.Uint64
 	mu         sync.RWMutex // guards files
 	files      map[inode]*object
@@ -140,8 +140,8 @@ func (st *staged) frozenFile(w Changeable, isLocked bool) (*object, error) {
 	return o, nil
 }
 
-// thaw replaces the object of a frozen file by a copy. If the store has no room for the copy,
-// thaw removes the oldest checkpoints, so that no program fails because of them.
+// thaw replaces the object of a frozen file by a copy. If the store has no room for the copy, thaw
+// removes checkpoints until there is room, so that no program fails because of checkpoints.
 func (st *staged) thaw(l *guard.Lease, w Changeable) error {
 	o, err := st.frozenFile(w, false)
 	if err != nil || o == nil {
@@ -158,7 +158,7 @@ func (st *staged) thaw(l *guard.Lease, w Changeable) error {
 		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 			return err
 		}
-		if dropped, dropErr := st.dropOldest(l); dropErr != nil || !dropped {
+		if dropped, dropErr := st.dropCheckpoint(l); dropErr != nil || !dropped {
 			return errors.Join(dropErr, err)
 		}
 	}
@@ -181,7 +181,7 @@ func (st *staged) copyObject(l *guard.Lease, o *object, fd int, info *Info) (err
 	for range copyTries {
 		c := &upCopy{st: st, l: l, name: st.tempName()}
 		err := c.prepare(fd, info, false)
-		if err == unix.ESTALE { //nolint:errorlint // bare errno: it got another name meanwhile
+		if err == unix.ESTALE { //nolint:errorlint // bare errno: the file got another name
 			c.drop()
 			if *info, err = stat(fd); err != nil {
 				return err
@@ -248,7 +248,7 @@ func (st *staged) freeze(l *guard.Lease, dir int, base string, id inode) (uint64
 	return 0, err
 }
 
-// freezeCopy makes a copy of the file an object. It is for a file system that cannot link the file.
+// freezeCopy makes an object that is a copy of the file. It is for a file that cannot be linked.
 func (st *staged) freezeCopy(l *guard.Lease, dir int, base string, number uint64) error {
 	fd, err := open(dir, base, unix.O_PATH|unix.O_NOFOLLOW, stayBeneath)
 	if err != nil {
@@ -267,9 +267,9 @@ func (st *staged) freezeCopy(l *guard.Lease, dir int, base string, number uint64
 	return st.nameObject(l, number, c)
 }
 
-// dropOldest removes the checkpoint that is next to go (see draft.Store.Excess). dropped is
-// false if there is none.
-func (st *staged) dropOldest(l *guard.Lease) (dropped bool, err error) {
+// dropCheckpoint removes the checkpoint that is to be removed next (see draft.Store.Excess).
+// dropped is false if there is no checkpoint.
+func (st *staged) dropCheckpoint(l *guard.Lease) (dropped bool, err error) {
 	st.frozen.checkpointMu.Lock()
 	defer st.frozen.checkpointMu.Unlock()
 	number, ok := st.store.Excess(0)

@@ -28,7 +28,7 @@ type Info struct {
 	Btime   unix.StatxTimestamp // zero where the file system has none
 	// Writing is set by the tree where it matters: somebody has the file open
 	// for writing, so that its times may already be those of a write(2) whose
-	// bytes are still to come (mm/filemap.c updates them first).
+	// bytes are still to come (mm/filemap.c updates the times first).
 	Writing bool
 }
 
@@ -133,7 +133,7 @@ func StatAt(d Dir, name string) (Info, error) {
 	return StatIn(d, name)
 }
 
-// statOpened is StatIn where statx(2) does not tell mount points.
+// statOpened is StatIn where statx(2) does not report mount points.
 func statOpened(d Dir, name string) (Info, error) {
 	fd, err := openChild(d, name)
 	if err != nil {

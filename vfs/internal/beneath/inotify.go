@@ -32,7 +32,7 @@ type NotifyEvent struct {
 }
 
 // NotifyMask selects changes of contents, attributes and names. Only a directory can be watched with
-// it. Events of files in the directory that were unlinked are left out.
+// it. A file that was unlinked causes no further events in the directory.
 const NotifyMask = unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE |
 	unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF |
 	unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
@@ -65,7 +65,7 @@ func (n *Inotify) Add(fd int, mask uint32) (int32, error) {
 	return int32(wd), err
 }
 
-// Remove ends a watch; that of a removed directory has ended already.
+// Remove ends a watch. The watch of a removed directory has ended already.
 func (n *Inotify) Remove(wd int32) {
 	_ = n.control(func(fd int) error {
 		_, err := unix.InotifyRmWatch(fd, uint32(wd))
@@ -113,8 +113,9 @@ func (n *Inotify) wait() error {
 	return err
 }
 
-// Read waits for events and returns all that have come. It fails after Close. Only one
-// goroutine may call it, and it must do so until Read fails: that closes the instance.
+// Read waits for events and returns the waiting events, at most as many as fit into buf. Read fails
+// after Close. Only one goroutine may call Read, and must call it until it fails after Close: that
+// last call closes the descriptors.
 func (n *Inotify) Read(buf []byte) ([]NotifyEvent, error) {
 	if err := n.wait(); err != nil {
 		_, _ = n.closeR.Close(), n.f.Close()

@@ -12,11 +12,12 @@ import (
 // Close closes a descriptor that this package opened.
 func Close(fd int) { _ = unix.Close(fd) }
 
-// OpenFile opens the regular file called base. Flags are those of open(2);
-// O_TRUNC and O_CREAT are for the caller to do. It opens only regular files. It checks the type
-// first, and again on the descriptor. If the name was exchanged in between, it opens the file
-// by a reference (O_PATH), which cannot be exchanged. O_NONBLOCK keeps the opening from hanging
-// on a FIFO.
+// OpenFile opens the regular file called base, and no file of another type. flags are those of
+// open(2). O_TRUNC and O_CREAT have no effect: the caller must truncate or create the file.
+// OpenFile checks the type before it opens the file, and then checks that it has opened the same
+// file. If the name was exchanged in between, OpenFile opens the file by a reference (O_PATH),
+// which cannot be exchanged. In a staged root, OpenFile tries again instead. O_NONBLOCK keeps the
+// opening from hanging on a FIFO.
 func OpenFile(l *guard.Lease, d Dir, base string, flags int) (Handle, Info, error) {
 	if d.union != nil {
 		return d.union.openFile(l, d, base, flags, nil)
@@ -246,7 +247,8 @@ func OFDLock(l *guard.Lease, w Changeable, typ int16, start, length int64) error
 	return change(l, func() error { return unix.FcntlFlock(uintptr(w.FD()), unix.F_OFD_SETLK, &lk) })
 }
 
-// OFDConflict returns the lock that would conflict, or F_UNLCK.
+// OFDConflict returns a lock that conflicts with the given one. If there is none, the type of the
+// result is F_UNLCK.
 func OFDConflict(fd int, typ int16, start, length int64) (unix.Flock_t, error) {
 	lk := unix.Flock_t{Type: typ, Whence: unix.SEEK_SET, Start: start, Len: length}
 	err := retry(func() error { return unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &lk) })

@@ -44,14 +44,14 @@ func (w *linkWalk) close() {
 	}
 }
 
-// enter makes fd the file that the walk has reached, and closes the descriptor before.
+// enter makes fd the file that the walk has reached, and closes the previous descriptor.
 func (w *linkWalk) enter(fd int) {
 	w.close()
 	w.fd = fd
 }
 
-// run walks until nothing is left to do. After an error, todo begins with the name
-// that could not be opened, below fd.
+// run walks until todo is empty. After an error, todo begins with the name at which the walk
+// failed, below fd.
 func (w *linkWalk) run() error {
 	if err := w.toTop(); err != nil {
 		return err
