@@ -52,7 +52,7 @@ func TestNotReplacedWhileWritten(t *testing.T) {
 		b.must(err)
 		_, err = b.replace("new", "x", vfs.IfMatch{})
 		b.wantKind(err, names.Locked)
-		b.must(b.t.RemovePath(bg, who, b.path("new"), vfs.RemoveOptions{})) // no update is lost by that
+		b.must(b.t.RemovePath(bg, who, b.path("new"), vfs.RemoveOptions{})) // a removal loses no update
 		f.Close()
 		r := b.open("f", unix.O_RDONLY)
 		defer r.Close()
@@ -60,8 +60,9 @@ func TestNotReplacedWhileWritten(t *testing.T) {
 	})
 }
 
-// R095: if the kernel reports closes late, a replacement waits for a close that is on its way, and
-// so does the beginning of an upload.
+// R095: if the kernel reports closes late, a replacement of a file that is open for writing waits
+// for the close, and so does the beginning of an upload. The wait ends at the latest after the time
+// given to AwaitCloses, or when the caller's context or the root ends.
 func TestReplacedAfterLateClose(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.tree("f=text")
@@ -83,7 +84,7 @@ func TestReplacedAfterLateClose(t *testing.T) {
 		cancel()
 		b.t.AwaitCloses(time.Hour)
 		if _, err := b.t.Replace(ctx, who, b.at("f"), strings.NewReader("x"), vfs.IfMatch{}); err == nil {
-			t.Error("replaced for a caller who is gone")
+			t.Error("replaced although the caller's context was canceled")
 		}
 		time.AfterFunc(10*time.Millisecond, func() { b.must(second(b.reg.Revoke(bg, "code"))) })
 		b.wantKind(second(b.replace("f", "x", vfs.IfMatch{})), names.Revoked)
@@ -121,8 +122,9 @@ func TestOpenDuringReplacement(t *testing.T) {
 	})
 }
 
-// R095: a file of a front end that does not learn of closes (mount level Max) does not block its
-// replacement, and takes no write after that.
+// R095: a file that is opened through a front end which does not learn of closes (mount level Max)
+// can be replaced. After the replacement, the open file takes no write. After a removal of its
+// name, the open file still takes writes.
 func TestCountOnlyWhileUsed(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("f=text", "gone=")
@@ -149,8 +151,8 @@ func TestCountOnlyWhileUsed(t *testing.T) {
 	b.must(b.write(g, "as POSIX has it", 0))
 }
 
-// R095: two programs count in one file. One opens the file, and the other replaces it on
-// condition of the etag. No step of either is lost.
+// R095: four programs count in one file. Two open the file and write in place, and two replace the
+// file on condition of its etag. No step of any program is lost.
 func TestNoUpdateLost(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("n", "0")
@@ -218,7 +220,7 @@ func (b *bed) count(t *testing.T) bool {
 
 // The etag of a read, while somebody has the file open for writing, is valid for further reads
 // but not for a replacement: the file's times may belong to a write whose bytes were still to
-// come. The same holds for the etag of a write in place beside another one.
+// come. The etag of a write in place that is done meanwhile is not valid for a replacement, either.
 func TestETagOfAFileBeingWritten(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("n", "old")
@@ -244,8 +246,8 @@ func TestETagOfAFileBeingWritten(t *testing.T) {
 	})
 }
 
-// lateWriter opens a file for writing after the replacement has the name, and before the
-// replacement returns.
+// lateWriter is a journal that opens the file f for writing, and writes to it, when a replacement
+// has brought its new file to the path, but has not returned yet.
 type lateWriter struct {
 	b    *bed
 	done chan error

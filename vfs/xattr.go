@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// checkXattr refuses attributes other than the user's own and the POSIX ACLs. Attributes of
-// security.* and trusted.* also steer the kernel outside our mount (capabilities, overlayfs), so
-// they need full POSIX.
+// checkXattr refuses attributes other than user.* and the POSIX ACLs, unless the root's policy has
+// PosixFull. Attributes of security.* and trusted.* also steer the kernel outside our mount
+// (capabilities, overlayfs), so they need PosixFull.
 func checkXattr(l *guard.Lease, name string, change bool) error {
 	if strings.HasPrefix(name, userAttr) || aclNames[name] || l.PosixFull() {
 		return nil
@@ -25,7 +25,7 @@ func checkXattr(l *guard.Lease, name string, change bool) error {
 	return unix.ENODATA
 }
 
-// userAttr begins the names of attributes that anybody may set on a file of theirs.
+// userAttr is the prefix of the attributes that users may set on their own files.
 const userAttr = "user."
 
 // aclNames are the attributes that hold an ACL.
@@ -84,7 +84,7 @@ func (t *Tree) Listxattr(ctx context.Context, c guard.Caller, at At, f *File) ([
 // Setxattr sets an attribute; flags are those of setxattr(2).
 func (t *Tree) Setxattr(ctx context.Context, c guard.Caller, at At, f *File, name string, value []byte, flags int) error {
 	req := at.request(c, names.OpSetxattr, at.Path)
-	value = bytes.Clone(value) // the front end's buffer may be reused before a detached call is through
+	value = bytes.Clone(value) // the front end's buffer may be reused while a detached call still runs
 	_, err := onNode(ctx, t, req, at, f, func(l *guard.Lease, n *node) (none struct{}, err error) {
 		if err := checkXattr(l, name, true); err != nil {
 			return none, err
@@ -97,9 +97,9 @@ func (t *Tree) Setxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 			return none, err
 		}
 		if name == "system.posix_acl_access" && n.info.Mode&unix.S_ISGID != 0 && !c.InGroup(n.info.GID) {
-			// As chmod(2) does for an owner outside the file's group; the
-			// kernel would tell us only through an extension of SETXATTR
-			// that go-fuse does not speak.
+			// Clear the set-group-ID bit, as chmod(2) does for an owner outside
+			// the file's group. The kernel would ask for this only through an
+			// extension of SETXATTR that go-fuse does not support.
 			return none, killSetgid(l, w)
 		}
 		return none, nil

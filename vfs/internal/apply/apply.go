@@ -39,8 +39,8 @@ const (
 	Mode      Class = 'm' // the mode or the attributes alone
 	Removed   Class = 'D'
 	Replaced  Class = 'T' // by something of another kind
-	Conflict  Class = 'C' // the owner has changed it, too
-	InUse     Class = 'W' // somebody has it open for writing
+	Conflict  Class = 'C' // the owner has changed it, too; or another reason, see Change.Why
+	InUse     Class = 'W' // somebody has it open for writing, or a program has just changed it
 	Protected Class = 'P' // the present policy protects or hides the name
 	Link      Class = 'L' // a link that leaves the root
 	Special   Class = 'S' // a device, FIFO or socket
@@ -55,13 +55,13 @@ func (c Class) Applies() bool { return strings.IndexByte("AMmDT", byte(c)) >= 0 
 // owner asks for a partial apply.
 func (c Class) Blocks() bool { return strings.IndexByte("CWPL?X", byte(c)) >= 0 }
 
-// Change is one change.
+// Change is the change of one path by the stage.
 type Change struct {
 	Path          names.Foreign // below the root
 	Class         Class
-	Mode, OldMode uint32 // with the type, as stat has it; 0: there is nothing
+	Mode, OldMode uint32 // of the stage's file and the source's, as in stat(2); 0: no file
 	Size, OldSize int64
-	Why           names.Text    // the reason, if the class is not applied: a clause, with names quoted
+	Why           names.Text    // why the change is not applied: a clause, with names quoted
 	Output        names.Foreign // the build output that it belongs to, below the root; "": none
 
 	want, have side           // the file of the stage, and that of the source
@@ -114,7 +114,7 @@ type applier struct {
 	l     *guard.Lease
 	st    beneath.Stage
 	store *draft.Store
-	// writables has, by directory, the results of writable during a Plan; nil: they are not cached.
+	// writables caches the results of writable, by directory, during Plan; nil: nothing is cached.
 	writables map[string]writableResult
 }
 
@@ -129,13 +129,14 @@ func splitRel(rel string) (parent, base string) {
 	return rel[:max(i, 0)], rel[i+1:]
 }
 
-// lookSource describes the file that the source has at a path. A link on the way is an error
-// (ELOOP).
+// lookSource describes the file that the source has at a path. If a directory of the path is a
+// link, the error is ELOOP.
 func (a *applier) lookSource(rel string) (side, error) {
 	return look(a.st.Source(a.l).Below(rel, false))
 }
 
-// look describes a file that was resolved, and closes it. If there is none, it is no error.
+// look describes and closes d, the result of resolving a path. err is the error of the
+// resolution. If err says that there is no file, look returns an empty side and no error.
 func look(d beneath.Dir, err error) (side, error) {
 	if beneath.IsAbsent(err) {
 		return side{}, nil

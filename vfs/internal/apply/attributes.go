@@ -8,8 +8,11 @@ import (
 )
 
 // compareAttributes sets the mode and class of a file that both sides have. byContents is the
-// class by the contents alone. If the stage has changed the mode, the ACL or the attributes of the
-// user, the class Same becomes Mode. If the owner has changed the same, the class is Conflict.
+// class by the contents alone. If the stage has changed the mode, the ACL or user attributes, the
+// class Same becomes Mode. If the owner has changed them, too, to other values, the class is
+// Conflict. The base of a file, unlike that of a directory, does not say which attributes the file
+// had. So the class is also Conflict if the attributes of a file differ between the two sides and
+// the source's file has changed at all.
 func (a *applier) compareAttributes(c *Change, base *draft.Base, byContents Class) error {
 	if err := c.compareModes(base, byContents); err != nil || c.Class == Conflict || c.want.info.Type() == unix.S_IFLNK {
 		return err
@@ -54,7 +57,7 @@ func (a *applier) compareAttributes(c *Change, base *draft.Base, byContents Clas
 func (c *Change) compareModes(base *draft.Base, byContents Class) error {
 	bits := uint32(0o7777)
 	if !c.want.isDir() {
-		bits = 0o1777 // a stage never has set-id bits
+		bits = 0o1777 // files in a stage never have set-id bits
 	}
 	want, have, old := c.Mode&bits, c.OldMode&bits, base.Mode&bits
 	c.Class, c.mode = byContents, c.OldMode

@@ -12,11 +12,12 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Clear drops changes from the stage that the source has by now, because they were applied or
-// are the same. It first writes them to the disk.
+// Clear drops changes from the stage that the source has by now: they were applied, or the source
+// was the same without an apply. Before that, Clear syncs the names of the
+// changes in the source.
 func (e Env) Clear(ctx context.Context, l *guard.Lease, list []Change) error {
 	a := e.begin(ctx, l)
-	if err := a.syncPlaces(list); err != nil {
+	if err := a.syncNames(list); err != nil {
 		return err
 	}
 	SortPaths(list)
@@ -28,8 +29,8 @@ func (e Env) Clear(ctx context.Context, l *guard.Lease, list []Change) error {
 	return nil
 }
 
-// syncPlaces writes the changed names of the source to the disk.
-func (a *applier) syncPlaces(list []Change) error {
+// syncNames writes the changed names of the source to the disk.
+func (a *applier) syncNames(list []Change) error {
 	if len(list) > fewFiles {
 		return a.st.Source(a.l).SyncAll(a.l)
 	}
@@ -37,7 +38,7 @@ func (a *applier) syncPlaces(list []Change) error {
 		parent, _ := splitRel(list[i].Path.Raw())
 		d, err := a.st.Source(a.l).Below(parent, true)
 		if err == unix.ELOOP || beneath.IsAbsent(err) { //nolint:errorlint // bare errno
-			continue // the owner has moved it
+			continue // the owner has moved the directory
 		}
 		if err == nil {
 			err = beneath.SyncDir(a.l, d)
@@ -53,10 +54,10 @@ func (a *applier) syncPlaces(list []Change) error {
 	return nil
 }
 
-// Discard drops changes from the stage, the contents of a directory before the directory.
-// Programs then see the source's files again. left has the changes that cannot be dropped,
-// because the stage has removed or moved a directory above them, or because the file system
-// refuses it.
+// Discard drops the changes that paths select from the stage. It drops the contents of a directory
+// before the directory. Programs then see the source's files again. left has the changes that
+// cannot be dropped: the stage has removed or moved a directory above them that is not selected, or
+// the file system refuses to drop them.
 func (e Env) Discard(ctx context.Context, l *guard.Lease, paths []string) (done, left []Change, err error) {
 	a := e.begin(ctx, l)
 	list, same, err := e.Plan(ctx, l, Request{Paths: paths})
@@ -92,8 +93,8 @@ func (e Env) Discard(ctx context.Context, l *guard.Lease, paths []string) (done,
 	return done, left, nil
 }
 
-// removedAbove returns a directory above a path that the stage has removed or moved, so that only
-// the source has it; "" if there is none.
+// removedAbove returns the innermost directory above path that the stage has removed or moved, and
+// not made again. It returns "" if there is no such directory.
 func (a *applier) removedAbove(path string) string {
 	for above, _ := splitRel(path); above != ""; above, _ = splitRel(above) {
 		rec, _ := a.store.RecordOf(above)

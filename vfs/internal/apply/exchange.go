@@ -12,9 +12,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// A file is replaced in three steps. The new file is completed under a temporary name. Then the
-// two names are exchanged. If the file that came out is not the one that was compared, the names
-// are exchanged back. So an edit that the owner made in between is at its path again.
+// A file is replaced in three steps. First, the new file is completed under a temporary name.
+// Second, the new file and the old one exchange their names. Third, the old file is checked. If it
+// is the file that Plan compared, it is removed or moved to the trash. If not, the names are
+// exchanged back. So an edit that the owner made in between is at its path again.
 
 // tempName returns a new temporary name.
 func tempName() string { return beneath.TempPrefix + strings.ToLower(rand.Text()) }
@@ -25,7 +26,7 @@ func (p *placement) exchange() error {
 	if err != nil {
 		return err
 	}
-	stays, end, err := p.hold()
+	isAlone, end, err := p.blockWriters()
 	if err != nil {
 		return errors.Join(err, p.unmake(temp))
 	}
@@ -45,7 +46,7 @@ func (p *placement) exchange() error {
 		return err
 	case !equal(&out, &p.c.have.info):
 		return p.exchangeBack(temp, errOwnerChanged)
-	case !stays():
+	case !isAlone():
 		return p.exchangeBack(temp, errOpen)
 	}
 	if err := p.retire(temp, &out); err != nil {
@@ -57,8 +58,8 @@ func (p *placement) exchange() error {
 	return p.store.EndStep(p.c.Path.Raw())
 }
 
-// makeTemp makes the new file under a temporary name, and records that it is about to be
-// exchanged.
+// makeTemp makes the new file under a temporary name, and records that the new file is about to be
+// exchanged with the old one.
 func (p *placement) makeTemp() (string, error) {
 	if p.info.IsRegular() {
 		return p.namePrepared()
@@ -84,16 +85,18 @@ func (p *placement) makeTemp() (string, error) {
 	return temp, p.recordStep(temp, draft.Step{New: p.newBase})
 }
 
-// hold makes the kernel keep writers from the source's file until end is called. stays reports
-// whether no writer has come since. Files that are not regular or not readable are not held.
-func (p *placement) hold() (stays func() bool, end func(), err error) {
-	nobody := func() bool { return true }
+// blockWriters makes each open of the source's file for writing wait until end is called. isAlone
+// reports whether no open is waiting. If the file is not regular or not readable, or the kernel
+// refuses a lease, no open waits and isAlone always reports true. The error is errOpen or
+// errOwnerChanged.
+func (p *placement) blockWriters() (isAlone func() bool, end func(), err error) {
+	always := func() bool { return true }
 	if !p.c.have.info.IsRegular() {
-		return nobody, func() {}, nil
+		return always, func() {}, nil
 	}
 	h, info, err := beneath.OpenFile(nil, p.d, p.base, unix.O_RDONLY)
 	if err == unix.EACCES { //nolint:errorlint // bare errno
-		return nobody, func() {}, nil
+		return always, func() {}, nil
 	}
 	if err != nil {
 		return nil, nil, errOwnerChanged
@@ -102,15 +105,16 @@ func (p *placement) hold() (stays func() bool, end func(), err error) {
 		h.Close()
 		return nil, nil, errOwnerChanged
 	}
-	stays, release, err := beneath.BlockWriters(h.FD())
+	isAlone, release, err := beneath.BlockWriters(h.FD())
 	if err != nil {
 		h.Close()
 		return nil, nil, errOpen
 	}
-	return stays, func() { release(); h.Close() }, nil
+	return isAlone, func() { release(); h.Close() }, nil
 }
 
-// retire removes the file that came out of the source, or moves it to the trash.
+// retire removes the source's old file, which now has the name temp, or moves it to the trash. out
+// describes the old file.
 func (p *placement) retire(temp string, out *beneath.Info) error {
 	p.old = p.st.KeepOld(p.l, p.d, temp)
 	if err := p.noteForUndo(); err != nil {
@@ -131,8 +135,9 @@ func (p *placement) retire(temp string, out *beneath.Info) error {
 	return bin.Unlink(p.l, p.d, temp, p.c.Path.Raw())
 }
 
-// exchangeBack exchanges the names back, for the reason why. If the owner has replaced the file once
-// more meanwhile, the newest file stays at the path, and the other under the temporary name.
+// exchangeBack exchanges the names back, because of the error why, and returns that error. If the
+// owner has meanwhile replaced or changed the new file, two files hold data of the owner. Then one
+// of the two stays under the temporary name, and p.why names it.
 func (p *placement) exchangeBack(temp string, why error) error {
 	if !p.isOurs(p.base) {
 		return p.leave(temp, why)
@@ -156,10 +161,10 @@ func (p *placement) isOurs(name string) bool {
 	return isSameFile(&now, &p.newBase)
 }
 
-// isUsed reports whether others use a file that had the path for a moment: it differs from its
-// recorded state (then), or is open for writing.
+// isUsed reports whether somebody has changed the file with the name temp since its recorded state
+// then, or has the file open for writing. If the file cannot be examined, isUsed reports true.
 func (p *placement) isUsed(temp string, then *draft.Base) bool {
-	stays := func() bool { return true }
+	isAlone := func() bool { return true }
 	if then.Kind == draft.File {
 		h, _, err := beneath.OpenFile(nil, p.d, temp, unix.O_RDONLY)
 		if err != nil && err != unix.EACCES { //nolint:errorlint // bare errno
@@ -167,12 +172,12 @@ func (p *placement) isUsed(temp string, then *draft.Base) bool {
 		}
 		if err == nil {
 			defer h.Close()
-			alone, end, err := beneath.BlockWriters(h.FD())
+			noneWaits, end, err := beneath.BlockWriters(h.FD())
 			if err != nil {
 				return true
 			}
 			defer end()
-			stays = alone
+			isAlone = noneWaits
 		}
 	}
 	info, err := beneath.StatIn(p.d, temp)
@@ -180,7 +185,7 @@ func (p *placement) isUsed(temp string, then *draft.Base) bool {
 		return true
 	}
 	now := beneath.BaseOf(&info)
-	return !isUnchanged(&now, then) || !stays()
+	return !isUnchanged(&now, then) || !isAlone()
 }
 
 // rebase records the new ctime of a file of the source that was moved and moved back. Without
@@ -217,7 +222,7 @@ func (p *placement) remove() error {
 		}
 		return beneath.Rmdir(p.l, p.d, p.base)
 	}
-	stays, end, err := p.hold()
+	isAlone, end, err := p.blockWriters()
 	if err != nil {
 		return err
 	}
@@ -242,7 +247,7 @@ func (p *placement) remove() error {
 		return err
 	case !equal(&out, &p.c.have.info):
 		err = errOwnerChanged
-	case !stays():
+	case !isAlone():
 		err = errOpen
 	default:
 		err = p.retire(temp, &out)

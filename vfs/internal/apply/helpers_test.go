@@ -23,14 +23,14 @@ type scene struct {
 	*testing.T
 	source, stages, store string
 	policy                guard.Policy
-	deadline              time.Duration // of the root's end
+	deadline              time.Duration // guard.Config.Deadline: how long the end of the root waits
 	reg                   *guard.Registry
 	tree                  *vfs.Tree
 	who                   guard.Caller
 }
 
-// newScene makes a source with files whose contents are their names. A name that ends in a
-// slash makes a directory.
+// newScene grants a staged root. Each file of its source has its own path as contents. A path that
+// ends in a slash makes a directory.
 func newScene(t *testing.T, files ...string) *scene {
 	t.Helper()
 	top := t.TempDir()
@@ -49,7 +49,7 @@ func newScene(t *testing.T, files ...string) *scene {
 	return s
 }
 
-// start grants the root with the changes of its store; end ends it.
+// start grants the root with the changes of its store. end revokes the root.
 func (s *scene) start() {
 	s.Helper()
 	s.reg = guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(s.stages, "test"), Deadline: s.deadline})
@@ -64,12 +64,12 @@ func (s *scene) end() {
 	}
 }
 
-// restart ends the session as a kill of the process does, and begins the next.
+// restart revokes the root, and grants it again with the changes of its store.
 func (s *scene) restart() {
 	s.Helper()
 	s.end()
 	if _, err := os.Stat(s.store); err != nil {
-		s.store = "" // the store was empty, so its end removed it
+		s.store = "" // the store was empty, so the end of the root removed it
 	}
 	s.start()
 }
@@ -95,7 +95,9 @@ func (s *scene) replace(rel, text string) {
 	s.must(os.Rename(s.at(rel+"~"), s.at(rel)))
 }
 
-// wantSource compares the source: contents by path, "/" for directories, "-> target" for links.
+// wantSource compares the source with "path=contents" for each file, "path" for a file whose
+// contents are its path, "path/" for each directory and "path->target" for each link. It ignores
+// the trash.
 func (s *scene) wantSource(want ...string) {
 	s.Helper()
 	var have []string

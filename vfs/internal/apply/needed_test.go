@@ -9,9 +9,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/apply"
 )
 
-// An apply of one path compares that path and its directories, and its checkpoint keeps no other
-// file. If the path lies in a repository's data, all files of that data are compared and kept,
-// because they are applied together.
+// An apply of one path compares that path and the directories above it, and the checkpoint of the
+// path keeps no other file. If the path lies in a repository's data, all files of that data are
+// compared and kept, because they are applied together.
 func TestApplyOfPathNeedsOnlyIt(t *testing.T) {
 	for path, want := range map[string]string{"a/f": "a a/f", "a/.git/HEAD": "a a/.git a/.git/HEAD a/.git/index"} {
 		s := newScene(t, "a/f", "b/g")

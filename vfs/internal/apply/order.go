@@ -10,7 +10,7 @@ import (
 
 // Order sorts changes so that each can be applied after those before it. Removals come first,
 // contents before their directory. Then come new directories, outer ones first, and then files.
-// In a repository, a file comes after those that it refers to. The modes of directories are
+// In a repository, a file comes after the files that it refers to. The modes of directories are
 // last.
 func Order(list []*Change) {
 	slices.SortStableFunc(list, func(a, b *Change) int {
@@ -48,10 +48,10 @@ func (c *Change) phase() int {
 // IsNewDir reports whether Apply makes a directory for the change.
 func (c *Change) IsNewDir() bool { return c.phase() == makingDirs }
 
-// IsDir reports whether the stage has a directory there.
+// IsDir reports whether the stage has a directory at the change's path.
 func (c *Change) IsDir() bool { return c.want.isDir() }
 
-// gitUnit returns the path of the .git that contains a path, or is that path.
+// gitUnit returns the path of the outermost .git that contains a path, or is that path.
 func gitUnit(path string) (unit string, ok bool) {
 	for at := 0; ; {
 		end := strings.IndexByte(path[at:], '/')
@@ -69,10 +69,10 @@ func gitUnit(path string) (unit string, ok bool) {
 	}
 }
 
-// gitOrder are the parts of a repository, each after those that it refers to.
+// gitOrder lists the parts of a repository, each after the parts that it refers to.
 var gitOrder = []string{"objects", "packed-refs", "refs", "logs", "HEAD", "index"}
 
-// gitRank returns a path's position in gitOrder. Other files come before.
+// gitRank returns a path's position in gitOrder, or -1, so that all other files come first.
 func gitRank(path string) int {
 	unit, ok := gitUnit(path)
 	if !ok {
@@ -116,10 +116,12 @@ func (c *Change) LeaveRemoval(cause *Change) bool {
 	return true
 }
 
-// keepBelow makes changes a conflict if the source does not get their directory. In the sorted
+// leaveContents makes changes a conflict if the source does not get their directory. In the sorted
 // list the directory comes first.
-func keepBelow(list []Change) {
-	causes := map[string]*Change{} // by the path of a directory that is left: the change of the outermost such directory around it
+func leaveContents(list []Change) {
+	// causes maps the path of each directory that is left to the change of the outermost left
+	// directory above it, or to its own change if none is above.
+	causes := map[string]*Change{}
 	for i := range list {
 		c := &list[i]
 		parent, _ := splitRel(c.Path.Raw())
@@ -136,9 +138,9 @@ func keepBelow(list []Change) {
 	}
 }
 
-// keepWithContents makes the removal of a directory a conflict if a file in it stays. In the
-// sorted list the contents come after their directory.
-func keepWithContents(list []Change) {
+// leaveRemovals makes the removal or replacement of a directory a conflict if a file in the
+// directory stays. In the sorted list the contents come after their directory.
+func leaveRemovals(list []Change) {
 	index := map[string]int{}
 	for i := range list {
 		index[list[i].Path.Raw()] = i
@@ -155,9 +157,9 @@ func keepWithContents(list []Change) {
 	}
 }
 
-// keepGitWhole leaves all of a repository's data if a part of it cannot be applied.
-func keepGitWhole(list []Change) {
-	left := map[string]*Change{} // by unit: a change that is left
+// leaveRepositories leaves all of a repository's data if a part of the data cannot be applied.
+func leaveRepositories(list []Change) {
+	left := map[string]*Change{} // by the path of a .git: a change in it that is left
 	for i := range list {
 		if unit, ok := gitUnit(list[i].Path.Raw()); ok && list[i].Class.Blocks() {
 			left[unit] = &list[i]

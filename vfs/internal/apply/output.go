@@ -17,7 +17,7 @@ import (
 
 // Nobody reviews build output, such as node_modules. So it stays in the stage until the owner
 // names it, and is then applied as a whole. Lists only count its new files. But a list shows each
-// file of the owner that it changes, removes or replaces.
+// file of the owner that build output changes, removes or replaces.
 
 // gitignoreWord, as a pattern of build output, stands for the patterns in the source's
 // .gitignore files.
@@ -72,7 +72,8 @@ func (a *applier) markOutput(list []Change) {
 	}
 }
 
-// outputSet returns the rules about build output for a list of changes; nil: there are none.
+// outputSet returns the rules about build output for a list of changes. It returns nil if there are
+// no rules, or if the rules cannot be used together.
 func (a *applier) outputSet(list []Change) *pattern.Set {
 	rules := a.Output.rules
 	if a.Output.gitignore {
@@ -100,7 +101,7 @@ func (e Env) MarkUndoOutput(ctx context.Context, l *guard.Lease, list []Change) 
 
 // outputOf returns the topmost directory or file on a change's path that is build output, "" if
 // none is. The contents of a removed directory and a repository's data are never build output. Nor
-// is a file that the source has too, if a pattern matches it by its own name.
+// is a path that the source has, too, unless a directory above that path is build output.
 func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
 	path := c.Path.Raw()
 	if _, isGit := gitUnit(path); isGit {
@@ -128,7 +129,7 @@ func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
 }
 
 // ignoreRules returns the rules of the .gitignore files around changes. It reads only the source's
-// files: by a .gitignore in the stage, a program would decide what the owner sees.
+// files: with a .gitignore in the stage, a program could decide what the owner sees.
 func (a *applier) ignoreRules(list []Change) (rules []pattern.Rule) {
 	dirs := map[string]bool{}
 	files := 0
@@ -157,7 +158,8 @@ func (a *applier) ignoreRules(list []Change) (rules []pattern.Rule) {
 	return rules
 }
 
-// sourceText returns the contents of a regular file of the source, "" if it cannot be read.
+// sourceText returns the contents of a regular file of the source, or "" if the file cannot be read
+// or is larger than maxIgnoreSize.
 func (a *applier) sourceText(rel string) string {
 	d, err := a.st.Source(a.l).Below(rel, false)
 	if err != nil {
@@ -187,8 +189,8 @@ func TakesAway(c *Change) bool {
 	return c.Class == Removed || c.Class == Replaced || c.OldMode != 0 && c.Mode == 0
 }
 
-// IsNamed reports whether paths name the change or the build output that it belongs to. A
-// directory around the build output does not count.
+// IsNamed reports whether the change is no build output, or paths name its build output or a path
+// in the build output. A directory above the build output does not count.
 func (c *Change) IsNamed(paths []string) bool {
 	if c.Output == "" {
 		return true
@@ -211,7 +213,7 @@ type OutputUnit struct {
 
 // Review returns the changes that a list shows, and the units of build output that a list only
 // counts. Build output that paths name is shown. A change of build output is shown and counted if
-// the source has the file: only the owner knows whether a program made that file, too.
+// the source has the file: only the owner knows whether a program made the source's file, too.
 func Review(list []Change, paths []string) (shown []Change, units []OutputUnit) {
 	index := map[names.Foreign]int{}
 	for i := range list {

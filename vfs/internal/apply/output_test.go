@@ -54,7 +54,7 @@ func TestBuildOutput(t *testing.T) {
 		{"a file changed in a directory that stays", "target/", func(s *scene) { s.put("target/a", "x") }, "target/a=target"},
 		{"a repository", "dist/", func(s *scene) { s.mkdir("dist"); s.mkdir("dist/.git"); s.put("dist/.git/x", "x") }, "dist=dist dist/.git dist/.git/x"},
 		{".gitignore of the source", ".gitignore", func(s *scene) { s.mkdir("ign"); s.put("ign/x", "x") }, "ign=ign ign/x=ign"},
-		{".gitignore of the source, taken back", ".gitignore !ign/", func(s *scene) { s.mkdir("ign"); s.put("ign/x", "x") }, "ign ign/x"},
+		{".gitignore of the source, overridden", ".gitignore !ign/", func(s *scene) { s.mkdir("ign"); s.put("ign/x", "x") }, "ign ign/x"},
 		{".gitignore of a program", ".gitignore", func(s *scene) { s.put(".gitignore", "*"); s.mkdir("d"); s.put("d/.gitignore", "*"); s.put("d/x", "x") }, ".gitignore d d/.gitignore d/x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -24,8 +24,8 @@ var errProgramChanged = errors.New("a program has changed it at this moment: try
 // errOpen is the error for a file of the source that is open for writing.
 var errOpen = errors.New("somebody has it open for writing: try again")
 
-// Finish gives a directory that Apply has made the attributes of the stage's. It must be called
-// last: with these attributes the directory may not be writable.
+// Finish copies the mode and the other attributes of the stage's directory to the directory that
+// Apply has made for c. It must be called last: after it, the directory may not be writable.
 func (e Env) Finish(ctx context.Context, l *guard.Lease, c *Change) error {
 	p := placement{applier: e.begin(ctx, l), c: c}
 	parent, base := splitRel(c.Path.Raw())
@@ -35,7 +35,7 @@ func (e Env) Finish(ctx context.Context, l *guard.Lease, c *Change) error {
 	}
 	defer p.d.Close()
 	if p.up, err = p.st.Upper(c.Path.Raw(), true); beneath.IsAbsent(err) {
-		return nil // a program has removed or moved it meanwhile
+		return nil // a program has removed or moved the stage's directory meanwhile
 	} else if err != nil {
 		return err
 	}
@@ -81,13 +81,13 @@ func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int6
 type placement struct {
 	applier
 	c       *Change
-	d       beneath.Dir // of the source
-	base    string
+	d       beneath.Dir // the directory of the source that has, or gets, the file
+	base    string      // the file's name in d
 	up      beneath.Dir // the stage's file
 	info    beneath.Info
 	newBase draft.Base // describes the new file, once it has a name
 	written int64
-	why     string      // why it is a conflict
+	why     string      // if not empty, replaces the error as Change.Why
 	old     beneath.Old // for an undo: the file that the source had
 	isNoted bool        // see noteForUndo
 }
@@ -116,7 +116,7 @@ func (p *placement) parent(rel string) (beneath.Dir, error) {
 
 // makingMode is the mode of a directory that Apply has made, until Finish sets the final mode. It
 // allows files to be made in the directory. Hardly any other directory has this mode, so
-// classifyDoubleDir recognizes by it a directory that Apply has made.
+// classifyDoubleDir assumes that Apply has made every directory with this mode.
 const makingMode = 0o1700
 
 func (p *placement) run() error {
@@ -160,8 +160,8 @@ func (p *placement) run() error {
 	}
 }
 
-// noteForUndo records the change for an undo. It must be called before a file of the owner goes,
-// and otherwise after the change.
+// noteForUndo records the change for an undo. It must be called before a file of the owner is
+// removed or moved to the trash. If the change does neither, it must be called after the change.
 func (p *placement) noteForUndo() error {
 	p.isNoted = true
 	return p.st.NoteApplied(p.c.Path.Raw(), p.old, p.newBase, p.d, p.base)
@@ -184,7 +184,8 @@ func (p *placement) check() error {
 }
 
 // equal reports whether a file is the one that was compared, and unchanged. It ignores the
-// number of names, and with it the ctime, and the contents of a directory.
+// number of names and the ctime, which a change of the names advances. It also ignores the contents
+// of a directory.
 func equal(now, then *beneath.Info) bool {
 	if now.ID() != then.ID() || now.Mode != then.Mode {
 		return false
@@ -192,7 +193,7 @@ func equal(now, then *beneath.Info) bool {
 	return now.IsDir() || now.Size == then.Size && now.Mtime == then.Mtime
 }
 
-// chmod changes the mode, the ACL and the attributes of the user in place.
+// chmod changes the mode, the ACL and the user attributes in place.
 func (p *placement) chmod() error {
 	at, err := beneath.OpenChild(p.d, p.base)
 	if err != nil {
@@ -244,7 +245,7 @@ func (p *placement) create() error {
 	return errors.Join(err, p.unmake(r.temp))
 }
 
-// unmake removes a temporary file that this package has made, and records that.
+// unmake removes a temporary file that this package has made, and ends the recorded step.
 func (p *placement) unmake(temp string) error {
 	info, err := beneath.StatIn(p.d, temp)
 	if err == nil && info.IsDir() {
@@ -336,8 +337,9 @@ func (p *placement) keepXattrs(in int, w beneath.Changeable) error {
 	return beneath.CopyXattrsBeside(p.l, old.FD(), in, w)
 }
 
-// A file system can refuse a change: for want of a permission, or of room. Such a change is no
-// conflict: no side is newer, and taking the stage's file would be refused as well.
+// A file system can refuse a change: a permission or room is missing, or the file is too large.
+// Such a change is no conflict: no side is newer, and taking the stage's file would be refused as
+// well.
 
 // isRefused reports whether an error is such a refusal.
 func isRefused(err error) bool {
@@ -350,7 +352,8 @@ func isRefused(err error) bool {
 }
 
 // writable returns the innermost directory above a path that the source has, and the error that this
-// process would get for a new name in that directory. A change of the path begins there.
+// process would get for a new name in that directory. An apply of the path makes its first new name
+// there.
 func (a *applier) writable(path string) (dir string, err error) {
 	above, _ := splitRel(path)
 	if got, ok := a.writables[above]; ok {

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/apply"
 )
 
-// watch records the exchanged files, in order.
-func (s *scene) watch(order *[]string) {
+// recordExchanges records the exchanged files, in order.
+func (s *scene) recordExchanges(order *[]string) {
 	apply.AtStep = func(point, rel string) error {
 		if point == "exchange" {
 			*order = append(*order, rel)
@@ -26,9 +26,9 @@ func (s *scene) watch(order *[]string) {
 	s.Cleanup(func() { apply.AtStep = nil })
 }
 
-// A change that the owner makes to a file while it is replaced or removed is at its path
-// afterwards.
-func TestOwnerBetweenLookAndExchange(t *testing.T) {
+// If the owner changes a file while an apply replaces or removes the file, the owner's version is
+// at the path afterwards.
+func TestOwnerChangesFileDuringApply(t *testing.T) {
 	for _, c := range []struct {
 		name, point, after string
 		change             func(s *scene)
@@ -64,8 +64,8 @@ func TestOwnerBetweenLookAndExchange(t *testing.T) {
 	}
 }
 
-// An apply also works if the file system has no files without names. No temporary file is left,
-// whether a change is applied, refused or killed.
+// An apply also works if the file system has no files without names. No temporary file is left
+// after a change is applied or refused, nor after the apply that follows a killed one.
 func TestApplyWithTemporaryNames(t *testing.T) {
 	t.Cleanup(apply.WithoutNameless())
 	s := newScene(t, "f", "g")
@@ -89,9 +89,9 @@ func TestApplyWithTemporaryNames(t *testing.T) {
 	}
 }
 
-// If the root ends in the middle of an apply, nothing more is done in the source, and the next
-// apply finishes the change.
-func TestRootEndsBetween(t *testing.T) {
+// If the root ends in the middle of an apply, the apply fails, and the next apply finishes the
+// change.
+func TestRootEndsDuringApply(t *testing.T) {
 	for _, point := range []string{"exchange", "look", "move"} {
 		s := newScene(t, "f", "g")
 		s.deadline = 50 * time.Millisecond
@@ -104,7 +104,7 @@ func TestRootEndsBetween(t *testing.T) {
 			s.put("f", "staged")
 		}
 		s.runAt(point, func(string) error {
-			_, _ = s.reg.Revoke(t.Context(), "r") // which waits for the operation, but not for long
+			_, _ = s.reg.Revoke(t.Context(), "r") // Revoke waits for the apply, but only until s.deadline
 			return nil
 		})
 		if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{}); err == nil {
@@ -147,8 +147,9 @@ func TestOwnerReplacesItTwice(t *testing.T) {
 	s.wantSource("f=second")
 }
 
-// A file that the owner has open for writing is not replaced. If the owner opens a file while
-// it is replaced, later writes to it are not lost.
+// A file that the owner has open for writing is not replaced or removed. If the owner opens a file
+// for writing during the apply, the same file is at the path afterwards, so later writes are not
+// lost.
 func TestOwnerHasItOpen(t *testing.T) {
 	for _, isRemoved := range []bool{false, true} {
 		s := newScene(t, "f", "g")
@@ -165,14 +166,14 @@ func TestOwnerHasItOpen(t *testing.T) {
 		s.wantSource("f", "g")
 		s.must(f.Close())
 
-		// An open that waits breaks the lease, which apply sees.
+		// An open for writing breaks the lease that the apply has on the file. The apply notices this.
 		point := "exchange"
 		if isRemoved {
 			point = "move"
 		}
 		s.runAt(point, func(rel string) error {
 			if fd, err := unix.Open(s.at(rel), unix.O_WRONLY|unix.O_NONBLOCK, 0); err != unix.EWOULDBLOCK { //nolint:errorlint // bare errno
-				t.Errorf("an open for writing meanwhile: %d, %v; want that it would wait", fd, err)
+				t.Errorf("an open for writing meanwhile: %d, %v; want EWOULDBLOCK", fd, err)
 			}
 			return nil
 		})
@@ -187,7 +188,7 @@ func TestOwnerHasItOpen(t *testing.T) {
 	}
 }
 
-// A file to which a program still writes stays in the stage.
+// A file that a program has written, and still has open for writing, stays in the stage.
 func TestProgramHasItOpen(t *testing.T) {
 	s := newScene(t, "f")
 	f, _, err := s.tree.Open(t.Context(), s.who, s.place("f"), unix.O_RDWR)
@@ -201,9 +202,9 @@ func TestProgramHasItOpen(t *testing.T) {
 	s.wantSource("f=staged")
 }
 
-// A file that replaces another gets the other's owner, mode and ACL, and the times of the
-// stage. If a program has set a mode, it gets that one. A new directory gets its mode even if
-// nothing can be made in it then.
+// A file that replaces another gets the mode and the user attributes of the old file, and the mtime
+// of the stage's file. If a program has set a mode, the new file gets that mode. A new directory
+// gets its mode even if nothing can be made in the directory then.
 func TestAttributes(t *testing.T) {
 	s := newScene(t, "f", "x")
 	s.must(os.Chmod(s.at("f"), 0o640), os.Chmod(s.at("x"), 0o4755))
@@ -233,12 +234,12 @@ func TestAttributes(t *testing.T) {
 		t.Errorf("user.a is %q, %v", buf[:max(n, 0)], err)
 	}
 	if now, err := os.Lstat(s.at("f")); err != nil || !now.ModTime().Equal(info.ModTime()) {
-		t.Errorf("f is of %v, %v; want %v", now.ModTime(), err, info.ModTime())
+		t.Errorf("f has the mtime %v, %v; want %v", now.ModTime(), err, info.ModTime())
 	}
 }
 
-// A change of the ACL or of user attributes counts as a change, even if contents and mode stay.
-// Later changes of the owner are not overwritten.
+// A change of user attributes counts as a change, even if contents and mode stay the same. User
+// attributes that the owner has set since are overwritten only if the owner takes the stage's file.
 func TestAttributesAlone(t *testing.T) {
 	s := newScene(t, "f", "both", "mine", "open", "d/", "dboth/", "dmine/")
 	set := func(rel, value string) { s.must(unix.Setxattr(s.at(rel), "user.a", []byte(value), 0)) }
@@ -295,11 +296,12 @@ func TestStageWithoutAttributes(t *testing.T) {
 	}
 }
 
-// An applied file is also visible in a directory that the stage has made in the place of one of
-// the source, and that stays in the stage. Files that a program has removed or moved stay away.
+// A program has removed or moved a directory of the source, and made a new one at its path. If only
+// a file of the new directory is applied, programs still see the file. They do not see the files of
+// the old directory.
 func TestAppliedInNewDirectory(t *testing.T) {
 	for name, c := range map[string]struct {
-		away    func(s *scene)
+		remove  func(s *scene)
 		changes string
 	}{
 		"removed": {func(s *scene) { s.rm("c/d/old"); s.rmdir("c/d"); s.rmdir("c") }, "m c, m c/d, D c/d/old"},
@@ -307,7 +309,7 @@ func TestAppliedInNewDirectory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, "c/d/old")
-			c.away(s)
+			c.remove(s)
 			for _, rel := range []string{"c", "c/d"} {
 				s.mkdir(rel)
 				s.chmod(rel, 0o700)
@@ -325,7 +327,7 @@ func TestAppliedInNewDirectory(t *testing.T) {
 	}
 }
 
-// xattrs returns the attributes of the user and the names of the ACLs that a file of the source has.
+// xattrs returns the user attributes, and the names of the ACLs, that a file of the source has.
 func (s *scene) xattrs(rel string) string {
 	s.Helper()
 	buf := make([]byte, 1024)
@@ -371,8 +373,9 @@ func TestDefaultACLGivesNoAccess(t *testing.T) {
 	}
 }
 
-// TestDirectoryMadeOnBothSides checks that the owner's directory keeps its mode, in the first apply
-// and in those after it, and that its mode is no change: programs get it, too.
+// TestDirectoryMadeOnBothSides checks a directory that a program and the owner have both made. The
+// owner's directory keeps its mode in the first apply and in the second one, and the mode of the
+// stage's directory is not listed as a change.
 func TestDirectoryMadeOnBothSides(t *testing.T) {
 	for _, mode := range []uint32{0o700, 0o555} {
 		s := newScene(t)
@@ -393,8 +396,8 @@ func TestDirectoryMadeOnBothSides(t *testing.T) {
 
 // TestProgramOpensItBeforeClear checks that a file which a program opens for writing after it was
 // applied stays in the stage. So the program's later writes are not lost, and do not change the
-// source.
-// The file has two names, so no file of the source takes the place of its descriptors.
+// source. The file has two names, so the program's descriptor stays with the stage's file: for a
+// file with one name, the descriptor would get the source's file.
 func TestProgramOpensItBeforeClear(t *testing.T) {
 	s := newScene(t)
 	s.put("f", "staged")

@@ -24,14 +24,15 @@ type Request struct {
 	Paths []string // below the root; none: everything
 	// TakeStage makes conflicts and unsure changes replace the owner's files.
 	TakeStage bool
-	Links     bool // also links that leave the root
-	// ForApply says that the changes are about to be applied. Files that are open for writing
-	// then get the class InUse.
+	Links     bool // also apply links that leave the root
+	// ForApply says that the changes are about to be applied. Files of the source that are open
+	// for writing then get the class InUse. Changes in a directory in which this process may not
+	// write get the class Refused.
 	ForApply bool
 }
 
-// Needed returns the scope of an apply of paths, and so of its plan: the paths, the whole of each
-// repository that one of them lies in, and the directories above.
+// Needed returns the scope of an apply of paths, and so of its plan: the paths, the directories
+// above them, and the whole of each .git that contains one of them.
 func Needed(paths []string) draft.Scope {
 	needed := slices.Clone(paths)
 	for i, p := range needed {
@@ -42,9 +43,9 @@ func Needed(paths []string) draft.Scope {
 	return draft.NewScope(needed)
 }
 
-// Plan returns the wanted changes, sorted by path. same has the changes that the source has by now.
-// Plan compares only the changes that the wanted changes depend on (see Needed), because a
-// comparison may read two files.
+// Plan returns the wanted changes, sorted by path. same has the changes that the source has by now,
+// except for files that a program has open for writing. Plan compares only the wanted changes and
+// those on which they depend (see Needed), because a comparison may read two files.
 func (e Env) Plan(ctx context.Context, l *guard.Lease, req Request) (list, same []Change, err error) {
 	a := e.begin(ctx, l)
 	paths := map[string]bool{}
@@ -75,9 +76,9 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, req Request) (list, same 
 			same = append(same, c)
 		}
 	}
-	keepWithContents(list)
-	keepBelow(list)
-	keepGitWhole(list)
+	leaveRemovals(list)
+	leaveContents(list)
+	leaveRepositories(list)
 	a.markOutput(list)
 	return slices.DeleteFunc(list, func(c Change) bool { return !selects(req.Paths, c.Path.Raw()) }), same, walkErr
 }
@@ -111,7 +112,7 @@ func (a *applier) settle(c *Change, req *Request) {
 	}
 	defer d.Close()
 	p.d, p.base = d, base
-	if _, end, err := p.hold(); err == nil {
+	if _, end, err := p.blockWriters(); err == nil {
 		end()
 	} else if errors.Is(err, errOpen) {
 		c.Class, c.Why = InUse, names.Text(err.Error())
@@ -158,7 +159,7 @@ func (a *applier) classify(path string) Change {
 		c.have, err = a.lookSource(path)
 	}
 	if err == unix.ELOOP { //nolint:errorlint // bare errno
-		err = nil // nothing lies below a link, such as one that was applied before
+		err = nil // the source has nothing below a link, such as a link that was applied before
 	}
 	if c.want.exists {
 		c.Mode, c.Size = c.want.info.Mode, c.want.info.Size
@@ -171,7 +172,7 @@ func (a *applier) classify(path string) Change {
 		rec.Base = draft.Base{}
 	}
 	if err == unix.EACCES && c.want.isDir() && rec.Base.Kind == draft.Dir && !rec.Whiteout && rec.Base.Mode == c.Mode { //nolint:errorlint // bare errno
-		return c // the source's directory lies in a closed one, and the stage's copy has its old mode
+		return c // the source's directory cannot be reached, and the stage's copy has the old mode
 	}
 	if err == nil {
 		switch {
@@ -290,7 +291,7 @@ func (a *applier) classifyFile(c *Change, rec *draft.Record) error {
 	case !c.have.exists:
 		c.Class, c.mode = New, c.Mode
 		return nil
-	case c.have.isDir() && rec.Base.Kind == draft.Dir: // removed, or exchanged
+	case c.have.isDir() && rec.Base.Kind == draft.Dir: // a program removed or exchanged it
 		c.mode = c.Mode
 		return a.classifyEmptied(c, Replaced)
 	case c.have.isDir():

@@ -16,7 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Each change has its class, for all sequences of changes by a program and the owner.
+// Each change has the right class, whether a program alone or the owner, too, has made changes. A
+// restart does not alter the classes.
 func TestClasses(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -52,7 +53,7 @@ func TestClasses(t *testing.T) {
 		{"same contents made again by the owner", func(s *scene) { s.put("f", "x") }, func(s *scene) { s.replace("f", "f") }, "M f"},
 		{"changed, owner's mode", func(s *scene) { s.put("f", "x") }, func(s *scene) { s.must(os.Chmod(s.at("f"), 0o600)) }, "M f"},
 		{"both modes", func(s *scene) { s.chmod("f", 0o600) }, func(s *scene) { s.must(os.Chmod(s.at("f"), 0o640)) }, "C f"},
-		{"owner's mode of a raised directory", func(s *scene) { s.put("d/a", "x") }, func(s *scene) { s.must(os.Chmod(s.at("d"), 0o700)) }, "M d/a"},
+		{"owner's mode of a directory with a changed file", func(s *scene) { s.put("d/a", "x") }, func(s *scene) { s.must(os.Chmod(s.at("d"), 0o700)) }, "M d/a"},
 		{"changed, removed by the owner", func(s *scene) { s.put("f", "x") }, func(s *scene) { s.must(os.Remove(s.at("f"))) }, "C f"},
 		{"removed, changed by the owner", func(s *scene) { s.rm("f") }, func(s *scene) { s.write("f", "mine") }, "C f"},
 		{"removed, replaced by the owner", func(s *scene) { s.rm("f") }, func(s *scene) { s.replace("f", "f") }, "C f"},
@@ -198,9 +199,9 @@ func TestTake(t *testing.T) {
 	s.wantSource("d/", "d/a=mine")
 }
 
-// The policy at the time of the apply counts. It also excludes a repository that programs have
-// begun, with its contents.
-func TestPolicyOfNow(t *testing.T) {
+// The policy at the time of the apply counts. It also excludes a .git that a program has made,
+// with its contents.
+func TestPolicyAtApply(t *testing.T) {
 	s := newScene(t, "a.lock", "b.lock", "d/f")
 	s.put("a.lock", "staged")
 	s.rm("b.lock")
@@ -297,7 +298,7 @@ func TestDiscard(t *testing.T) {
 		t.Errorf("f has %q, %v in the source", text, err)
 	}
 	if _, err = s.tree.StageContents(t.Context(), "r", "f", true, 5); err == nil {
-		t.Error("six bytes are not more than five")
+		t.Error("no error for six bytes with a limit of five")
 	}
 	r, err = s.tree.StageDiscard(t.Context(), "r", nil)
 	if err != nil || words(r.Done) != "M f" {
@@ -365,7 +366,7 @@ func TestGitIsOneUnit(t *testing.T) {
 	s.write("p/.git/index", "p/.git/index")
 	s.wantChanges("M p/.git/HEAD, M p/.git/index, A p/.git/objects/2, M p/f, M q/.git/HEAD")
 	var order []string
-	s.watch(&order)
+	s.recordExchanges(&order)
 	s.apply(vfs.StageApply{Paths: []string{"p"}}, "M p/.git/HEAD, M p/.git/index, A p/.git/objects/2, M p/f", "")
 	if want := []string{"p/f", "p/.git/HEAD", "p/.git/index"}; len(order) != 3 || order[0] != want[0] || order[1] != want[1] || order[2] != want[2] {
 		t.Errorf("exchanged in the order %v, want %v", order, want)

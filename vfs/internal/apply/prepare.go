@@ -100,8 +100,8 @@ func syncFiles(l *guard.Lease, st beneath.Stage, files []beneath.Changeable) err
 	return nil
 }
 
-// Release drops the prepared file of a change, if Apply has not used it: it removes the temporary
-// name, and ends the recorded step.
+// Release drops the prepared file of a change, if Apply has not used the file. Release removes the
+// temporary name, and ends the recorded step.
 func (e Env) Release(ctx context.Context, l *guard.Lease, c *Change) error {
 	r := c.prepared
 	if r == nil {

@@ -61,8 +61,8 @@ func (a *applier) recover(step draft.Step) error {
 	}
 }
 
-// dropNew removes the new file from its temporary name, unless the owner has changed it while it
-// had the path.
+// dropNew removes the new file from its temporary name, unless somebody has changed the file or has
+// it open for writing. In that case the file stays, and dropNew records its temporary name.
 func (p *placement) dropNew(step draft.Step) error {
 	if p.isUsed(step.Temp, &step.New) {
 		return p.recordLeft(step)
@@ -85,7 +85,8 @@ func isSameFile(a, b *draft.Base) bool {
 	return a.Kind == b.Kind && a.Ino == b.Ino && a.Birth == b.Birth
 }
 
-// isUnchanged reports whether a file is unchanged, apart from its names.
+// isUnchanged reports whether a file is unchanged. It ignores the file's names and ctime, and the
+// contents of a directory.
 func isUnchanged(now, then *draft.Base) bool {
 	return isSameFile(now, then) && now.Mode == then.Mode && (now.Kind == draft.Dir || now.Size == then.Size && now.Mtime == then.Mtime)
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// After a kill at any point, the next session finishes or reverts the change: the owner's file,
-// or the complete file of the stage, is at the path, and no temporary file is left. Changes of
-// the owner since then are not overwritten.
+// After a kill before or after the exchange or the removal, the next grant of the root finishes or
+// reverts the step. The path has the owner's file or the complete file of the stage, or no file if
+// the removal is finished. No temporary file is left. Changes that the owner has made since the
+// kill are not overwritten.
 func TestRecoverStep(t *testing.T) {
 	for _, c := range []struct {
 		name, point   string
@@ -22,7 +23,7 @@ func TestRecoverStep(t *testing.T) {
 		source, after string // after the recovery, and after another apply
 	}{
 		{"before the exchange", "exchange", nil, "M f", "f", "f=staged"},
-		{"after it", "look", nil, "", "f=staged", "f=staged"},
+		{"after the exchange", "look", nil, "", "f=staged", "f=staged"},
 		{"before, and the owner replaces it", "exchange", func(s *scene) { s.replace("f", "mine") }, "C f", "f=mine", "f=mine"},
 		{"after, and the owner writes to the old one", "look", func(s *scene) {
 			s.must(os.WriteFile(s.temp(), []byte("mine"), 0o644))
@@ -34,8 +35,8 @@ func TestRecoverStep(t *testing.T) {
 			s.must(os.WriteFile(s.temp(), []byte("mine"), 0o644))
 		}, "C f", "f=mine", "f=mine"},
 		{"after the removal, and the owner makes it anew", "look", func(s *scene) { s.write("f", "mine") }, "C f", "f=mine", "f=mine"},
-		{"in a link", "exchange", nil, "T f", "f", "f->x"},
-		{"in a link, after it", "look", nil, "", "f->x", "f->x"},
+		{"before the exchange for a link", "exchange", nil, "T f", "f", "f->x"},
+		{"after the exchange for a link", "look", nil, "", "f->x", "f->x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScene(t, "f")
@@ -105,8 +106,8 @@ func (s *scene) temp() string {
 	return list[0]
 }
 
-// killAt kills the process at a point of an apply of everything. Before that, the owner makes a
-// change at another point.
+// killAt ends an apply of everything at a point, as if the process were killed, and revokes the
+// root. Before that, killAt calls owner at the point ownerAt.
 func (s *scene) killAt(point string, ownerAt string, owner func()) {
 	s.Helper()
 	apply.AtStep = func(at, _ string) error {
@@ -148,7 +149,7 @@ func TestRecoveryKeepsWhatTheOwnerWrote(t *testing.T) {
 
 // If the owner has the old file open for writing when the next session recovers a killed apply, the
 // file comes back to its path, with the owner's later writes.
-func TestRecoveryLooksWhoHasItOpen(t *testing.T) {
+func TestRecoveryRestoresOpenFile(t *testing.T) {
 	for _, isRemoved := range []bool{false, true} {
 		s := newScene(t, "f")
 		if s.put("f", "staged"); isRemoved {
@@ -166,9 +167,9 @@ func TestRecoveryLooksWhoHasItOpen(t *testing.T) {
 	}
 }
 
-// If a discard is killed half way, the change still exists or does not. It never becomes a
-// removal, which the next apply would make in the source. In this test, a program has removed the
-// file and made it again.
+// If a discard is killed half way, the change is still staged, or is dropped. It never
+// becomes a removal, which the next apply would make in the source. In this test, a program has
+// removed the file and made it again.
 func TestDiscardIsKilled(t *testing.T) {
 	s := newScene(t, "f", "d/f")
 	s.rm("f", "d/f")

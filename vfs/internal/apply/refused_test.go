@@ -38,8 +38,8 @@ func asUser(t *testing.T) bool {
 	return false
 }
 
-// TestApplyUnreadable checks that files whose mode keeps their owner out are compared, shown and
-// applied, with their attributes, and that the files of the stage keep that mode.
+// TestApplyUnreadable checks that files with the mode 0 and a user attribute are compared, shown
+// and applied. A dry run leaves the mode of the stage's file unchanged.
 func TestApplyUnreadable(t *testing.T) {
 	if !asUser(t) {
 		return
@@ -100,7 +100,7 @@ func TestApplyWithoutPermission(t *testing.T) {
 		t.Errorf("left %+v, want the reason %s", r.Left, want)
 	}
 
-	// A directory that loses the permission during the apply.
+	// The directory loses the permission during the apply.
 	s.must(os.Chmod(s.at("out/in"), 0o755))
 	s.runAt("begin", func(string) error { return os.Chmod(s.at("out/in"), 0o555) })
 	r, err = s.tree.StageApply(t.Context(), "r", vfs.StageApply{Paths: []string{"out/in/f"}})
@@ -112,8 +112,8 @@ func TestApplyWithoutPermission(t *testing.T) {
 	s.apply(vfs.StageApply{Paths: []string{"out/in/d", "out/in/f", "out/in/g", "out/in/new"}}, "A out/in/d, A out/in/d/e, D out/in/f, D out/in/g, A out/in/new", "")
 }
 
-// TestApplyClosesDirectoryLast checks that what a program made in a directory is applied before the
-// mode with which the program closed the directory: a new one and one of the source.
+// TestApplyClosesDirectoryLast checks that the changes in a directory are applied before the mode
+// of the directory, which forbids further changes. One directory is new, and one is in the source.
 func TestApplyClosesDirectoryLast(t *testing.T) {
 	if !asUser(t) {
 		return
