@@ -17,8 +17,8 @@ import (
 
 // A checkpoint is the state of a store at a moment: the names of the upper directory, and the
 // records. It is one file, which gets its name by a rename, so a checkpoint is complete or does
-// not exist. The contents are in a directory of objects. An object is another name of the file
-// in the upper directory. Before a program changes that file, a copy replaces the object. So a
+// not exist. The contents of the files are in a directory of objects. An object is a hard link to a
+// file in the upper directory. Before a program changes that file, a copy replaces the object. So a
 // checkpoint takes no room for unchanged files.
 
 const (
@@ -40,13 +40,13 @@ const (
 
 // Checkpoint describes a checkpoint.
 type Checkpoint struct {
-	Number  int       `json:"number"` // from 1 on; a later one has a larger number
+	Number  int       `json:"number"` // 0 with CauseStart, otherwise from 1 on; a later one has a larger number
 	Name    string    `json:"name,omitempty"`
-	Cause   string    `json:"cause"` // the operation before which it was made, or CauseAsked
+	Cause   string    `json:"cause"` // the operation before which it was made, CauseAsked or CauseStart
 	Time    time.Time `json:"time"`
 	Changed int       `json:"changed"` // names that programs had changed, made or removed
 	// Paths limits the checkpoint to these paths, everything below them and the directories above.
-	// Without any, it is of the whole stage.
+	// Without paths, the checkpoint covers the whole store.
 	Paths [][]byte `json:"paths,omitempty"`
 }
 
@@ -58,9 +58,10 @@ type Node struct {
 	UID    uint32 `json:"u,omitempty"`
 	GID    uint32 `json:"g,omitempty"`
 	Mtime  int64  `json:"t,omitempty"`
-	// Attrs are the extended attributes of the user, and the ACL.
+	// Attrs are the extended attributes named user.*, and those that hold the ACLs.
 	Attrs map[string][]byte `json:"a,omitempty"`
-	// Apart says that an undo copies the object, because other paths may have the file by now.
+	// Apart says that an undo places a copy of the object at Path: the file of the object may have
+	// other names in the upper by now.
 	Apart bool `json:"-"`
 }
 
@@ -85,7 +86,7 @@ func (s *State) Equal(other *State) bool {
 	})
 }
 
-// savedState is State in a file.
+// savedState is a State as the file of a checkpoint contains it.
 type savedState struct {
 	Nodes   []Node `json:"nodes"`
 	Records []line `json:"records"`
@@ -95,13 +96,13 @@ type savedState struct {
 type checkpoints struct {
 	objects int // descriptor of the directory of objects, -1 until there is one
 	list    []Checkpoint
-	// uses caches the objects of checkpoints, by number.
+	// uses caches the objects of each checkpoint, by the checkpoint's number.
 	uses map[int][]uint64
 	// applied has the numbers of the checkpoints with notes of applies, in order. Some of these
-	// checkpoints were removed: see dropApplied.
+	// checkpoints may have been removed: see dropApplied.
 	applied []int
 	next    uint64 // number of the next object
-	// undoing is the checkpoint of an undo that has not ended; nil: none.
+	// undoing is the number of the checkpoint to which an unfinished undo goes back; nil: none.
 	undoing *int
 }
 
@@ -208,7 +209,7 @@ func (s *Store) AddCheckpoint(c Checkpoint, state *State) (Checkpoint, error) {
 	if err := os.Rename(path+".new", path); err != nil {
 		return c, err
 	}
-	s.points.list = moveNames(append(s.points.list, c))
+	s.points.list = keepLatestNames(append(s.points.list, c))
 	s.points.uses[c.Number] = state.objects()
 	return c, nil
 }
@@ -259,9 +260,10 @@ func readCheckpoint(path string) (c Checkpoint, state []byte, err error) {
 	return c, bytes.TrimSuffix(state, []byte("\n")), err
 }
 
-// openCheckpoints finds the checkpoints of a store that is being opened. It removes those that
-// a power loss may have damaged: files that were changed after a time, in nanoseconds; 0: there
-// was no power loss.
+// openCheckpoints finds the checkpoints of a store that is being opened. since is 0 if there was no
+// power loss. Otherwise openCheckpoints removes each checkpoint that the power loss may have
+// damaged: the ctime of its file or of one of its objects is since (nanoseconds since 1970) or
+// later, or the file cannot be read. The checkpoint of an unfinished undo stays.
 func (s *Store) openCheckpoints(since int64) error {
 	s.points.list = listCheckpoints(s.dir)
 	if len(s.points.list) == 0 {
@@ -317,12 +319,12 @@ func listCheckpoints(dir string) (out []Checkpoint) {
 		}
 	}
 	slices.SortFunc(out, func(a, b Checkpoint) int { return a.Number - b.Number })
-	return moveNames(out)
+	return keepLatestNames(out)
 }
 
-// moveNames removes a name from all checkpoints but the latest that was given it, so that the name
-// refers to one checkpoint.
-func moveNames(list []Checkpoint) []Checkpoint {
+// keepLatestNames lets only the latest of several checkpoints with the same name keep that name, so
+// that a name refers to one checkpoint.
+func keepLatestNames(list []Checkpoint) []Checkpoint {
 	taken := map[string]bool{}
 	for i := range slices.Backward(list) {
 		if c := &list[i]; taken[c.Name] {
@@ -334,8 +336,8 @@ func moveNames(list []Checkpoint) []Checkpoint {
 	return list
 }
 
-// Forget removes a checkpoint. Its objects stay until they are removed: see Unused. Its notes of
-// applies stay as long as there is an earlier checkpoint.
+// Forget removes a checkpoint, but not its objects: the caller removes those that Unused returns.
+// The checkpoint's notes of applies stay as long as there is an earlier checkpoint.
 func (s *Store) Forget(number int) error {
 	if err := os.Remove(s.checkpointPath(number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -347,7 +349,8 @@ func (s *Store) Forget(number int) error {
 	return s.dropApplied()
 }
 
-// Excess returns the checkpoint that is to be removed next, if there are more than most.
+// Excess returns the number of the checkpoint to remove next. ok is false if the store has no more
+// than most checkpoints.
 func (s *Store) Excess(most int) (number int, ok bool) {
 	list := s.Checkpoints()
 	if len(list) <= most {
@@ -361,7 +364,7 @@ func (s *Store) Excess(most int) (number int, ok bool) {
 	return list[0].Number, true
 }
 
-// Unused returns the objects that no checkpoint uses.
+// Unused returns the objects that no checkpoint and no note of an apply uses.
 func (s *Store) Unused() ([]uint64, error) {
 	used := map[uint64]bool{}
 	s.mu.Lock()
@@ -399,8 +402,8 @@ func (s *Store) dropObjects() error {
 	return err
 }
 
-// keepsCheckpoints reports whether the store is kept for its checkpoints, although it has no
-// changes.
+// keepsCheckpoints reports whether the checkpoints are a reason to keep the store, even if it has
+// no changes.
 func (s *Store) keepsCheckpoints() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -435,7 +438,7 @@ func (s *Store) SetRecords(list []Record) error {
 	return s.append(lines)
 }
 
-// BeginUndo records that an undo to a checkpoint begins.
+// BeginUndo records that an undo to the checkpoint with a number begins.
 func (s *Store) BeginUndo(number int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -449,7 +452,8 @@ func (s *Store) EndUndo() error {
 	return s.append([]line{{Undone: true}})
 }
 
-// Undoing returns the checkpoint of an undo that has not ended.
+// Undoing returns the number of the checkpoint to which an unfinished undo goes back. ok is false
+// if there is none.
 func (s *Store) Undoing() (number int, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -475,7 +479,7 @@ func seal(v any) ([]byte, error) {
 	return fmt.Appendf(b, "%s%08x\"}\n", checkKey, checksum(b)), nil
 }
 
-// unseal checks a line of seal, without its newline, and returns its contents.
+// unseal checks a line that seal returned, without its newline, and decodes its value into v.
 func unseal(b []byte, v any) error {
 	at := len(b) - checkLen
 	if at < 1 {

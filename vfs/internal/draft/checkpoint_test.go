@@ -73,8 +73,9 @@ func TestCheckpointsOutliveTheirProcess(t *testing.T) {
 	}
 }
 
-// After a power loss, the checkpoints exist that were on the disk together with their contents.
-// A checkpoint to which an undo was going back stays, because the undo is finished from it.
+// After a power loss, a checkpoint is removed if its file or one of its objects is newer than the
+// last commit. The checkpoint to which an undo was going back stays, because the undo is finished
+// from it.
 func TestPowerLossDropsYoungCheckpoints(t *testing.T) {
 	for _, undoing := range []int{0, 3} {
 		stages := t.TempDir()
@@ -145,11 +146,11 @@ func TestAppliedIsNoted(t *testing.T) {
 	}
 	unused, err := s.Unused()
 	if err != nil || !slices.Equal(unused, []uint64{3}) {
-		t.Errorf("unused are %v (%v), want the one of the checkpoint that has gone", unused, err)
+		t.Errorf("unused are %v (%v), want the object of the removed checkpoint", unused, err)
 	}
 	testkit.Must(t, s.Forget(1))
 	if list, err := s.AppliedSince(1); err != nil || len(list) != 1 || list[0].Path != "2" {
-		t.Errorf("after the first has gone: %+v (%v)", list, err)
+		t.Errorf("after checkpoint 1 was removed: %+v (%v)", list, err)
 	}
 }
 

@@ -11,9 +11,9 @@
 //
 // # Not promised
 //
-// The package makes no change in upper/ until it removes the store, except that a walk changes the
-// mode of a closed directory for a moment. It never opens the source. It serialises its own calls,
-// but not the operations around them.
+// The package makes no change in upper/ until it removes the store, with one exception: a walk
+// briefly changes the mode of a directory whose mode keeps its owner out. The package never opens
+// the source. It serialises its own calls, but not the operations around them.
 package draft
 
 import (
@@ -40,7 +40,7 @@ type Meta struct {
 	Subject guard.Subject  `json:"subject"`
 	Session string         `json:"session"` // the last session that opened the store
 	Created time.Time      `json:"created"`
-	// Patterns are the root's in the last session; nil in a store of an older version.
+	// Patterns are the root's patterns in the last session; nil in a store of an older version.
 	Patterns *rules.Patterns `json:"patterns,omitempty"`
 }
 
@@ -97,11 +97,11 @@ type Store struct {
 	records map[string]Record
 	hidden  map[string]bool // paths of whiteouts
 	names   upperDir        // what the upper has
-	files   int             // in names
+	files   int             // number of the files in names
 	moving  bool            // names may be out of date: see MoveUpper
 	steps   map[string]Step // that have not ended, by path
 	unsure  map[string]bool // paths of records
-	lost    map[uint64]bool // inodes of upper files
+	lost    map[uint64]bool // inodes of upper files that are unsure: see Unsure
 	damaged string
 
 	points checkpoints
@@ -131,8 +131,8 @@ func (s *Store) Tmp() int   { return s.tmp }
 
 // Locate returns the longest part of rel that is a directory of the upper: rel itself, a path
 // above it, or "" for the upper's top. isHidden reports whether a whiteout at rel or above
-// hides the source's file. If mayHave is false, the upper has no file at rel, and none above it
-// that is no directory.
+// hides the source's file. If mayHave is false, the upper has nothing at rel, and only directories
+// at the paths above rel.
 func (s *Store) Locate(rel string) (upper string, isHidden, mayHave bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -200,7 +200,7 @@ func (s *Store) OpenSteps() []Step {
 }
 
 // Note appends records to the log, in one write. The first record of a path sets its base;
-// later ones can only add the whiteout. The caller must make the recorded change after Note has
+// later ones can only add the whiteout. The caller may make the recorded change only after Note has
 // returned.
 func (s *Store) Note(list ...Record) error {
 	s.mu.Lock()
@@ -226,8 +226,8 @@ func (s *Store) Replace(r Record) error {
 	return s.append(lines)
 }
 
-// Clear ends the records of paths. Where the upper has no file, programs see the source's
-// again.
+// Clear removes the records of paths. At a path where the upper has no file, programs see the
+// source's file again.
 func (s *Store) Clear(paths ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,16 +251,16 @@ func (s *Store) BeginSteps(list ...Step) error {
 	return s.append(lines)
 }
 
-// EndStep records that a step of BeginSteps is done, or was taken back.
+// EndStep records that the step of BeginSteps at a path is done, or was taken back.
 func (s *Store) EndStep(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.append([]line{{Placed: pathOf(path)}})
 }
 
-// OnHide makes the store call f when a whiteout ends hiding the source's file at a path, and when one
-// begins to, unless the upper has a directory there. f is called with the store locked, and must not
-// use it.
+// OnHide makes the store call f when a whiteout stops hiding the source's file at a path. The store
+// also calls f when a whiteout begins to hide a path at which the upper has no directory. f is
+// called with the store locked, and must not use the store.
 func (s *Store) OnHide(f func(path string, isHidden bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -289,9 +289,10 @@ func (s *Store) Sync() error { return s.log.sync() }
 // time of its last tick.
 const commitMargin = 20 * time.Millisecond
 
-// Commit writes the upper directory and the log to the disk. Everything written before it then
-// survives a crash of the machine. changing, unless nil, is a lock that is held from the Note of a
-// change of names until the change is made. So no record survives whose change is lost.
+// Commit writes the upper directory and the log to the disk. Everything written before Commit was
+// called then survives a crash of the machine. changing, unless nil, is a lock that is held from
+// the Note of a change of names until the change is made. So no record survives whose change is
+// lost.
 func (s *Store) Commit(changing sync.Locker) error {
 	if !s.log.stale.Swap(false) {
 		return nil

@@ -20,7 +20,7 @@ import (
 
 var testMeta = Meta{Root: "p", Path: "/home/u/p", Session: "one"}
 
-// boot makes the machine seem to be in its nth boot.
+// boot makes the machine seem to be in the boot with the id n.
 func boot(t *testing.T, n string) {
 	t.Helper()
 	old := bootFile
@@ -142,7 +142,7 @@ func TestMayHave(t *testing.T) {
 		t.Helper()
 		testkit.Must(t, s.MoveUpper(from, to, exchange, func() error { check(`"" true`, "anything"); return nil }))
 	}
-	s.raise(t, "d", 0o755)
+	s.mkdirUpper(t, "d", 0o755)
 	put("f")
 	put("d/a")
 	check(`"" true`, "f", "f/below", "")
@@ -253,7 +253,8 @@ func TestAnotherDirectoryIsNotContinued(t *testing.T) {
 	testkit.Must(t, again.Close())
 }
 
-// An empty stage is removed at its end. List does not affect a stage that is in use.
+// Close removes a stage without changes, and keeps a stage with a change. List does not affect a
+// stage that is in use.
 func TestEmptyIsRemoved(t *testing.T) {
 	stages := t.TempDir()
 	s := openFor(t, stages)
@@ -274,7 +275,7 @@ func TestEmptyIsRemoved(t *testing.T) {
 		"a file":                       func(s *Store) { s.writeUpper(t, "f", "x") },
 		"a whiteout":                   func(s *Store) { testkit.Must(t, s.Note(Record{Path: "f", Whiteout: true})) },
 		"a new directory":              func(s *Store) { testkit.Must(t, os.Mkdir(filepath.Join(s.dir, upperName, "n"), 0o700)) },
-		"a directory of another mode":  func(s *Store) { s.raise(t, "d", 0o711) },
+		"a directory of another mode":  func(s *Store) { s.mkdirUpper(t, "d", 0o711) },
 		"a file that is being applied": func(s *Store) { testkit.Must(t, s.BeginSteps(Step{Path: "f", Temp: "t"})) },
 	} {
 		s := openFor(t, stages)
@@ -292,32 +293,34 @@ func TestEmptyIsRemoved(t *testing.T) {
 	}
 }
 
-func (s *Store) raise(t *testing.T, dir string, mode os.FileMode) {
+// mkdirUpper makes a directory with a mode in the upper. It records that the source's directory has
+// the mode 755.
+func (s *Store) mkdirUpper(t *testing.T, dir string, mode os.FileMode) {
 	t.Helper()
 	path := filepath.Join(s.dir, upperName, dir)
 	testkit.Must(t, os.Mkdir(path, 0o700), s.Note(Record{Path: dir, Base: Base{Kind: Dir, Mode: unix.S_IFDIR | 0o755}}), os.Chmod(path, mode))
 	s.AddUpper(dir, true)
 }
 
-// Opening indexes the directories of the upper, also below one that its owner may not enter,
-// which keeps its mode, and empties tmp/.
+// Opening a store empties tmp/ and indexes the directories of the upper. It also indexes what lies
+// below a directory that its owner may not enter. That directory keeps its mode.
 func TestOpeningIndexes(t *testing.T) {
 	stages := t.TempDir()
 	s := openFor(t, stages)
-	s.raise(t, "d", 0o755)
-	s.raise(t, "d/e", 0o755)
+	s.mkdirUpper(t, "d", 0o755)
+	s.mkdirUpper(t, "d/e", 0o755)
 	testkit.Must(t, os.Symlink("d", filepath.Join(s.dir, upperName, "l")), os.WriteFile(filepath.Join(s.dir, tmpName, "1"), nil, 0o600),
 		os.Chmod(filepath.Join(s.dir, upperName, "d"), 0))
 	s.kill()
 	s = openFor(t, stages)
 	if u, _, _ := s.Locate("d/e/f"); u != "d/e" {
-		t.Errorf("the deepest directory on d/e/f is %q, want d/e", u)
+		t.Errorf("the longest part of d/e/f that is a directory is %q, want d/e", u)
 	}
 	if u, _, _ := s.Locate("l/f"); u != "" {
 		t.Errorf("the link l counts as a directory: %q", u)
 	}
 	info, err := os.Lstat(filepath.Join(s.dir, upperName, "d"))
-	testkit.Must(t, os.Chmod(filepath.Join(s.dir, upperName, "d"), 0o700)) // for the end of the test
+	testkit.Must(t, os.Chmod(filepath.Join(s.dir, upperName, "d"), 0o700)) // so that the test can remove it
 	if err != nil || info.Mode().Perm() != 0 {
 		t.Errorf("d is now %v, %v; want mode 0", info.Mode(), err)
 	}
@@ -355,7 +358,7 @@ func TestLimit(t *testing.T) {
 	}
 	testkit.Must(t, s.WillWrite(1<<20))
 	s.writeUpper(t, "f", strings.Repeat("x", 1<<20-8192))
-	for range 4 { // over the present contents
+	for range 4 { // as for writes over the present contents, which take no more room
 		testkit.Must(t, s.WillWrite(8192))
 	}
 }

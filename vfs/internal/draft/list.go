@@ -19,7 +19,7 @@ type Summary struct {
 	Held    bool // by a session or a command
 	Changed int  // names that programs changed, made or removed
 	Bytes   int64
-	Last    time.Time // of the last record
+	Last    time.Time // when the log was last written
 	// Checkpoints are those of the store, the oldest first.
 	Checkpoints []Checkpoint
 	Damaged     string // what was lost, or why the store cannot be read; "" if nothing

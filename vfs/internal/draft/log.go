@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The log has one JSON object a line. The last key of each is the CRC-32C of the line before
-// that key. The first line is a header.
+// The log has one JSON object a line. The value of the last key is the CRC-32C of that part of the
+// line which precedes the key. The first line is a header.
 
 const version = 1
 
-// line is one line of the log: one of the groups is set. Paths are bytes, because names need
-// not be UTF-8.
+// line is one line of the log. The fields form groups, with blank lines between them. A line sets
+// fields of one group; the exception is Boot, which comes with Commit, too. Paths are bytes,
+// because names need not be UTF-8.
 type line struct {
 	Stage int    `json:"stage,omitempty"` // the header, with Boot
 	Boot  string `json:"boot,omitempty"`
@@ -43,7 +44,8 @@ type line struct {
 	Commit int64 `json:"commit,omitempty"`
 	Upto   int64 `json:"upto,omitempty"`
 
-	// Undo is the checkpoint that an undo brings back from here on, until the line Undone.
+	// Undo is the number of the checkpoint to which an undo goes back. The undo begins with this
+	// line, and ends with a line that sets Undone.
 	Undo   *int `json:"undo,omitempty"`
 	Undone bool `json:"undone,omitempty"`
 
@@ -117,7 +119,8 @@ const (
 // encode returns a line with its checksum and newline.
 func (l *line) encode() ([]byte, error) { return seal(l) }
 
-// errDamaged is the error for a line whose checksum does not match.
+// errDamaged is the error for a line whose checksum does not match, and for a checkpoint with an
+// invalid record.
 var errDamaged = errors.New("damaged line")
 
 // errNewer is the error for a line that a later version of rootsfs wrote.

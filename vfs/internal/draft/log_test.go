@@ -88,7 +88,7 @@ func TestDamagedLineEndsTheLog(t *testing.T) {
 	}
 }
 
-// A log of a later version, or with keys of one, is refused and left as it is.
+// A log of a later version, or with an unknown key, is refused and left as it is.
 func TestNewerLogIsRefused(t *testing.T) {
 	for _, text := range []string{`{"stage":2,"boot":"b"`, `{"stage":1,"boot":"b","later":1`} {
 		stages := t.TempDir()
@@ -106,9 +106,9 @@ func TestNewerLogIsRefused(t *testing.T) {
 	}
 }
 
-// After a power loss, records and files that are newer than the last commit are unsure, and
-// stay so when they are opened and committed again. Those before the commit are sure. A kill
-// makes nothing unsure.
+// After a power loss, records and files that are newer than the last commit are unsure. They stay
+// unsure when the store is opened and committed again. Older records and files are not unsure. A
+// kill makes nothing unsure.
 func TestUncleanBoot(t *testing.T) {
 	stages := t.TempDir()
 	boot(t, "1")
@@ -152,24 +152,25 @@ func TestCommitWaitsForTheChange(t *testing.T) {
 	stages := t.TempDir()
 	boot(t, "1")
 	s := openFor(t, stages)
-	var quiet recorder
-	quiet.onLock = func() { testkit.Must(t, s.Note(Record{Path: "before", Whiteout: true})) }
-	quiet.onUnlock = func() { testkit.Must(t, s.Note(Record{Path: "after", Whiteout: true})) }
-	testkit.Must(t, s.Note(Record{Path: "first"}), s.Commit(&quiet))
+	var changing hookedLock
+	changing.onLock = func() { testkit.Must(t, s.Note(Record{Path: "before", Whiteout: true})) }
+	changing.onUnlock = func() { testkit.Must(t, s.Note(Record{Path: "after", Whiteout: true})) }
+	testkit.Must(t, s.Note(Record{Path: "first"}), s.Commit(&changing))
 	s.kill()
 	boot(t, "2")
 	s = openFor(t, stages)
 	if s.Unsure("before", 0) || !s.Unsure("after", 0) {
-		t.Errorf("unsure are %v; want only the one that was noted after the lock was released", s.unsure)
+		t.Errorf("unsure are %v; want only the record that was noted after the lock was released", s.unsure)
 	}
 }
 
-type recorder struct{ onLock, onUnlock func() }
+type hookedLock struct{ onLock, onUnlock func() }
 
-func (r *recorder) Lock()   { r.onLock() }
-func (r *recorder) Unlock() { r.onUnlock() }
+func (l *hookedLock) Lock()   { l.onLock() }
+func (l *hookedLock) Unlock() { l.onUnlock() }
 
-// Reading a log with any contents ends, and the compacted log has the same meaning.
+// Reading a log with any contents ends. A log that can be read has the same meaning without its
+// damaged end. Each of its records has the same path and base after it was encoded and decoded.
 func FuzzLog(f *testing.F) {
 	for _, l := range []line{
 		{Stage: version, Boot: "b"}, recordLine(Record{Path: "a/b", Base: base(1), Whiteout: true}), {Clear: pathOf("a")},
@@ -183,7 +184,7 @@ func FuzzLog(f *testing.F) {
 		f.Add(b, uint8(0))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, form uint8) {
-		if form%2 == 1 { // a line whose check is right
+		if form%2 == 1 { // a line whose checksum is right
 			header, err := (&line{Stage: version, Boot: "b"}).encode()
 			testkit.Must(t, err)
 			data = append(header, fmt.Appendf(bytes.Clone(data), "%s%08x\"}\n", checkKey, checksum(data))...)
@@ -201,7 +202,7 @@ func FuzzLog(f *testing.F) {
 			t.Fatal(err)
 		}
 		if !maps.Equal(s.records, again.records) || !maps.Equal(s.steps, again.steps) || !maps.Equal(s.hidden, again.hidden) {
-			t.Fatalf("what counts of the log differs without its damaged end: %+v, %+v", s.records, again.records)
+			t.Fatalf("without its damaged end, the log has other records, steps or whiteouts: %+v, %+v", s.records, again.records)
 		}
 		for _, r := range s.records {
 			l := recordLine(r)
@@ -216,8 +217,8 @@ func FuzzLog(f *testing.F) {
 	})
 }
 
-// A store whose log or meta.json is lost is listed with that problem, and can be removed.
-// Without the log its files exist, but nothing is known about the source's files.
+// A store whose log is missing, or whose meta.json is empty, is listed with that problem, and can
+// be removed. A store without its log can be opened, but has no records.
 func TestStoreWithoutItsLog(t *testing.T) {
 	for lost, damage := range map[string]string{logName: "its log is missing", metaFile: "unexpected end of JSON input"} {
 		stages := t.TempDir()

@@ -203,8 +203,8 @@ func isHeld(dir string) bool {
 	return unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &ask) == nil && ask.Type != unix.F_UNLCK
 }
 
-// load makes the missing files of a store, and reads it. Only if create is set may it have no
-// meta.json. The caller holds the store's lock.
+// load makes the missing files of a store, and reads the store. Unless create is set, the store
+// must have a meta.json. The caller holds the store's lock.
 func (s *Store) load(m *Meta, create bool) error {
 	meta, err := readMeta(s.dir)
 	s.continued = err == nil
@@ -267,7 +267,9 @@ func (s *Store) openDirs() error {
 	return s.walk(tmpName, walker{opens: true, removes: true, visit: func(string, *unix.Stat_t) {}})
 }
 
-// openLog replays the log, and cuts off an incomplete last line.
+// openLog opens the log, or makes it, and replays it. It cuts off an incomplete last line, and a
+// damaged line with all that follows. If the log was damaged or lost, openLog records that in the
+// log.
 func (s *Store) openLog() (logState, error) {
 	path := filepath.Join(s.dir, logName)
 	f, err := createFile(path, os.O_RDWR)
@@ -311,8 +313,8 @@ func (s *Store) damageText() string {
 	return fmt.Sprintf("the log was damaged after record %d, and what followed is lost", len(s.records))
 }
 
-// settle indexes the upper, and marks changes that a power loss made unsure. It
-// compacts the log if most of its lines are obsolete.
+// settle opens the checkpoints, indexes the upper, and marks changes that a power loss made unsure.
+// It compacts the log if most of its lines are obsolete.
 func (s *Store) settle(got logState) error {
 	isUnclean := got.boot != s.boot
 	var marks []line
@@ -353,7 +355,8 @@ func (s *Store) settle(got logState) error {
 	return nil
 }
 
-// compactFrom is the number of lines from which a log is checked for obsolete ones.
+// compactFrom is how many lines a log may have in addition to twice the number of lines that are
+// still needed. A log with more lines is compacted.
 const compactFrom = 1000
 
 // compact replaces the log by one without the obsolete lines.
@@ -437,8 +440,8 @@ func Remove(dir string) error {
 }
 
 // remove removes the store, its meta.json first: without that file a directory is not taken for
-// a store, so a kill leaves no half store. The lock goes last, and then the directory, unless
-// another process has made a store there meanwhile.
+// a store, so a kill leaves no half store. The lock file is the last file that remove removes.
+// The directory follows, unless another process has made a store there meanwhile.
 func (s *Store) remove() error {
 	err := errors.Join(os.Remove(filepath.Join(s.dir, metaFile)), s.wipe())
 	if err != nil {

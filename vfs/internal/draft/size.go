@@ -29,11 +29,11 @@ type sizes struct {
 	freed atomic.Bool
 }
 
-// measureAfter is how often a store with many names or little room is measured again.
+// measureAfter is the time after which a store with many names or little room is measured again.
 const measureAfter = time.Second
 
-// fewNames is how many names a store may have that is measured after each change, so that the
-// owner sees a change at once.
+// fewNames is the number of names below which Size measures a store again after each change, so
+// that the owner sees a change at once.
 const fewNames = 1000
 
 // Limit sets how many bytes the store may take on the disk.
@@ -69,8 +69,8 @@ func (s *Store) WillWrite(n int64) error {
 	return nil
 }
 
-// Freed says that the store may have become smaller. Only then is a full store measured again: a
-// measurement for each refused write would take too long.
+// Freed records that the store may have become smaller. Without Freed, a store that was measured as
+// full is measured at most once a second: a measurement for each refused write would take too long.
 func (s *Store) Freed() { s.size.freed.Store(true) }
 
 // mayHaveRoom reports whether a measurement may find room for n bytes: programs have removed

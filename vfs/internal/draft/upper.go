@@ -2,9 +2,9 @@ package draft
 
 import "strings"
 
-// maxUpperFiles is how many files of the upper the store indexes: about 30 MiB. Programs may
-// make more. Then the directories that get more are crowded, and look-ups in them must ask the
-// upper.
+// maxUpperFiles is how many files of the upper the store indexes. The index of so many files takes
+// about 30 MiB of memory. Programs may make more files. The directories that get them become
+// crowded, and look-ups in a crowded directory must ask the upper.
 var maxUpperFiles = 1 << 18 // tests replace it
 
 // upperDir is a directory of the upper in the index.
@@ -18,8 +18,8 @@ type upperDir struct {
 }
 
 // locate walks a path. It returns the length of its longest part that is a directory of the
-// upper. mayHave is false if the upper has no file at the path, and none above it that is no
-// directory.
+// upper. If mayHave is false, the upper has nothing at the path, and only directories at the paths
+// above.
 func (d *upperDir) locate(rel string) (length int, mayHave bool) {
 	for at := 0; rel[at:] != ""; {
 		name, _, _ := strings.Cut(rel[at:], "/")
@@ -67,9 +67,9 @@ func splitPath(rel string) (parent, base string) {
 	return rel[:max(i, 0)], rel[i+1:]
 }
 
-// AddUpper records in memory that the upper has a file at a path. The caller records a name
-// before it makes it, so that no look-up misses the file, and a directory once more after that.
-// A name that was not made may stay recorded.
+// AddUpper records in memory that the upper has a file or directory at a path. The caller records a
+// name as a file before it makes the name, so that no look-up misses the name. After the caller has
+// made a directory, it records the name as a directory. A name that was not made may stay recorded.
 func (s *Store) AddUpper(rel string, isDir bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,8 +127,8 @@ func (s *Store) removeEntry(d *upperDir, name string) *upperDir {
 	return sub
 }
 
-// drop forgets a directory that was removed. Of the names in it, only those can be left that were
-// recorded and never made.
+// drop stops counting the files that the index has in d, a directory that was removed. Those files
+// were recorded and never made. If d is nil, drop does nothing.
 func (s *Store) drop(d *upperDir) {
 	if d != nil {
 		s.files -= d.files

@@ -36,7 +36,7 @@ func (s Scope) Has(rel string) bool {
 	return len(s) == 0 || slices.ContainsFunc(s, func(p string) bool { return isAt(rel, p) })
 }
 
-// Touches reports whether the scope has a path, or one below it.
+// Touches reports whether the scope has the path rel, or a path below rel.
 func (s Scope) Touches(rel string) bool {
 	return s.Has(rel) || slices.ContainsFunc(s, func(p string) bool { return rel == "" || isAt(p, rel) })
 }
@@ -105,9 +105,10 @@ func (s *Store) walk(name string, w walker) error {
 	return w.walk("", &d)
 }
 
-// walker walks a tree. It follows no link, and holds two directories open at a time, because
-// programs can nest directories deeper than a process may have descriptors. For each directory
-// it makes the same number of calls, however deep the directory lies.
+// walker walks a tree. It follows no link, and holds at most three directories open at a time,
+// because programs can nest directories deeper than a process may have descriptors. The depth of a
+// directory does not change how many system calls the walk makes for it, unless a directory is
+// moved meanwhile.
 type walker struct {
 	top   string
 	visit func(rel string, st *unix.Stat_t)
@@ -119,8 +120,8 @@ type walker struct {
 	opens bool
 }
 
-// walkedDir is a directory of a walk. File is nil while the walk is below the directory, and after
-// that if the directory was moved or removed meanwhile.
+// walkedDir is a directory of a walk. File is nil while the walk is below the directory. It stays
+// nil if the walk does not find the directory again, because a program has moved or removed it.
 type walkedDir struct {
 	*os.File
 	dev, ino uint64

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// makeUpper makes files in the upper. A name that ends in a slash is a directory's.
+// makeUpper makes files in the upper. A name that ends in a slash makes a directory.
 func (s *Store) makeUpper(t *testing.T, files ...string) {
 	t.Helper()
 	for _, f := range files {
@@ -52,8 +52,8 @@ func TestWalkOfScope(t *testing.T) {
 	}
 }
 
-// A walk goes on beside a directory that is moved away meanwhile. It holds few directories open,
-// however deep they lie.
+// A walk visits all other directories when one directory is moved away meanwhile. It holds few
+// directories open, however deep they lie.
 func TestWalkOfMovedAndDeep(t *testing.T) {
 	s := openFor(t, t.TempDir())
 	deep := strings.Repeat("d/", 500)

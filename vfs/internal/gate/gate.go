@@ -4,8 +4,8 @@
 // # Promises
 //
 // An operation passes the gate once, and none runs without its record. An operation on a
-// file system that can hang is answered when its root ends, its context ends, or its time
-// is up. A panic of an operation settles its lease.
+// file system that can hang is answered at the latest when its root ends, its context ends,
+// or its time is up. A panic of an operation settles its lease.
 //
 // # Not promised
 //
@@ -45,8 +45,8 @@ func Do[T any](ctx context.Context, r *guard.Registry, req guard.Request, drop f
 // DoPrepared is Do for an f that uses what belongs to its caller: the memory of the data
 // to write, which the front end uses again after the answer, or a descriptor that the
 // caller closes. If the file system can hang, DoPrepared calls prepare before the
-// operation can be answered: prepare copies the memory and pins the descriptor. Its
-// result, release, is called when f has returned.
+// operation can be answered: prepare copies the memory and pins the descriptor. The function
+// release, the result of prepare, is called when f has returned or will not run.
 func DoPrepared[T any](ctx context.Context, r *guard.Registry, req guard.Request, prepare func() (release func()), drop func(T),
 	f func(l *guard.Lease) (T, int64, error),
 ) (T, error) {
@@ -119,7 +119,7 @@ const (
 func runDetached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, int64, error) {
 	dl, release := l.Detach()
 	o := outcome[T]{err: context.Canceled}
-	done := make(chan struct{}) // closed when o is to be answered
+	done := make(chan struct{}) // closed when o is the answer
 	var state atomic.Int32
 	go func() {
 		defer release()

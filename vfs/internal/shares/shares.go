@@ -2,10 +2,11 @@
 //
 // # Promises
 //
-// One owner may hold at most as much as it leaves free: the first gets half of the total, the
-// next half of the rest. So a new owner always finds a part, and no part has to be taken back.
-// (Switches share packet memory between ports by the same rule: Choudhury and Hahne, "Dynamic
-// queue length thresholds", 1998.)
+// One owner may hold at most half of the units that the other owners do not hold, rounded up: the
+// first owner gets half of the total, the next gets half of the rest. So an owner without a unit
+// can get one as long as any unit is free, and no unit has to be taken back. (Switches share packet
+// memory between ports by the same rule: Choudhury and Hahne, "Dynamic queue length thresholds",
+// 1998.)
 //
 // # Not promised
 //

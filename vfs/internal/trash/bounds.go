@@ -30,7 +30,7 @@ func NewStore(isWritten func(file rules.Identity) bool) *Store {
 // binUsage is the space that a trash takes.
 type binUsage struct {
 	bytes    int64
-	searched time.Time // when prune has last run; zero: never
+	searched time.Time // when countEntry last ran Prune without an error; zero: never
 	pruning  bool
 }
 
@@ -107,14 +107,14 @@ func (b *Bin) countEntry(size int64) {
 	s.mu.Unlock()
 }
 
-// largest returns the greatest size on disk of a file that is kept: the free space after Prune
-// has removed all others.
+// largest returns the greatest size on disk of a file that is kept. An entry with such a file takes
+// nine tenths of the bound. Prune reduces a trash that exceeds the bound to this size at most.
 func (b *Bin) largest() int64 { return b.size - b.size/10 - entryCost }
 
-// Prune removes the entries that are too old. If the others exceed the bound, it removes the
-// oldest until a tenth of the bound is free, so that it need not run again for every further
-// entry. An entry that has become too large to be kept goes first, and alone. Prune returns the
-// size of the remaining entries, in bytes.
+// Prune removes the entries that are too old. If the entries exceed the bound, it removes the
+// oldest until a tenth of the bound is free, so that it need not run again for every further entry.
+// Before that, it removes each entry that has become too large to be kept, so that other entries
+// need not make room for that entry. Prune returns the size of the remaining entries, in bytes.
 func (b *Bin) Prune() (left int64, err error) {
 	if b == nil {
 		return 0, nil
@@ -166,8 +166,8 @@ func (b *Bin) ids() ([]string, error) {
 	return slices.Sorted(maps.Keys(seen)), err
 }
 
-// stampOf returns the time at which an entry was made. It reports false if no trash has made
-// such a name.
+// stampOf returns the time at which the entry id was made. ok is false if id does not have the form
+// of an entry's id.
 func stampOf(id string) (at time.Time, ok bool) {
 	if len(id) != len(stampFormat)+9 || id[len(stampFormat)] != '-' {
 		return time.Time{}, false

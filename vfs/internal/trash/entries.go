@@ -118,8 +118,9 @@ func (b *Bin) find(op guard.Op, root guard.RootName, id string) (Entry, error) {
 	return Entry{}, none
 }
 
-// Restore moves a kept file to the path to; "" stands for the path where the file was. The
-// directory must exist, and the name must be free (Exist). Restore returns the path.
+// Restore moves a kept file to a path of the root: to or, if to is "", the path where the file was.
+// If the directory of that path is missing or a link, the error is Conflict. If the name is taken,
+// the error is Exist. Restore returns the path.
 func (b *Bin) Restore(root guard.RootName, id, to string) (guard.Path, error) {
 	e, err := b.find(names.OpRestore, root, id)
 	if err != nil {
@@ -172,8 +173,8 @@ type Emptied struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// Empty removes kept files for good: those of the ids, or, without any, all
-// that were removed before a time.
+// Empty removes kept files for good: those with the ids or, without ids, all files that were put
+// into the trash before a time.
 func (b *Bin) Empty(root guard.RootName, ids []string, before time.Time) (e Emptied, err error) {
 	var selected []string
 	for _, id := range ids {

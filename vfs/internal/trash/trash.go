@@ -16,13 +16,16 @@
 //
 // A file that fits and cannot be kept is not removed: the operation is refused. A file
 // that takes more of the disk than nine tenths of the trash's bound is not kept, and the
-// record says so. When a trash exceeds its bound, or files in it exceed their age, the
-// oldest are removed. Files in a trash count towards no quota.
+// record says so. When a trash exceeds its bound, its oldest files are removed. Files that are
+// older than the age limit of the trash are removed, too. Files in a trash count towards no quota.
 //
 // # Not promised
 //
-// A kept file that is still open for writing may grow beyond the bound until the next
-// search, which comes at most a minute after the trash is used again.
+// A kept file that is still open for writing may grow beyond the bound until Prune runs again.
+// Prune runs when a file is kept, if the trash then exceeds its bound or the last run was more
+// than a minute ago. A caller can also run Prune.
+//
+// Directories and sockets are not kept.
 package trash
 
 import (
@@ -102,7 +105,8 @@ func (s *Store) OpenExisting(ctx context.Context, l *guard.Lease) (*Bin, error) 
 	return b, beneath.IgnoreAbsent(err)
 }
 
-// open opens a trash, given its root's descriptor, by openDir.
+// open opens the trash of an operation; nil if there is none. openDir opens the trash's directory,
+// given the descriptor of the trash's root.
 func (s *Store) open(ctx context.Context, l *guard.Lease, openDir func(root int) (beneath.Dir, beneath.Info, error)) (*Bin, error) {
 	root, below, how, ok := l.Trash()
 	if !ok {
@@ -231,8 +235,8 @@ func (b *Bin) unlinkCopied(d beneath.Dir, name, rel string) error {
 	return err
 }
 
-// keep keeps a file whose name another file is about to get, or that is about to be removed
-// and cannot be renamed into the trash. It returns the entry's id, "" if the file is not kept.
+// keep keeps a file before another file gets its name, or before the file is removed, if the file
+// cannot be renamed into the trash. It returns the entry's id, "" if the file is not kept.
 func (b *Bin) keep(d beneath.Dir, name, rel string) (id string, err error) {
 	old, err := beneath.OpenChild(d, name)
 	if err != nil {
@@ -307,7 +311,8 @@ func (s *Store) KeepEmptied(ctx context.Context, l *guard.Lease, fd int, rel str
 	return b.copy(fd, &info, id)
 }
 
-// copy copies a file to the entry id, which has its note. fd may be any descriptor of the file.
+// copy copies a file to the entry id, whose note has been written. fd may be any descriptor of the
+// file.
 func (b *Bin) copy(fd int, info *beneath.Info, id string) error {
 	now, err := b.copyTo(fd, info, id)
 	if err != nil {
@@ -334,7 +339,7 @@ func (b *Bin) copyTo(fd int, info *beneath.Info, id string) (beneath.Info, error
 	if err := w.Copy(&wholefile.Source{FD: in, Info: *info}, info.Size, func(int64) {}); err != nil {
 		return beneath.Info{}, err
 	}
-	// Only if this process may: the files of an ordinary user stay the user's.
+	// The owner changes only if this process may do that: an ordinary user keeps owning the copy.
 	_ = beneath.Chown(b.l, out, int(info.UID), int(info.GID))
 	_ = beneath.Chmod(b.l, out, info.Mode&0o777)
 	if err := beneath.Utimes(b.l, out, beneath.Omit, beneath.At(info.ModTime())); err != nil {

@@ -24,8 +24,8 @@ const (
 // SocketMark is the mode bit on the source that marks a socket made in a root: the sticky bit,
 // which has no meaning for sockets. Sockets of the host are hidden: a program could not connect
 // to them, because the kernel finds the listener by the inode of the mount. The mark
-// distinguishes the two without any state, so a socket that an earlier session has left can be
-// removed.
+// distinguishes the two kinds of sockets without any state, so a socket that an earlier session has
+// left can be removed.
 const SocketMark = unix.S_ISVTX
 
 // madeInside reports whether a file is a socket that was made in a root.
@@ -33,8 +33,8 @@ func madeInside(info *beneath.Info) bool {
 	return info.Type() == unix.S_IFSOCK && info.Mode&SocketMark != 0
 }
 
-// Visible refuses a special file as hidden, unless the grant shows special files or it is a
-// socket that was made in a root, and applies Present.
+// Visible returns the error Hidden for a special file, unless the grant shows special files or the
+// file is a socket that was made in a root. For all other files it applies Present to info.
 func Visible(l *guard.Lease, info *beneath.Info) error {
 	if info.Special() && !l.PosixFull() && !madeInside(info) {
 		return &guard.Error{Kind: names.Hidden}
@@ -44,7 +44,8 @@ func Visible(l *guard.Lease, info *beneath.Info) error {
 }
 
 // Present changes the attributes of a file for programs. If names may be hidden, it hides the
-// number of names in a directory. For a socket it removes SocketMark.
+// number of names in a directory. For a socket it removes SocketMark. If the grant shows special
+// files, Present changes nothing.
 func Present(l *guard.Lease, info *beneath.Info) {
 	switch {
 	case l.PosixFull():
@@ -133,8 +134,9 @@ func StillThere(l *guard.Lease, rel string, stat func(*guard.Lease) (beneath.Inf
 	return nil
 }
 
-// Stale turns the errors of a resolution into ESTALE if the caller knows that the file exists.
-// On ESTALE the kernel looks the path up again.
+// Stale turns the errors ENOENT, ENOTDIR and ELOOP of a resolution into ESTALE, and returns any
+// other error unchanged. It is for callers that know that the file exists. On ESTALE the kernel
+// looks the path up again.
 func Stale(err error) error {
 	switch err { //nolint:errorlint // errnos straight from a system call
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
@@ -143,8 +145,7 @@ func Stale(err error) error {
 	return err
 }
 
-// Passable reports whether a walk goes on without the directory or name that gave the
-// error.
+// Passable reports whether a walk can skip the directory or name that gave the error, and go on.
 func Passable(err error) bool {
 	var e *guard.Error
 	if errors.As(err, &e) {
