@@ -76,7 +76,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/cli/wrap_file.go os.OpenFile":             {ownersChoice, "script wrapsteer"},
 	"cmd/rootsfs/internal/project/project.go os.OpenFile":           {noDecision, "cmd/rootsfs/internal/project/project_test.go TestDetect"},
 	"cmd/rootsfs/internal/consent/preview.go unix.Open":             {noDecision, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
-	"cmd/rootsfs/internal/consent/preview.go os.OpenRoot":           {ofRoots, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
+	"cmd/rootsfs/internal/consent/preview.go unix.Openat2":          {ofRoots, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
 	"cmd/rootsfs/internal/cleanup/place.go unix.Open":               {ownPlace, "script badinput"},
 	"cmd/rootsfs/internal/cleanup/removedeep.go os.OpenRoot":        {ownPlace, "script badinput"},
 	"cmd/rootsfs/internal/cli/cmd_mount.go os.OpenFile":             {ownPlace, "script badinput"},

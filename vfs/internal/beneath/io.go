@@ -237,7 +237,7 @@ func copyRange(l *guard.Lease, in int, offIn int64, out Changeable, offOut int64
 		done, err = unix.CopyFileRange(in, &offIn, out.FD(), &offOut, n, 0)
 		return err
 	})
-	return done, err
+	return max(0, done), err // -1 with an errno would refund a byte that was never charged
 }
 
 // OFDLock sets or clears an open-file-description lock (F_OFD_SETLK), which

@@ -58,8 +58,11 @@ func (s *Store) PinObject(object uint64) bool {
 		return false
 	}
 	list, err := s.usesOf(latest)
+	if err != nil {
+		return false
+	}
 	s.points.uses[latest] = append(list, object)
-	return err == nil
+	return true
 }
 
 // NoteApplied records a change by an apply with the latest checkpoint. Without a checkpoint it
@@ -183,11 +186,14 @@ func (s *Store) usesOf(number int) ([]uint64, error) {
 		list = state.objects()
 	}
 	applied, err := s.appliedOf(number)
+	if err != nil {
+		return nil, err // an incomplete list in the cache would let Unused name an object in use
+	}
 	for i := range applied {
 		if o := applied[i].Old.Object; o != 0 {
 			list = append(list, o)
 		}
 	}
 	s.points.uses[number] = list
-	return list, err
+	return list, nil
 }

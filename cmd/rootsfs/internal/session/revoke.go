@@ -145,7 +145,7 @@ func checkKnown(reg *guard.Registry, which []guard.RootName) error {
 }
 
 // incomplete returns an error that sums up the entries of ended that have an error; nil: none has.
-// kind is what ended: "root" or "socket", or "" for the network, which is one entry.
+// kind names the kind of the entries: "root" or "socket", or "" for the network, which has one entry.
 func incomplete(kind string, ended []control.Ended) error {
 	n, first := 0, ""
 	for _, e := range ended {
