@@ -41,7 +41,7 @@ const (
 	Created EventKind = 1 << iota
 	Modified
 	Deleted
-	// allEvents is the set of all.
+	// allEvents is the set of all kinds.
 	allEvents = Created | Modified | Deleted
 )
 
@@ -62,12 +62,13 @@ type Event struct {
 	Path guard.Path
 	Kind EventKind
 	Time time.Time // when it was noticed, UTC
-	// MoveID joins the two events of a rename, if both are reported: Deleted at the old
-	// path, and Created at the new one, or Modified where a file was replaced. Both have
-	// the same MoveID. Other events have "". It reveals nothing else.
+	// MoveID joins the two events of a rename, if the watch notices both of them together: Deleted
+	// at the old path, and Created at the new one, or Modified where a file was replaced. Both have
+	// the same MoveID, even if Options.Events leaves out one of them. Other events have "". A
+	// MoveID reveals nothing else.
 	MoveID string
 	// Overflow is set on a Modified of the watched path when events were lost: the
-	// receiver has to list again. From then on everything is reported again. If the watch
+	// receiver has to list again. Changes after that are reported as usual. If the watch
 	// has become larger than its room, a part of it is not watched, and such an event comes
 	// every HubOptions.RetryRoom.
 	Overflow bool
@@ -79,12 +80,13 @@ type Event struct {
 // HubOptions bound a Hub.
 type HubOptions struct {
 	// MaxWatches is how many directories all watches of the hub may watch together. A
-	// directory counts once for each watch that it is in, and once more for each thousand
-	// names that the watch knows in it. 0 stands for 65,536. The hub also uses no more than a
-	// fifth of the user's inotify watches, so that a mount beside it has enough.
+	// directory counts once for each watch that it is in, and once more for each further
+	// thousand names, after the first thousand, that the watch knows in it. 0 stands for 65,536.
+	// The hub also uses no more than a fifth of the user's inotify watches, so that a mount beside
+	// it has enough.
 	MaxWatches int
 	// MaxEach is how many of these directories one subject may watch, in all its sessions
-	// together. 0 stands for 8,192. No subject may have more than are free, so that later
+	// together. 0 stands for 8,192. No subject may have more than it leaves free, so that later
 	// subjects find room.
 	MaxEach int
 	// Coalesce is how long changes are gathered before they are reported; 0
@@ -112,11 +114,11 @@ func (e *LimitError) Error() string { return fmt.Sprintf("no more than %d %s", e
 
 // Hub reports changes in the roots to peers, whether the host, a mount or the tree itself makes
 // them. It is a guard.View, which its owner registers with Registry.AddView. When a root ends
-// or is narrowed, its watches end or are judged again before the change returns.
+// or is narrowed, its watches end or are judged again before Invalidate returns.
 //
 // inotify reports write(2), truncation, attributes and names. It does not report stores through
 // a mapping. On remote file systems (guard.Source.Remote) it reports only changes of this
-// machine, so peers have to look for others themselves.
+// machine, so peers have to look for other changes themselves.
 type Hub struct {
 	reg  *guard.Registry
 	o    HubOptions
@@ -164,8 +166,8 @@ func (h *Hub) Close() {
 	h.remote.Close()
 }
 
-// Counts returns how many watches there are, and how many directories they watch,
-// each counted once.
+// Counts returns how many watches there are, and how many directories they watch, each counted
+// once. In a staged root, the two sides of a directory count separately.
 func (h *Hub) Counts() (watches int, dirs int64) {
 	local, _ := h.local.Counts()
 	remote, _ := h.remote.Counts()
@@ -212,7 +214,7 @@ func (h *Hub) overflowAll() {
 }
 
 // Invalidate implements guard.View. After it has returned, no event is reported from an ended
-// root, or of a path that the watcher may not see any more. Invalidate waits for receivers
+// root, or of a path that the subject may not see any more. Invalidate waits for receivers
 // that are busy with events handed to them before.
 func (h *Hub) Invalidate(ctx context.Context, c guard.Change) error {
 	var apply func(*Watch) (done <-chan struct{})

@@ -9,7 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Consecutive equal events of one file are delivered once. No other event is lost or reordered.
+// Consecutive events of one file are delivered as one if they are equal, or if all of them report
+// changes of contents or attributes. No other event is lost or reordered.
 func TestMerge(t *testing.T) {
 	at := func(mask uint32, name string) beneath.NotifyEvent {
 		return beneath.NotifyEvent{WD: 1, Mask: mask, Name: name}

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// inspection is one look at the files that pending names have now. Until the operation that
-// looks is answered, only that operation uses it, apart from drop.
+// inspection is one look at the files that pending names have now. Until the inspecting operation
+// has returned, only that operation uses the inspection, apart from drop.
 type inspection struct {
 	w     *Watch
 	base  *watchedDir
@@ -27,13 +27,13 @@ type inspection struct {
 // observation is the result of inspecting a place. The zero observation means that the name
 // does not exist or could not be inspected.
 type observation struct {
-	watched rules.Identity // of the directory that is watched there already, if it has not been removed
+	watched rules.Identity // of the directory that is watched there already and was not removed
 
 	exists, hidden bool
 	id             rules.Identity
 
 	kid        *watchedDir // a directory that is watched now
-	below      []string    // the paths in it
+	below      []string    // the paths in kid, relative to kid
 	incomplete bool        // there were too many paths
 }
 

@@ -13,16 +13,18 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// A watch has two queues. One has the names that inotify, or the stage of a root, has reported; the
-// goroutines that deliver these reports fill it. The other has the events that the receiver has not received yet.
+// A watch has two queues. One has the names that inotify, or the stage of a root, has reported;
+// the goroutines that deliver these reports fill it. The other has the events that the receiver
+// has not received yet.
 
 const (
 	// maxPending bounds the names that a watch keeps while its receiver is busy.
 	maxPending = 4096
-	// manyPending is the number of names at which the watch inspects them at once, and does not
-	// wait for the end of the coalescing time.
+	// manyPending is the number of names at which the watch inspects them immediately, and does
+	// not wait for the end of the coalescing time.
 	manyPending = 1024
-	// manyEvents is the number of events at which the watch reports them at once.
+	// manyEvents is the number of events at which the watch reports them before the coalescing time
+	// has passed.
 	manyEvents = 2048
 )
 
@@ -158,7 +160,7 @@ func (w *Watch) isWaiting() bool {
 }
 
 // mayReport reports whether the gathered events may be reported: the watch goes on, and its
-// root was not narrowed since.
+// root was not narrowed since the last takeWork.
 func (w *Watch) mayReport() bool {
 	select {
 	case <-w.dead:
@@ -170,20 +172,20 @@ func (w *Watch) mayReport() bool {
 	return !w.narrowed && w.ctx.Err() == nil
 }
 
-// pendingEvent is an event that is still to report.
+// pendingEvent is an event that is still to be reported.
 type pendingEvent struct {
 	Event
 	cookie uint32 // of the rename that it is a half of, else 0
 }
 
-// gather adds an event to those that are still to report. at is the time of the change.
+// gather adds an event that is still to be reported. at is the time of the change.
 func (w *Watch) gather(kind EventKind, p guard.Path, at time.Time, cookie uint32) {
 	w.gathered = append(w.gathered, pendingEvent{Event{Path: p, Kind: kind, Time: at}, cookie})
 }
 
-// drain returns the gathered events of the kinds wanted, and forgets them. A modification is
-// merged into an earlier creation or modification of the same path. With lookAgain the last event is
-// one with Overflow.
+// drain returns the gathered events of the kinds in Options.Events, and forgets all gathered
+// events. A modification without a MoveID is merged into the latest event of the same path, unless
+// that event is a deletion. If lookAgain is set, the last event is one with Overflow.
 func (w *Watch) drain() []Event {
 	halves := map[uint32]EventKind{}
 	for i := range w.gathered {
@@ -211,8 +213,8 @@ func (w *Watch) drain() []Event {
 	return out
 }
 
-// moveID hides the kernel's counter of renames, which would reveal the number of renames
-// elsewhere. The ids differ between subjects.
+// moveID returns the Event.MoveID for a cookie. It hides the cookie, which is the kernel's counter
+// of renames and would reveal the number of renames elsewhere. The ids differ between subjects.
 func (w *Watch) moveID(cookie uint32) string {
 	mac := hmac.New(sha256.New, w.h.key[:])
 	mac.Write([]byte(w.c.Subject))

@@ -55,7 +55,7 @@ func (w *Watch) run() {
 	w.mu.Lock()
 	w.judging = append(w.judging, w.waiters...)
 	w.finished = true
-	w.cancel(why) // so that narrow does not wait for a receiver that does not take the last event
+	w.cancel(why) // so that the last call of emit returns soon: callers of narrow wait for w.done
 	w.mu.Unlock()
 	if !errors.Is(context.Cause(w.ctx), errClosed) && !w.muted.Load() {
 		w.emit(w.ctx, []Event{{Path: w.path, Kind: Deleted, Time: time.Now().UTC(), Ended: true}})
@@ -169,7 +169,7 @@ func (w *Watch) watchAnew() error {
 	set, err := admit(w.ctx, w, w.drop, func(l *guard.Lease) (*setup, error) { return w.setUp(w.ctx, l, old) })
 	switch names.Reason(err) { //nolint:exhaustive // work handles the others
 	case names.NotExist, names.NotDir, names.Invalid, names.Escaped:
-		return errPathGone // a link or another file system is there now
+		return errPathGone // the path leads nowhere, or to a link or another file system
 	}
 	if err != nil {
 		return err
@@ -184,8 +184,8 @@ func (w *Watch) watchAnew() error {
 }
 
 // setIncomplete records whether a part is not watched for want of room. Changes of that part are
-// not reported, so now and then the watch tells the receiver to list again, and tries to get
-// more room.
+// not reported, so after HubOptions.RetryRoom the watch tells the receiver to list again, and
+// tries to get more room.
 func (w *Watch) setIncomplete(isIncomplete bool) {
 	if w.retry != nil {
 		w.retry.Stop()
@@ -198,16 +198,16 @@ func (w *Watch) setIncomplete(isIncomplete bool) {
 
 // process inspects names and gathers the events about them.
 func (w *Watch) process(batch []pendingName) error {
-	asked := newInspection(w, batch)
-	if len(asked.names) == 0 {
+	planned := newInspection(w, batch)
+	if len(planned.names) == 0 {
 		return nil
 	}
 	x, err := admit(w.ctx, w, (*inspection).drop, func(l *guard.Lease) (*inspection, error) {
-		if err := asked.run(w.ctx, l); err != nil {
-			asked.drop()
+		if err := planned.run(w.ctx, l); err != nil {
+			planned.drop()
 			return nil, err
 		}
-		return asked, nil
+		return planned, nil
 	})
 	if err != nil {
 		return err
@@ -237,10 +237,11 @@ func (w *Watch) noteNoRoom() {
 	}
 }
 
-// applyRemoval reports a name as deleted if the receiver knows it and the file that had
-// it is gone, was replaced or is hidden now. Another file may have the name now, which applyPresence reports. If a name does
-// not exist, but inotify has not reported its removal yet, applyRemoval does nothing: that
-// event is still to come, and has the cookie if it was a rename.
+// applyRemoval reports a name as deleted if the receiver knows the name, and if its file was
+// removed or is hidden now, or another file has replaced a watched directory of this name. If
+// another file has the name now, applyPresence reports that file. If a name does not exist, but
+// inotify has not reported its removal yet, applyRemoval does nothing: that event is still to
+// come, and has the cookie if the removal was a rename.
 func (w *Watch) applyRemoval(p *pendingName, o *observation) {
 	d := p.dir
 	if d.unwatched || p.name == "" {

@@ -6,7 +6,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Settle waits until the watcher has reported the changes that were made before the call, until
+// Settle waits until the watcher has reported the changes that were made before the call, or until
 // ctx ends. Changes that the kernel or the stages report after that are not waited for.
 func (w *SourceWatcher) Settle(ctx context.Context) {
 	for _, reported := range w.in.mark() {
@@ -39,8 +39,8 @@ func (in *Inotify) mark() (reported []<-chan struct{}) {
 	return reported
 }
 
-// takeMarksLocked removes and returns the marks that an event reaches. After a loss of events it
-// returns all marks.
+// takeMarksLocked removes and returns the mark whose event in the kernel's queue is e, if there is
+// one. After a loss of events it removes and returns all marks.
 func (in *Inotify) takeMarksLocked(e beneath.NotifyEvent, isLoss bool) (reached []chan struct{}) {
 	for wd, done := range in.marks {
 		if wd == e.WD || isLoss {

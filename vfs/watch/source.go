@@ -20,15 +20,16 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// SourceEvent is a change of a source directory that inotify reported, or a change of a staged root
-// that its stage reported. Changes made through the tree are reported, too; a receiver that makes such changes has to recognise its own.
+// SourceEvent is a change of a source directory that inotify reported, or a change of a staged
+// root that its stage reported. Changes made through the tree are reported, too; a receiver that
+// makes such changes has to recognise its own.
 type SourceEvent struct {
 	Dir  any    // the argument dir of Watch
 	Name string // "" for the directory itself
 	// The kind of the change: the name appeared (Created) or disappeared (Deleted), by a rename
 	// if Moved is set, or the file's contents or attributes changed.
 	Created, Deleted, Moved, Changed bool
-	// IsDir is set when the name is, or was, a directory's.
+	// IsDir is set when the name is, was or (if a stage reports the event) may be a directory's.
 	IsDir bool
 	// Cookie is the same for both halves of a rename, else 0.
 	Cookie uint32
@@ -37,8 +38,9 @@ type SourceEvent struct {
 	// Copied is set beside Changed when the stage has made a copy of the source's file for a
 	// change: a file that had several names is another one under this name from then on.
 	Copied bool
-	// Stale is set when the source's side of a directory of a staged root has become another
-	// directory, or none. Anything may have changed in the directory, and it must be watched anew.
+	// Stale is set when the source's side of a directory of a staged root may have become another
+	// directory, or none, or when the upper side cannot be watched. Anything may have changed in
+	// the directory, and it must be watched anew.
 	Stale bool
 }
 
@@ -65,7 +67,7 @@ type SourceWatcher struct {
 	onLoss  func()
 	limit   int64
 	watches atomic.Int64 // number of watches
-	refused atomic.Int64 // how often no watch was left
+	refused atomic.Int64 // how often a directory could not be watched; see Counts
 }
 
 // The errors of Watch when the user's inotify watches or instances are used up.
@@ -140,8 +142,10 @@ func (w *SourceWatcher) Unwatch(wd int32, dir any) {
 	}
 }
 
-// Counts returns how many directories are watched, each counted once, and how often one
-// could not be.
+// Counts returns how many directories are watched, each counted once, and how often one could not
+// be watched because Watch found no inotify watch or instance left, or because the new upper side
+// of a directory could not be watched. In a staged root, the two sides of a directory count
+// separately in watched.
 func (w *SourceWatcher) Counts() (watched, refused int64) {
 	w.in.mu.Lock()
 	defer w.in.mu.Unlock()
@@ -335,8 +339,8 @@ func (in *Inotify) deliver(e beneath.NotifyEvent) {
 }
 
 // The user's inotify watches are divided: one fifth for the user's other programs, one fifth
-// for a Hub, and three for a mount. So no server can use up the watches that a mount needs to
-// keep the kernel's caches true.
+// for a Hub, and three fifths for a mount. So no server can use up the watches that a mount needs
+// to keep the kernel's caches true.
 func hubRoom(watches int64) int64   { return watches / 5 }
 func mountRoom(watches int64) int64 { return watches / 5 * 3 }
 

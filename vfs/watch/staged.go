@@ -13,9 +13,10 @@ import (
 
 // Programs see a directory of a staged root as the union of two, so both are watched: the one
 // in the source, for changes by the owner, and the one in the upper directory, for changes by
-// programs and by discard, apply and undo. The upper one may appear later, when the directory
-// is raised: it is then watched before the first change in it. What inotify does not report,
-// such as a whiteout, the stage reports itself (beneath.Follower).
+// programs and by discard, apply and undo. The upper one may appear later, when the stage raises
+// the directory, that is, creates its upper one. The upper one is then watched before the first
+// change in it. The stage itself reports changes that inotify does not report, such as a whiteout
+// (beneath.Follower).
 
 // stagedDir is the watch of a directory of a staged root: of its two sides, the one in the
 // source and the one in the upper directory. The fields after number are guarded by Inotify.mu.
@@ -26,8 +27,8 @@ type stagedDir struct {
 	number   int32 // negative, so that it differs from those of inotify
 	rel      string
 	wds      []int32 // of the sides that are watched
-	// copies counts the names that are about to come into the upper directory as copies of the
-	// source's.
+	// copies counts, by name, the copies of the source's files that the stage is about to move
+	// into the upper directory.
 	copies map[string]int
 }
 
@@ -47,7 +48,8 @@ const maxPosted = 1 << 16
 type delivery struct {
 	w  *SourceWatcher
 	ev SourceEvent
-	// source is set if the event is the source's, of the path at in a staged root.
+	// source is set if the event comes from the source's side of a staged root: it is the stage of
+	// that root. at is then the path that has changed.
 	source *beneath.Stage
 	at     string
 	// marks is closed at the delivery. It is set by Inotify.mark only, with all other fields zero.
@@ -164,8 +166,8 @@ func (f *follower) setLocked(rel string, all []*stagedDir) {
 	f.dirs[rel] = all
 }
 
-// consumeCopy reports whether a name that has come into the upper directory is an expected copy, and
-// then expects one copy less.
+// consumeCopy reports whether a name that has come into the upper directory is an expected copy,
+// and then expects one copy less.
 func (t *stagedDir) consumeCopy(name string) bool {
 	n := t.copies[name]
 	if n > 1 {
@@ -307,7 +309,7 @@ func splitPath(rel string) (dir, name string) {
 	return rel[:max(i, 0)], rel[i+1:]
 }
 
-// postLocked delivers an event soon. A stage must not wait for it.
+// postLocked queues an event for deliverPosted: a stage must not wait for the delivery.
 func (in *Inotify) postLocked(d delivery) {
 	if in.kernel == nil {
 		return
@@ -348,8 +350,8 @@ func (in *Inotify) deliverPosted() {
 	}
 }
 
-// deliver passes the event to its watcher, unless it is about a name of the source that no
-// program sees.
+// deliver closes marks if that is set. Otherwise it passes the event to its watcher, unless the
+// event is about a name of the source that no program sees.
 func (d *delivery) deliver() {
 	if d.marks != nil {
 		close(d.marks)

@@ -107,7 +107,8 @@ func (d *watchedDir) adopt(name string, kid *watchedDir) {
 	d.kids[name] = kid
 }
 
-// unwatch stops watching d, if there is one, and all below it. Their room becomes spare.
+// unwatch stops watching d and all directories below it. Their room becomes spare. If d is nil,
+// unwatch does nothing.
 func (d *watchedDir) unwatch() {
 	if d == nil {
 		return
@@ -178,8 +179,8 @@ func (s *scan) walker(ctx context.Context) *walk.Walker {
 	return walk.New(ctx, s.l, walk.Options{Refused: s.refused})
 }
 
-// watchPath watches the path of the watch. If wasFile is set, it watches the path as a file, even if
-// the file does not exist.
+// watchPath watches the path of the watch. If wasFile is set, it watches the path as a file, even
+// if the file does not exist.
 func (s *scan) watchPath(ctx context.Context, wasFile bool) (*watchedDir, error) {
 	isFile := wasFile
 	if !wasFile {
@@ -232,7 +233,7 @@ func (s *scan) watchFile() (*watchedDir, error) {
 }
 
 // watch begins to watch an open directory; nil without an error means that it cannot be
-// watched for want of room or of permission.
+// watched: there is no room, or the error is one that a walk passes over (walk.Passable).
 func (s *scan) watch(dir beneath.Dir, d *watchedDir) (*watchedDir, error) {
 	info, err := dir.Stat(s.l)
 	if err != nil {
@@ -324,8 +325,8 @@ func (s *scan) watchBelow(wk *walk.Walker, base *watchedDir) (err error) {
 	return nil
 }
 
-// enter goes into a subdirectory of d and watches it. If it cannot do both, it returns nil, and the
-// walk stays in d.
+// enter goes into a subdirectory of d and watches it. If it cannot do both, it returns nil; without
+// an error, the walk then stays in d.
 func (s *scan) enter(wk *walk.Walker, d *watchedDir, name string) (*watchedDir, error) {
 	if s.full != nil {
 		return nil, nil

@@ -41,7 +41,7 @@ type Watch struct {
 	narrowed bool               // everything is to be judged anew
 	waiters  []chan struct{}    // to be closed when everything was judged anew
 	giveUp   context.CancelFunc // cancels the delivery in progress; nil: there is none
-	endedTo  uint64             // lifetimes of the root up to this one have ended
+	endedTo  uint64             // the latest epoch of the root known to have ended
 }
 
 // Why a watch ends.
@@ -52,7 +52,7 @@ var (
 )
 
 // Watch reports the changes of a file or directory, or of the tree below it, to
-// emit until Close, or until an event with Ended. It needs the right to watch.
+// emit until Close, or until an event with Ended. The caller needs the right to watch.
 //
 // emit is called from one goroutine per watch, and never with a lock held. Events come in the
 // order of the changes, except that deletions come first among changes that were inspected
@@ -63,12 +63,12 @@ var (
 // Within HubOptions.Coalesce, several modifications of a path (atomic replacements among
 // them) are one event, and a creation followed by modifications is a creation. A file that is
 // created and removed within that time may not be reported at all. A directory that appears is
-// reported with its contents, each Created. One that disappears is reported by its own name
-// alone. Some events may come twice.
+// reported with its contents, each Created. A directory that disappears is reported by its own
+// name alone. Some events may come twice.
 //
 // The context of emit ends when the watch has to end or to judge everything again: the operation
-// that ends or narrows the root waits until emit returns. For an event with Ended, the context has ended
-// before the call.
+// that ends or narrows the root waits until emit returns. For an event with Ended, the context
+// has ended before the call.
 //
 // ctx bounds the setting up only. If there are not enough watches for all directories
 // the error is names.Quota with a *LimitError.
@@ -143,7 +143,8 @@ func (w *Watch) end(why error) <-chan struct{} {
 }
 
 // endOf ends the watch because the root's lifetime with this epoch has ended. It returns nil
-// if the watch belongs to a later lifetime, or has not begun and never will.
+// if the watch belongs to a later lifetime, or has not begun; begin then refuses to begin the
+// watch in the ended lifetime.
 func (w *Watch) endOf(epoch uint64) <-chan struct{} {
 	w.mu.Lock()
 	w.endedTo = max(w.endedTo, epoch)

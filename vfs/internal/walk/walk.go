@@ -4,10 +4,10 @@
 // # Promises
 //
 // A walk holds memory bounded by its depth, never by how many names a directory has:
-// a position for each level, and for the innermost levels also a descriptor and the
-// names read in advance. Links are not followed, and other file systems are entered only if the
-// grant allows it. A walk leaves a directory that was moved out of the root within a few
-// hundred steps (verifyEvery).
+// a position for each level, a descriptor for the innermost levels and for some of the others,
+// and for the innermost levels also the names read in advance. Links are not followed, and other
+// file systems are entered only if the grant allows it. A walk leaves a directory that was moved
+// out of the root within about a thousand steps (verifyEvery, and the names of one reading).
 //
 // # Not promised
 //
@@ -39,24 +39,24 @@ const (
 	// opens each level again only once.
 	nearLevels = 32
 	farLevels  = 128
-	// verifyEvery is how many steps may pass before the innermost directory is
-	// looked up again from the root: a descriptor keeps serving a directory
-	// that was moved out. A reading of names counts as readSteps.
+	// verifyEvery is the number of steps after which the next reading of names first looks the
+	// innermost directory up again from the root: a descriptor keeps serving a directory that was
+	// moved out. A reading of names counts as readSteps.
 	verifyEvery = 256
 	readSteps   = 4
 	bufSize     = 16 << 10
 )
 
-// bufs are used again: most walks read one small directory.
+// bufs keeps buffers for reuse: most walks read one small directory.
 var bufs = sync.Pool{New: func() any { return new([bufSize]byte) }}
 
 // Options say how a Walker walks. The zero value is for listing: it leaves out names
-// that the operation may not see, does not enter directories that it may not read, and
-// passes over directories that cannot be read.
+// that the operation may not see, does not enter directories that the operation may not read,
+// and passes over directories that cannot be read.
 type Options struct {
-	// Keep, unless nil, selects the names of a directory that the walk visits; the caller
-	// judges names and directories itself. Keep is called with each name as soon as it has been
-	// read.
+	// Keep, unless nil, selects the names that the walk visits. The walker then judges no names
+	// and no directories; the caller must do so. Keep is called with each name as soon as the
+	// name has been read.
 	Keep func(e *beneath.Entry) bool
 	// Open, unless nil, opens subdirectories instead of the walker. A directory that
 	// cannot be read, or opened again, is then an error.
@@ -80,16 +80,16 @@ type Walker struct {
 	path   []byte         // of the innermost level, below base
 	rel    string         // of the innermost level, below the root; "" when not made yet
 	buf    *[bufSize]byte // for getdents
-	steps  int            // since the innermost directory was verified
+	steps  int            // since a directory was last verified
 }
 
-// level is one directory on the way down.
+// level is one directory of the path from the start to the innermost directory.
 type level struct {
-	dir     beneath.Names // if it is closed, it is opened again when it is needed
+	dir     beneath.Names // if dir is closed, reopen opens it again
 	pathLen int           // of Walker.path up to and including this level
 	off     int64
-	names   []beneath.Entry // read in advance; the next is the first
-	seek    bool            // the position of dir is not off
+	names   []beneath.Entry // read in advance; the first is the next name of the walk
+	seek    bool            // dir has to seek to off before it is read
 	end     bool
 }
 
@@ -115,7 +115,7 @@ func (w *Walker) StartAt(rel string, dir beneath.Names) {
 	w.levels = append(w.levels, level{dir: dir})
 }
 
-// Close closes what is open; the walk is over.
+// Close ends the walk and closes its directories.
 func (w *Walker) Close() {
 	for i := range w.levels {
 		w.levels[i].drop()
@@ -148,7 +148,7 @@ func (w *Walker) Base() string { return w.base }
 // Ahead returns how many names of the innermost directory are read in advance.
 func (w *Walker) Ahead() int { return len(w.top().names) }
 
-// Rel is the innermost directory, below the root.
+// Rel returns the path of the innermost directory below the root.
 func (w *Walker) Rel() string {
 	if w.rel == "" {
 		w.rel = w.below(w.path)
@@ -166,8 +166,8 @@ func (w *Walker) below(path []byte) string {
 	return w.base + "/" + string(path)
 }
 
-// Next returns the next name of the walk, nil at its end: at the end of a directory it
-// goes on in the one above. The name stays the next one until Take.
+// Next returns the next name of the walk, or nil at the end of the walk. At the end of a
+// directory, Next goes on in the directory above. Next returns the same name until Take.
 func (w *Walker) Next() (*beneath.Entry, error) {
 	for {
 		e, ok, err := w.Peek()
@@ -181,8 +181,9 @@ func (w *Walker) Next() (*beneath.Entry, error) {
 }
 
 // Peek returns the next name of the innermost directory; ok is false at its end.
-// A directory that was removed, was moved or cannot be read counts as ended, unless Options.Open is
-// set: Peek then returns the error. The name is a part of a larger string: a caller that keeps it for long must clone it.
+// A directory that was removed, was moved or cannot be read counts as ended, unless Options.Open
+// is set: Peek then returns the error. The name is a part of a larger string: a caller that keeps
+// the name for long must clone it.
 func (w *Walker) Peek() (e *beneath.Entry, ok bool, err error) {
 	if w.steps++; w.steps%64 == 0 {
 		if err := w.l.Life().Ended(w.ctx); err != nil {
@@ -235,7 +236,7 @@ func (w *Walker) read() error {
 // keeps reports whether the walk visits a name of the innermost directory.
 func (w *Walker) keeps(e *beneath.Entry) bool {
 	switch {
-	case e.Name == "." || e.Name == "..": // they may come anywhere
+	case e.Name == "." || e.Name == "..": // a file system may put them anywhere among the others
 		return false
 	case w.o.Keep != nil:
 		return w.o.Keep(e)
@@ -244,7 +245,8 @@ func (w *Walker) keeps(e *beneath.Entry) bool {
 }
 
 // verifyNext makes the walker verify the levels above before it uses more of their names: the
-// innermost directory was moved, and the directories above it may have been moved, too.
+// innermost directory could not be read. If it was moved, the directories above it may have been
+// moved, too.
 func (w *Walker) verifyNext() {
 	w.steps = verifyEvery
 	for i := range w.levels {
@@ -267,9 +269,9 @@ func (w *Walker) Restart() {
 	v.off, v.names, v.seek, v.end = 0, nil, true, false
 }
 
-// Enter goes into the subdirectory called name of the innermost directory. ok is
-// false if it is not to be entered: not a directory any more, unreadable, on
-// another file system, closed to the operation, or too deep.
+// Enter goes into the subdirectory called name of the innermost directory. ok is false if Enter
+// stays where it is: the name is not a directory any more, is unreadable, on another file system,
+// closed to the operation, or too deep.
 func (w *Walker) Enter(name string) (ok bool, err error) {
 	if name == "." || name == ".." || len(name) > names.NameMax || len(w.levels) >= MaxDepth || len(w.path)+1+len(name) > MaxPath {
 		return false, nil
@@ -345,8 +347,8 @@ func (w *Walker) push(name string, dir beneath.Names) {
 }
 
 // forget drops the names that a far level has read, and closes it, unless it is a farLevels-th
-// level. Such a level stays open; forget then closes the levels between it and the farLevels-th
-// level above, which climbing may have opened again.
+// level. Such a level stays open; forget then closes the levels between it and the previous
+// farLevels-th level, because climbing may have opened them again.
 func (w *Walker) forget(i int) {
 	if i%farLevels != 0 {
 		w.levels[i].drop()
@@ -368,8 +370,9 @@ func (w *Walker) Position() (path []byte, offs []int64) {
 	return w.path, offs
 }
 
-// Resume goes down from the start to where an earlier walk stopped; elems are the
-// elements of its path. If a directory of the path is gone, Resume stops above it.
+// Resume goes down from the start to the directory where an earlier walk stopped. elems are the
+// elements of the path, and offs the positions, that Position returned. If Enter cannot enter a
+// directory of the path, Resume stops above that directory.
 func (w *Walker) Resume(elems []string, offs []int64) error {
 	w.levels[0].off, w.levels[0].seek = offs[0], true
 	for i, name := range elems {
@@ -382,8 +385,8 @@ func (w *Walker) Resume(elems []string, offs []int64) error {
 	return nil
 }
 
-// Leave goes back to the directory above; ok is false at the start. It also leaves levels that
-// are no longer at their places.
+// Leave goes back to the directory above; ok is false at the start. Leave also leaves the levels
+// above that it cannot open again, unless Options.Open is set.
 func (w *Walker) Leave() (ok bool, err error) {
 	if len(w.levels) == 1 {
 		return false, nil
@@ -399,8 +402,8 @@ func (w *Walker) pop() {
 	w.rel = ""
 }
 
-// reopen makes sure that the innermost level is open, stepping down from the
-// last one that is.
+// reopen opens the innermost level if it is closed. It steps down from the last level that is
+// open, and leaves the levels that cannot be opened.
 func (w *Walker) reopen() error {
 	i := len(w.levels) - 1
 	for !w.levels[i].dir.IsOpen() {

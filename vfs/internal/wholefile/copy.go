@@ -9,9 +9,9 @@
 //
 // # Not promised
 //
-// The caller that prepares a file must judge its name, keep others from the name, flush the
-// contents to the disk, and charge them. A killed process may leave a temporary name, which is
-// in the Journal.
+// The caller that prepares a file must judge its name, keep other operations from the name, flush
+// the contents to the disk, and charge the contents. A killed process may leave a temporary name,
+// which is in the Journal.
 package wholefile
 
 import (
@@ -34,8 +34,9 @@ type Copier struct {
 	Ctx   context.Context
 	Lease *guard.Lease
 	To    beneath.Changeable // the new file, open for reading and writing
-	// Charge, unless nil, is called before n bytes are written that make the file size
-	// bytes long. Bytes that were charged and not written are charged again as -n.
+	// Charge, unless nil, is called before n bytes are written. size is the length that the file
+	// is to have then. For bytes that copy_file_range has not copied, Charge is called again with
+	// a negative n.
 	Charge func(n, size int64) error
 
 	size  int64 // of the contents so far
@@ -103,8 +104,9 @@ func (w *Copier) skip(r *SparseReader) error {
 }
 
 // Copy copies an open file by copy_file_range, or by reading and writing if the kernel refuses
-// that. The copy ends at the offset most, unless that is 0, even if the file is longer by then.
-// Copy calls tell with the offset that it has reached; holes count.
+// that. Unless most is 0, the copy ends at the offset most, even if the file is longer by then;
+// most must not be less than in.Info.Size. Copy calls tell with the offset that it has reached;
+// holes count.
 func (w *Copier) Copy(in *Source, most int64, tell func(int64)) error {
 	if err := w.charge(0, in.Info.Size); err != nil {
 		return err // before any byte is copied in vain
@@ -157,7 +159,8 @@ func (in *Source) data(off int64) (from, to int64) {
 	return from, min(to, size)
 }
 
-// nextData is where the next data begins; ENXIO: nowhere.
+// nextData returns the offset at which the next data begins, from off on. The error is ENXIO if
+// there is no more data.
 func (in *Source) nextData(off int64) (int64, error) {
 	from, err := beneath.Lseek(in.FD, off, unix.SEEK_DATA)
 	if err != nil && err != unix.ENXIO { //nolint:errorlint // bare errno
@@ -166,7 +169,7 @@ func (in *Source) nextData(off int64) (int64, error) {
 	return from, err
 }
 
-// reader reads the file from its beginning; see Copy.
+// reader returns a reader of the file from its beginning. Copy describes most and tell.
 func (in *Source) reader(l *guard.Lease, most int64, tell func(int64)) *SparseReader {
 	return &SparseReader{
 		most: most, Tell: tell,
@@ -182,7 +185,7 @@ func (in *Source) reader(l *guard.Lease, most int64, tell func(int64)) *SparseRe
 // SparseReader reads a file that may have holes.
 type SparseReader struct {
 	ReadAt   func(buf []byte, off int64) (int, error)
-	NextData func(off int64) (int64, error) // where the next data begins; ENXIO: nowhere
+	NextData func(off int64) (int64, error) // where the next data begins; ENXIO: no more data
 	Size     func() (int64, error)
 	Tell     func(int64) // called with the offset that was reached; holes count
 

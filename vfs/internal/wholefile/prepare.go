@@ -13,9 +13,9 @@ import (
 
 // Journal records the temporary names of prepared files, so that the next session can remove
 // names that this one leaves behind because its process is killed or a root has ended. Begin is
-// called before the name exists, and has it on disk when it returns; done is called when the
-// name is gone. Both may be called concurrently. Most files need no temporary name, and are not
-// journalled.
+// called before the name exists, and returns when the name is recorded on disk. done is called
+// when the name is gone. Both may be called concurrently. Most files need no temporary name, and
+// are not journalled.
 type Journal interface {
 	Begin(p guard.Path) (done func())
 }
@@ -38,14 +38,14 @@ type Prepared struct {
 	beneath.Changeable
 	Mode uint32 // the mode with which it was made
 	temp string // its temporary name, "" if it has none
-	done func() // of the journal, for temp
+	done func() // removes temp from the journal
 }
 
 // HasTemp reports whether the file has a temporary name.
 func (s *Prepared) HasTemp() bool { return s.temp != "" }
 
-// Prepare makes a file in d, which lies at dir, without a name if possible. The caller must
-// end it with Drop.
+// Prepare makes a file in d, which lies at dir, without a name if possible. The caller must call
+// Drop on the returned file.
 func (pr *Preparer) Prepare(l *guard.Lease, d beneath.Dir, dir guard.Path, mode uint32, o beneath.Owner) (*Prepared, error) {
 	w, ok, err := beneath.Nameless(l, d, mode, o)
 	if err != nil {
@@ -57,7 +57,7 @@ func (pr *Preparer) Prepare(l *guard.Lease, d beneath.Dir, dir guard.Path, mode 
 	return &Prepared{Changeable: w, Mode: mode}, nil
 }
 
-// prepareNamed is Prepare for a file system that has no files without names.
+// prepareNamed is Prepare for a file system that cannot make files without a name.
 func (pr *Preparer) prepareNamed(l *guard.Lease, d beneath.Dir, dir guard.Path, mode uint32, o beneath.Owner) (*Prepared, error) {
 	s := &Prepared{Mode: mode}
 	err := pr.name(s, dir, func(temp string) (err error) {
@@ -67,7 +67,8 @@ func (pr *Preparer) prepareNamed(l *guard.Lease, d beneath.Dir, dir guard.Path, 
 	return s, err
 }
 
-// name finds a temporary name for s, journals it, and calls make to make it.
+// name chooses a temporary name for s, journals the name, and calls make to create it. If the
+// name exists already, name chooses another.
 func (pr *Preparer) name(s *Prepared, dir guard.Path, make func(temp string) error) error {
 	for range 100 {
 		temp := beneath.TempPrefix + strings.ToLower(rand.Text())
@@ -89,8 +90,8 @@ func (pr *Preparer) name(s *Prepared, dir guard.Path, make func(temp string) err
 	return unix.EEXIST
 }
 
-// Publish gives the prepared file its name: that of the replaced file, or a name that must be
-// free.
+// Publish gives the prepared file the name base in d, which lies at dir. If replaces is set, the
+// file replaces the one that has the name; otherwise the name must be free.
 func (pr *Preparer) Publish(l *guard.Lease, s *Prepared, d beneath.Dir, dir guard.Path, base string, replaces bool) error {
 	link := func(name string) error { return beneath.Link(l, s.Changeable, d, name) }
 	if s.temp == "" {

@@ -15,9 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// If the file system has no files without names, the prepared file has a temporary name from the
-// beginning. It becomes the new file, replaces the old one, or is removed. The journal has the
-// temporary name until then.
+// If the file system cannot make files without a name, the prepared file has a temporary name from
+// the beginning. The file becomes the new file, replaces the old one, or is removed. The journal
+// has the temporary name until then.
 func TestPreparedWithName(t *testing.T) {
 	src := t.TempDir()
 	reg := guard.NewRegistry(guard.Config{Opener: beneath.Opener{}})
