@@ -41,7 +41,7 @@ func (c *counters) count(method string, err error) {
 // Stats are a session's figures, for status and metrics.
 type Stats struct {
 	Subject   names.Foreign    `json:"subject"`                      // name of the server
-	SharedBy  string           `json:"consents_shared_by,omitempty"` // other clients that have its consents, see ShareConsents
+	SharedBy  string           `json:"consents_shared_by,omitempty"` // other clients that share its consents: requests have no session
 	Server    names.Text       `json:"server,omitempty"`             // what the server calls itself
 	Revision  string           `json:"protocol,omitempty"`           // revision of MCP
 	Started   time.Time        `json:"started"`                      // when it connected

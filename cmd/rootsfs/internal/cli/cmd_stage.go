@@ -119,10 +119,7 @@ type stageEntry struct {
 	Path    names.Foreign `json:"path"`              // directory of the root
 	Subject names.Foreign `json:"subject,omitempty"` // the one server that the root is for
 	HeldBy  names.Foreign `json:"held_by,omitempty"` // session that has it open
-	// Changed is the number of changes that `stage diff --json` lists, with every change of build
-	// output counted. If more than mostCompared names were changed, made or removed, or the
-	// comparison fails, Changed is the number of these names.
-	Changed int           `json:"changed"`
+	Changed int           `json:"changed"`           // changes, as `stage diff --json` has them without build output as one; of a stage with very many, or that cannot be compared, the names that were changed, made or removed
 	Bytes   int64         `json:"bytes"`             // that it takes on the disk
 	Last    time.Time     `json:"last"`              // time of the last change
 	Store   names.Foreign `json:"store"`             // directory that the changes lie in
