@@ -21,7 +21,7 @@ func init() {
 	_ = vfs.Opener().LocationOf("/x")
 }
 
-// alias shows a directory of the bed under another path.
+// alias bind-mounts a directory of the bed at another path, and returns that path.
 func (b *bed) alias(rel string) string {
 	b.Helper()
 	at := b.TempDir()
@@ -35,7 +35,7 @@ func (b *bed) alias(rel string) string {
 // A root that lies in another one is nested, by whatever path it was granted: its stricter
 // policy holds through the outer root, and after its revocation it stays denied there.
 func TestNestedRootGrantedThroughBindMount(t *testing.T) {
-	for name, rel := range map[string]string{"the directory itself": "in", "one above it": ""} {
+	for name, rel := range map[string]string{"the directory itself": "in", "a directory above it": ""} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, false, guard.Policy{})
 			b.put("in/f", "inner")
@@ -57,7 +57,7 @@ func TestNestedRootGrantedThroughBindMount(t *testing.T) {
 			b.wantKind(second(f.ReadAt(bg, who, make([]byte, 1), 0)), names.Revoked)
 			b.wantKind(second(b.t.Lstat(bg, who, b.at("in/f"))), names.Revoked)
 			b.must(second(b.t.Lstat(bg, who, b.at("g"))))
-			b.grant("in", "in", guard.Policy{}) // by its other path
+			b.grant("in", "in", guard.Policy{}) // by its path in the outer root
 			b.must(second(b.t.Lstat(bg, who, b.at("in/f"))))
 		})
 	}

@@ -33,7 +33,7 @@ func TestAllocateIsLimited(t *testing.T) {
 		written     int64 // afterwards
 	}{
 		{"longer than a file may be", 0, 0, 1<<20 + 1, names.Quota, 0},
-		{"the same without growing", keep, 0, 1<<20 + 1, names.Quota, 0},
+		{"longer than a file may be, without growing", keep, 0, 1<<20 + 1, names.Quota, 0},
 		{"beyond the size", keep, 1 << 20, 1, names.Quota, 0},
 		{"within", keep, 0, 1 << 20, 0, 1 << 20},
 		{"growing", 0, 0, 1 << 20, 0, 2 << 20},
@@ -42,8 +42,8 @@ func TestAllocateIsLimited(t *testing.T) {
 		{"more than is left", keep, 0, 1 << 20, names.Quota, 5 << 19},
 		{"a hole anywhere", punch, 0, 1 << 30, 0, 5 << 19},
 		{"no length", keep, 0, 0, names.Invalid, 5 << 19},
-		{"over the end of numbers", keep, math.MaxInt64, 2, names.Invalid, 5 << 19},
-		{"what is no mode", 1 << 30, 0, 10, names.IO, 5 << 19},
+		{"past the largest offset", keep, math.MaxInt64, 2, names.Invalid, 5 << 19},
+		{"an unknown mode", 1 << 30, 0, 10, names.IO, 5 << 19},
 	} {
 		err := f.Allocate(bg, who, tt.mode, tt.off, tt.length)
 		if got := names.Reason(err); (tt.want != 0 || err != nil) && got != tt.want {

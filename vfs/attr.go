@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// Attrs are the attributes Setattr changes; nil ones stay.
+// Attrs are the attributes that Setattr changes. A nil field leaves its attribute as it is.
 type Attrs struct {
 	Mode         *uint32 // permission bits
 	UID, GID     *uint32
@@ -22,13 +22,14 @@ type Attrs struct {
 	Atime, Mtime *time.Time // nanoseconds
 	AtimeNow     bool       // by the source's clock, not this machine's
 	MtimeNow     bool
-	KillPriv     bool // with Size: the change of size clears set-id bits
+	KillPriv     bool // with Size and without Mode: the change of size clears set-id bits
 }
 
 // Setattr changes attributes and returns the new ones. It changes the open file f, which may
-// have no name any more, or, if f is nil, the file at a path. A root with the right to create,
-// but not to write, allows it for files that were made in the same lifetime of the root, see
-// guard.Lease.MayChange.
+// have no name any more, or, if f is nil, the file at a path. With the right to create,
+// but not to write, Setattr changes the size only through an open file f that created its file, and
+// only lengthens the file. It changes other attributes only of files that were created in the same
+// lifetime of the root, see guard.Lease.MayChange.
 func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a Attrs) (Info, error) {
 	req := at.request(c, names.OpSetattr, at.Path)
 	own := f != nil && f.created
@@ -61,7 +62,7 @@ func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a At
 				return Info{}, err
 			}
 		}
-		// Shortening counts as writing: the file must not be replaced meanwhile.
+		// A change of size counts as writing: the file must not be replaced meanwhile.
 		if f != nil {
 			done, err := f.countWhileUsed(ctx, l)
 			if err != nil {
@@ -150,7 +151,7 @@ func onNodeUnless[T any](ctx context.Context, t *Tree, req guard.Request, at At,
 }
 
 // setattr changes attributes. It sets the owner before the mode, because a change of owner clears
-// the set-id bits that the mode may set. It sets times last, because everything else changes them.
+// the set-id bits that the mode may set. It sets times last, because a change of size changes them.
 func (n *node) setattr(l *guard.Lease, a Attrs) (Info, error) {
 	w, err := n.changeable(l)
 	if err != nil {

@@ -165,7 +165,7 @@ func TestWriteRange(t *testing.T) {
 			{name: "truncate", rel: "f", data: "XY", how: vfs.WriteOptions{Off: 3, Truncate: true}, want: "012XY"},
 			{name: "truncate to nothing", rel: "f", how: vfs.WriteOptions{Truncate: true}, want: ""},
 			{name: "create", rel: "new", data: "XY", how: vfs.WriteOptions{Create: true}, want: "XY"},
-			{name: "create an existing", rel: "f", data: "XY", how: vfs.WriteOptions{Create: true}, want: "XY23456789"},
+			{name: "create, exists", rel: "f", data: "XY", how: vfs.WriteOptions{Create: true}, want: "XY23456789"},
 			{name: "create through a dangling link", rel: "dangling", data: "XY", how: vfs.WriteOptions{Create: true}, want: "XY", target: "made"},
 			{name: "create only", rel: "new", data: "XY", how: vfs.WriteOptions{CreateOnly: true}, want: "XY"},
 			{name: "create only, exists", rel: "f", data: "XY", how: vfs.WriteOptions{CreateOnly: true}, kind: names.Exist, want: "0123456789"},
@@ -215,8 +215,8 @@ func eachSource(t *testing.T, f func(t *testing.T, remote bool)) {
 	t.Run("remote", func(t *testing.T) { f(t, true) })
 }
 
-// R073: of several writers with the same etag one succeeds, and their bytes are not mixed with
-// those of a replacement.
+// R073: of several writes and replacements with the same etag exactly one succeeds. The file then
+// has only the bytes of the successful operation.
 func TestWriteRangeRace(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("f", "0000")
@@ -245,7 +245,7 @@ func TestWriteRangeRace(t *testing.T) {
 			}
 			wg.Wait()
 			if len(won) != 1 {
-				t.Fatalf("%q went through", won)
+				t.Fatalf("%q succeeded, want one", won)
 			}
 			b.contents("f", won[0])
 		}
@@ -349,8 +349,7 @@ func TestWriteRangeFullDisk(t *testing.T) {
 	b.revoke("small")
 }
 
-// R070: a wait for a name that another operation is changing ends with the root and with the
-// context.
+// R070: a wait for a name that another operation is changing ends when the context is canceled.
 func TestWaitForName(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("f", "x")
@@ -373,7 +372,7 @@ func TestWaitForName(t *testing.T) {
 	b.contents("f", "first")
 }
 
-// blockingJournal stops an operation that is about to make a temporary name.
+// blockingJournal stops an operation that is about to create a temporary name.
 type blockingJournal struct{ started, unblock chan struct{} }
 
 func (j blockingJournal) Begin(guard.Path) func() {
@@ -382,7 +381,7 @@ func (j blockingJournal) Begin(guard.Path) func() {
 	return func() {}
 }
 
-// If a write is refused after its file was made, the file is removed again. It is not removed
+// If a write is refused after it created its file, the file is removed again. It is not removed
 // if somebody else has written to it meanwhile. If another file has the name by then, that file
 // is not removed.
 func TestWriteRangeRemovesOnlyItsOwnFile(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 )
 
 // The operations on whole files and paths are a second front end of the suite: they follow
-// links themselves, and have the same verdicts. Contents are written in every possible way.
-// R063, R064, R065, R066, R067.
+// links themselves, and have the same verdicts. Contents are written by WriteRange, by Replace and
+// by an upload. R063, R064, R065, R066, R067.
 func TestConformanceOfPaths(t *testing.T) {
 	for name, put := range map[string]func(f *pathFront, p guard.Path, data []byte) error{
 		"range": func(f *pathFront, p guard.Path, data []byte) error {

@@ -156,7 +156,7 @@ func (f *treeFront) open(s string, flags int, create bool) (*vfs.File, error) {
 		return file, err
 	}
 	dir, base := at.Path.Split()
-	// Like open(2), this opens an existing file and makes a missing one.
+	// Like open(2) with O_CREAT, this opens an existing file and creates a missing one.
 	if _, err := f.t.Lookup(bg, f.who, vfs.At{Path: dir}, base); err == nil {
 		file, _, err := f.t.Open(bg, f.who, at, flags)
 		return file, err

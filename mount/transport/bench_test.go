@@ -125,7 +125,7 @@ func callFrom(b *testing.B, threads int, call func() error) {
 	all.Wait()
 }
 
-// number asks the server for a number.
+// number asks the server for the number that verb names.
 func (s *testServer) number(verb string) int {
 	n, err := strconv.Atoi(s.ask(verb))
 	testkit.Must(s.t, err)

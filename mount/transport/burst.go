@@ -17,13 +17,13 @@ import (
 // several callers (measured).
 
 const (
-	// burstGap is how soon after an answer the next request belongs to the burst.
+	// burstGap is the longest time between an answer and the next request of the same burst.
 	burstGap = 200 * time.Microsecond
 	// burstSize is how many requests make a burst. After each further burstSize requests the
 	// processor of the caller is looked up again.
 	burstSize = 32
-	// bulk is the size of a READ or WRITE that ends a burst: copying it takes longer than
-	// waking another processor, and is better done beside the caller.
+	// bulk is the size of a READ or WRITE that ends a burst: copying the data takes longer
+	// than waking another processor, and is better done on another processor than the caller's.
 	bulk = 64 << 10
 )
 
@@ -32,8 +32,8 @@ type burst struct {
 	gap      time.Duration // burstGap; tests change it
 	start    time.Time
 	answered atomic.Int64  // when the latest request was answered, since start
-	caller   atomic.Uint32 // thread
-	count    atomic.Uint32 // requests of that caller
+	caller   atomic.Uint32 // thread that made the latest counted request
+	count    atomic.Uint32 // requests of caller that followed one another closely
 }
 
 // countRequest counts a request that its caller waits for; size is the size of its data.

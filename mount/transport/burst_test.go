@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// isPinned reports whether a thread of the server may run on the processor cpu only.
+// isPinned reports whether the server has a thread that may run on no processor but cpu.
 func isPinned(t *testing.T, s *testServer, cpu int) bool {
 	t.Helper()
 	files, err := filepath.Glob("/proc/" + strconv.Itoa(s.cmd.Process.Pid) + "/task/*/status")
@@ -56,8 +56,8 @@ func until(t *testing.T, what string, done func() bool, try func()) {
 	t.Fatalf("%s: not after %d tries", what, manyTries)
 }
 
-// startBursts starts a plain server that takes the requests of one caller for a burst however
-// slow this machine is, and returns a file of its mount. It keeps the test on its thread.
+// startBursts starts a plain server and opens a file of its mount. The server treats the requests
+// of one caller as a burst even if this machine is slow. startBursts keeps the test on its thread.
 func startBursts(t *testing.T) (s *testServer, fd int) {
 	t.Helper()
 	if runtime.NumCPU() < 2 {
@@ -74,7 +74,8 @@ func startBursts(t *testing.T) (s *testServer, fd int) {
 	return s, fd
 }
 
-// A reader follows a caller to its processor, and leaves it when others make requests.
+// A reader moves to the processor of a caller. It leaves that processor when other callers make
+// requests.
 func TestReaderMovesNear(t *testing.T) {
 	s, fd := startBursts(t)
 	for _, cpu := range []int{0, 1, 0} {
@@ -110,9 +111,11 @@ func TestBlockedInABurst(t *testing.T) {
 	<-answered
 }
 
-// Requests of one caller are a burst, unless it pauses, another calls, or much is copied.
+// Requests of one caller are a burst until the caller pauses, another caller makes a request, or a
+// request copies much data.
 func TestBurst(t *testing.T) {
-	const caller, soon, late = 7, time.Hour, -time.Hour // the latest answer: no pause since, or a long one
+	// soon and late are times of the latest answer: soon means no pause since then, late a long one.
+	const caller, soon, late = 7, time.Hour, -time.Hour
 	for name, c := range map[string]struct {
 		caller uint32
 		size   int

@@ -13,14 +13,15 @@ import (
 )
 
 // smallRequest is the size up to which a request is copied out of the reader's large buffer,
-// so that a request that waits for long does not occupy that buffer. smallAnswer is enough
+// so that a request whose handler waits for long does not occupy that buffer. smallAnswer is enough
 // for answers whose size the request does not name. The longest of them is a link's target.
 const (
 	smallRequest = 4096
 	smallAnswer  = 8192
 )
 
-// alignment is where the data of a large WRITE begins, as direct writing demands.
+// alignment is the offset in a buffer (see takeBuffer) at which the data of a large WRITE begins.
+// Direct writing demands that the data be aligned to this size.
 const alignment = 4096
 
 // reader is a goroutine that reads requests from /dev/fuse and answers them.
@@ -152,10 +153,10 @@ func (r *reader) run() {
 // a sixth of the processor time of a removal.
 const forgetPause = time.Millisecond
 
-// prepare chooses the processor for a request, and reports whether there is a burst. isLast reports
-// whether no other reader waits: then prepare starts one. In a burst it does so only if a further
-// request already waits and this one is no RELEASE. Otherwise it wakes scale, which starts a reader
-// if handlers block.
+// prepare chooses the processor for a request, and reports whether there is a burst. isLast tells
+// whether no other reader waits. If isLast is set, prepare starts a reader. In a burst it does so
+// only if a further request already waits and this request is no RELEASE; if not, prepare wakes
+// scale, which starts a reader if handlers block.
 func (r *reader) prepare(in []byte, op uint32, isLast bool) (inBurst bool) {
 	c := r.conn
 	isAwaited := op != opRelease
@@ -238,7 +239,8 @@ func (r *reader) answer(in []byte, op uint32) {
 	}
 }
 
-// answerSize returns the room that the answer to a request needs.
+// answerSize returns the room for the answer to a request that names the size of its answer. For
+// other requests it returns less than smallAnswer, which is enough for their answers.
 func answerSize(in []byte, op uint32) int {
 	const more = 512 // the header and the largest struct of an answer
 	switch op {

@@ -51,7 +51,7 @@ type message struct {
 	out     [][]byte // header and body
 }
 
-// inFlight is a request that is being answered; each entry and each reader has one.
+// inFlight is the request that a worker or a reader is answering, if any.
 type inFlight struct {
 	mu          sync.Mutex    // guards the fields below
 	unique      uint64        // the number of the request; 0: no request
@@ -241,11 +241,11 @@ func (c *Conn) hot(cancel <-chan struct{}, h *fuse.InHeader, m *message) (n int,
 	}
 	in := (*fuse.WriteIn)(unsafe.Pointer(h))
 	size, status := c.fs.Write(cancel, in, m.payload[:in.Size])
-	result[fuse.WriteOut](m, &n).Size = size // the data has been used
+	result[fuse.WriteOut](m, &n).Size = size // only now, since body may share the memory of the data
 	return n, status
 }
 
-// name returns the first name of a request, before the answer is written over it.
+// name returns a copy of the first name of a request. The answer may overwrite the payload.
 func (m *message) name() string { return string(m.payload[:bytes.IndexByte(m.payload, 0)]) }
 
 func (c *Conn) read(cancel <-chan struct{}, in *fuse.ReadIn, m *message) (int, fuse.Status) {
@@ -262,7 +262,8 @@ func (c *Conn) read(cancel <-chan struct{}, in *fuse.ReadIn, m *message) (int, f
 	return len(data), status
 }
 
-// result clears the body of an answer for a struct, stores its size in n and returns it.
+// result clears room for a struct in the body of an answer. It stores the size of the struct in n
+// and returns the struct.
 func result[T any](m *message, n *int) *T {
 	out := (*T)(unsafe.Pointer(&m.body[0]))
 	clear(m.body[:unsafe.Sizeof(*out)])
@@ -311,7 +312,7 @@ var lastInterrupt atomic.Uint64
 
 // interruptInHandleRequest cancels a request that HandleRequest answers. It passes an INTERRUPT
 // request to HandleRequest, since go-fuse exports no other way. It reports false if
-// HandleRequest has not begun to answer the request.
+// HandleRequest has not begun to answer the request, or has already answered it.
 func (c *Conn) interruptInHandleRequest(unique uint64) bool {
 	in := fuse.InterruptIn{Unique: unique}
 	in.Length, in.Opcode, in.InHeader.Unique = uint32(unsafe.Sizeof(in)), opInterrupt, lastInterrupt.Add(2)|1

@@ -37,8 +37,8 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// A server on one processor serves callers on all processors. With "cpuset" it cannot bind its
-// threads to the other processors either.
+// A server that is bound to one processor serves callers on all processors. With "cpuset" it does
+// so although the kernel refuses to bind its threads to processors.
 func TestServerOnOneProcessor(t *testing.T) {
 	for _, words := range []string{"", "cpuset"} {
 		t.Run(words, func(t *testing.T) {
@@ -64,8 +64,8 @@ func TestServerInACpuset(t *testing.T) {
 	askFromEachProcessor(t, s)
 }
 
-// newCpuset makes a control group that may use only processor 0. It skips the test if there is
-// no cpuset (cgroup v1, or v2 at its usual place).
+// newCpuset creates a control group that may use only processor 0. It skips the test if that is not
+// possible at the usual places of the cpuset controller of cgroup v1 and of cgroup v2.
 func newCpuset(t *testing.T) string {
 	t.Helper()
 	for _, root := range []string{"/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"} {
@@ -149,8 +149,8 @@ func bindToCPU(t *testing.T, cpu int) {
 	t.Cleanup(func() { testkit.Must(t, unix.SchedSetaffinity(0, &before)) })
 }
 
-// The end of a connection, by detaching the mount or by aborting, interrupts handlers
-// that wait, of READ and of a lock, so that the server ends too.
+// The end of a connection interrupts READ handlers that wait, so that the server ends too. The
+// connection ends because it is aborted, or because the mount is detached and callers are killed.
 func TestEnds(t *testing.T) {
 	for _, way := range []string{"detach", "abort"} {
 		t.Run(way, func(t *testing.T) {
@@ -179,11 +179,10 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// killRounds is how often a server is killed by TestKilledServer.
+// killRounds is how many servers of each kind TestKilledServer kills.
 const killRounds = 5
 
-// No caller hangs when the server is killed under load, and callers of handlers that
-// wait do not either.
+// No caller hangs when the server is killed under load, not even the callers whose handlers wait.
 func TestKilledServer(t *testing.T) {
 	for range killRounds {
 		kinds(t, "", func(t *testing.T, s *testServer) {

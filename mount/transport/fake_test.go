@@ -71,12 +71,12 @@ func TestNotOffered(t *testing.T) {
 	}
 }
 
-// Kernels whose INIT is of an older version, without flags, or shorter than today's, are
-// served by readers. The last is Linux 5.6 to 5.10.
+// Kernels whose INIT has an older version and is shorter than today's are served by readers. The
+// first two send no flags.
 func TestOldKernels(t *testing.T) { expectReadersOnOldKernels(t) }
 
-// The reason for these kernels is that they do not offer FUSE over io_uring, and not that their
-// io_uring is too old for the rings.
+// If a kernel does not offer FUSE over io_uring, and its io_uring is also too old for the rings,
+// the reported reason is that the kernel does not offer FUSE over io_uring.
 func TestOldRings(t *testing.T) {
 	if oldkernel.Enter(t, oldkernel.Call{Nr: unix.SYS_IO_URING_SETUP, Errno: unix.EINVAL}) {
 		expectReadersOnOldKernels(t)
@@ -105,7 +105,7 @@ func expectReadersOnOldKernels(t *testing.T) {
 	}
 }
 
-// Requests that are too small for io_uring are not tried with it.
+// makeRings fails if MaxWrite is too small for io_uring.
 func TestSmallRequests(t *testing.T) {
 	c := &Conn{}
 	c.options.MaxWrite = 64 << 10
@@ -131,10 +131,10 @@ func seeds(f *testing.F) {
 	}
 }
 
-// Any request from the device causes no panic. If the kernel expects an answer, the request is
+// No request from the device causes a panic. If the kernel expects an answer, the request is
 // answered with its own number.
 func FuzzDevice(f *testing.F) {
-	log.SetOutput(io.Discard) // go-fuse tells of short requests
+	log.SetOutput(io.Discard) // go-fuse logs short requests
 	seeds(f)
 	_, peer := newFake(f, Plain, 0)
 	out := make([]byte, 1<<20)
@@ -159,7 +159,7 @@ func FuzzDevice(f *testing.F) {
 			testkit.Must(t, err)
 			o := (*fuse.OutHeader)(unsafe.Pointer(&out[0]))
 			if o.Unique == 4 && o.Status == -int32(unix.EAGAIN) {
-				continue // of an INTERRUPT
+				continue // the answer to an INTERRUPT
 			}
 			if o.Unique != 4 || int(o.Length) != n || n < outHeaderSize {
 				t.Errorf("opcode %d is answered with % x", h.Opcode, out[:min(n, 64)])

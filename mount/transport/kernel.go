@@ -16,7 +16,8 @@ import (
 // off by default. Tests change it.
 var enableFile = "/sys/module/fuse/parameters/enable_uring"
 
-// testedKernels are the kernels on which this package's tests ran with io_uring.
+// testedKernels are prefixes of the releases of the kernels on which this package's tests ran with
+// io_uring.
 var testedKernels = []string{"6.18.", "7.0.", "7.3."}
 
 // maxQueues is the largest number of processors that Suits accepts: each costs a thread.
@@ -63,7 +64,7 @@ func isTested(release string) bool {
 	return false
 }
 
-// IsEnabled reports whether the kernel's switch is on. It fails if there is none.
+// IsEnabled reports whether the kernel's switch is on. It fails if the switch does not exist.
 func IsEnabled() (bool, error) {
 	b, err := os.ReadFile(enableFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +86,8 @@ func Enable() error {
 
 const notOfferedText = "the kernel does not offer FUSE over io_uring"
 
-// notOffered says that the kernel does not offer FUSE over io_uring, and why if that is known.
+// notOffered returns an error that says that the kernel does not offer FUSE over io_uring, and why
+// not if the reason is known.
 func notOffered() error {
 	on, err := IsEnabled()
 	switch {

@@ -47,19 +47,21 @@ func (c *Conn) scale() {
 	}
 }
 
-// isAnswering reports whether a handler runs that another worker or reader may have to take
-// over from.
+// isAnswering reports whether a worker answers a request, or nobodyReads reports true. In both
+// cases a handler may block, and scale may have to start a worker or a reader.
 func (c *Conn) isAnswering() bool {
 	isBusy := func(w *worker) bool { return w.node.Load() != 0 }
 	return c.nobodyReads() || slices.ContainsFunc(c.allWorkers(), isBusy)
 }
 
-// nobodyReads reports whether no reader waits for the next request, as in a burst.
+// nobodyReads reports whether the connection is plain and no reader waits for the next request, as
+// in a burst.
 func (c *Conn) nobodyReads() bool { return c.kind == Plain && c.waiting.Load() == 0 }
 
-// growReaders starts a reader if no reader waits for a request and none has read one since the
-// last call. read is how many requests the readers had read at the last call; growReaders updates
-// it. It returns how many requests came since the last call, and whether no reader waits.
+// growReaders starts a reader if nobodyReads reports true and no reader has read a request since
+// the last call. read is how many requests the readers had read at the last call; growReaders
+// updates read. It returns how many requests came since the last call, and the result of
+// nobodyReads.
 func (c *Conn) growReaders(read *uint64) (came uint64, busy bool) {
 	taken := c.taken.Load()
 	came, busy = taken-*read, c.nobodyReads()
@@ -70,10 +72,10 @@ func (c *Conn) growReaders(read *uint64) (came uint64, busy bool) {
 	return came, busy
 }
 
-// grow adds a worker to each queue whose workers are all blocked: each is in the same handler
-// as at the last call. last has how many requests each worker had taken at the last call; grow
-// updates it. It returns how many requests came to workers since the last call, and whether a worker
-// is answering one.
+// grow adds a worker to each queue whose workers are all blocked, up to maxWorkers. A worker is
+// blocked if it is in the same handler as at the last call and is not runnable. last has how many
+// requests each worker had taken at the last call; grow updates last. It returns how many requests
+// came to workers since the last call, and whether a worker is answering one.
 func (c *Conn) grow(last map[*worker]uint64) (came uint64, busy bool) {
 	type state struct {
 		busy []*worker // in the same handler as at the last call

@@ -41,8 +41,9 @@ func TestMain(m *testing.M) {
 
 const fileSize = 1 << 20
 
-// testFS has files named f…, of fileSize bytes, whose bytes are all the name's last. Reading a
-// file named fhang… waits until it is interrupted or released. The counts are for the tests.
+// testFS has files named f…, of fileSize bytes. Each byte of a file is the last byte of its name.
+// A READ of a file named fhang… waits until the READ is interrupted or release is closed. The
+// counts are for the tests.
 type testFS struct {
 	fuse.RawFileSystem
 	mu      sync.Mutex // guards the fields below
@@ -122,7 +123,7 @@ func (f *testFS) Open(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) fuse
 	return fuse.OK
 }
 
-// The kernel sends Create for all names that Lookup does not know.
+// Create accepts every name. The kernel sends CREATE for names that Lookup does not know.
 func (f *testFS) Create(_ <-chan struct{}, _ *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	out.NodeId = f.id(name)
 	out.AttrValid = f.attr(out.NodeId, &out.Attr)
@@ -167,7 +168,7 @@ func (f *testFS) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	return uint32(len(data)), fuse.OK
 }
 
-// SetLkw takes the lock, of which there is one for all files.
+// SetLkw waits for the lock and takes it. There is one lock for all files.
 func (f *testFS) SetLkw(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
 	for {
 		f.mu.Lock()
@@ -222,7 +223,7 @@ func (f *testFS) unlockLocked(owner uint64) {
 }
 
 // serve mounts at the directory in the environment and obeys the lines of standard input. how
-// is a Kind, followed by words.
+// is a Kind, followed by words: "cache", "patient", "register", "group=DIR" or keys of refused.
 func serve(how string) error {
 	kind, words, _ := strings.Cut(how, " ")
 	for _, word := range strings.Fields(words) {
@@ -262,8 +263,8 @@ func serve(how string) error {
 	return nil
 }
 
-// obey obeys the lines of standard input: each is a verb with an argument, or names a number of
-// fs to print.
+// obey obeys the lines of standard input: each is a verb, which may have an argument, or names a
+// count of fs to print.
 func obey(c *Conn, fs *testFS) {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
@@ -361,7 +362,7 @@ func (s *testServer) line() string {
 	return strings.TrimSpace(text)
 }
 
-// ask makes the server do something, or return a number.
+// ask sends the server a line for obey, and returns the line that the server prints.
 func (s *testServer) ask(verb string) string {
 	s.t.Helper()
 	_, err := io.WriteString(s.in, verb+"\n")
@@ -392,8 +393,8 @@ func kinds(t *testing.T, words string, f func(t *testing.T, s *testServer)) {
 	}
 }
 
-// client starts a process that reads a file, on one processor. It uses only programs that every
-// system has.
+// client starts a process that reads the first byte of a file, on processor 0. It uses only
+// programs that every system has.
 func client(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("taskset", "-c", "0", "head", "-c", "1", path)
@@ -401,9 +402,9 @@ func client(t *testing.T, path string) *exec.Cmd {
 	return cmd
 }
 
-// refused maps words for serve to system calls that the kernel then refuses. An io_uring that
-// kernel.io_uring_disabled forbids ends with EPERM too, and a processor that is not in the
-// process's cpuset with EINVAL.
+// refused maps words for serve to system calls that the kernel then refuses. Real kernels refuse
+// them, too: io_uring_setup fails with EPERM if kernel.io_uring_disabled forbids io_uring, and
+// sched_setaffinity fails with EINVAL for a processor that is not in the process's cpuset.
 var refused = map[string]oldkernel.Call{
 	"forbidden": {Nr: unix.SYS_IO_URING_SETUP, Errno: unix.EPERM},
 	"nomemory":  {Nr: unix.SYS_IO_URING_SETUP, Errno: unix.ENOMEM},

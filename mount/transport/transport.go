@@ -81,12 +81,12 @@ type Conn struct {
 	waiting    atomic.Int32   // readers that wait for a request
 	taken      atomic.Uint64  // requests that readers have taken
 	burst      burst
-	awake      *awake        // of scale
+	awake      *awake        // scale ticks and closes it
 	buffers    sync.Pool     // of *[]byte
 	lastOpened atomic.Uint64 // node of the file that was opened last
 	kicks      atomic.Uint64
-	isScaling  atomic.Bool   // scale ticks
-	wake       chan struct{} // to scale
+	isScaling  atomic.Bool   // scale is ticking
+	wake       chan struct{} // makes scale tick
 	ended      chan struct{} // closed when the connection has ended
 	warnOnce   sync.Once
 

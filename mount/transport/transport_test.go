@@ -15,7 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Reads, writes and absent names, from many threads, in pieces of all sizes.
+// Reads and writes from many threads, with writes of several sizes, transfer the right data. An
+// absent name is reported as such. A handler that panics causes EIO, and the server goes on.
 func TestReadsAndWrites(t *testing.T) {
 	kinds(t, "", func(t *testing.T, s *testServer) {
 		var all sync.WaitGroup
@@ -60,7 +61,8 @@ func TestReadsAndWrites(t *testing.T) {
 	})
 }
 
-// The kernel forgets what a notification took from it, and asks again.
+// After EntryNotify the kernel forgets the file and looks its name up again. InodeNotify succeeds
+// for a file that the kernel knows, and returns ENOENT for another.
 func TestNotifications(t *testing.T) {
 	kinds(t, "cache", func(t *testing.T, s *testServer) {
 		for range 3 {
@@ -72,7 +74,7 @@ func TestNotifications(t *testing.T) {
 			t.Errorf("InodeNotify: %s", got)
 		}
 		if got := s.ask("inode fnever"); got != "2" { // ENOENT
-			t.Errorf("InodeNotify of what the kernel does not know: %s", got)
+			t.Errorf("InodeNotify of a file that the kernel does not know: %s", got)
 		}
 		if got := s.ask("entry fa"); got != "0" {
 			t.Errorf("EntryNotify: %s", got)
@@ -84,8 +86,8 @@ func TestNotifications(t *testing.T) {
 	})
 }
 
-// A caller that is killed interrupts its request, and ends: a READ, which this package
-// decodes, and a lock, which go-fuse does.
+// Killing a caller interrupts its request, and the caller ends. The requests are a READ, which this
+// package decodes, and a lock request, which go-fuse decodes.
 func TestKilledCaller(t *testing.T) {
 	kinds(t, "", func(t *testing.T, s *testServer) {
 		cmd := client(t, s.path("fhang"))
@@ -95,7 +97,7 @@ func TestKilledCaller(t *testing.T) {
 		s.await("interrupted", 1)
 
 		lock := func() *exec.Cmd {
-			// With -F the program replaces flock, so it ends with it.
+			// With -F flock becomes sleep, so there is one process to kill.
 			cmd := exec.Command("flock", "-F", s.path("fa"), "sleep", "1000")
 			testkit.Must(t, cmd.Start())
 			return cmd
@@ -163,7 +165,7 @@ func TestLockWaiters(t *testing.T) {
 	})
 }
 
-// Lists of processors as the kernel writes them.
+// countCPUs counts lists of processors as the kernel writes them, and refuses malformed lists.
 func TestCountCPUs(t *testing.T) {
 	for list, want := range map[string]int{"0": 1, "0-1": 2, "0-3,8-11": 8, "0,2": 2, "": 0, "3-1": 0, "x": 0, "0-": 0} {
 		if n, err := countCPUs(list); n != want || (err == nil) != (want > 0) {
@@ -190,7 +192,7 @@ func TestIsRunnable(t *testing.T) {
 		tid <- unix.Gettid()
 		_, _ = unix.Read(ends[0], make([]byte, 1)) // until the other end is closed
 	}()
-	for waits := <-tid; isRunnable(waits); {
+	for waiter := <-tid; isRunnable(waiter); {
 		runtime.Gosched()
 	}
 	testkit.Must(t, unix.Close(ends[1]))

@@ -11,11 +11,12 @@ import (
 
 // Without a pid namespace the kernel does not protect the init from the processes that it
 // has started. Landlock keeps signals inside its domain, but the init's main thread is in the
-// domain (the other threads are not). A stopped init would neither end anything nor pass a
-// signal on.
+// domain (the other threads are not). A stopped init could neither end its processes nor pass
+// a signal on.
 
-// signals returns the calls by which a process could send the init a signal, or join its
-// process group and then send signals to the whole group. pid is the init's process id.
+// signals returns the bodies (see filteredCalls) of the calls by which a process could send the
+// init a signal, or join the init's process group and then send signals to the whole group. pid is
+// the init's process id.
 func signals(pid uint32) map[uint32][]bpf.Instruction {
 	refuseInit := func(arg uint32, more ...uint32) []bpf.Instruction {
 		return among(arg, allow, refuse(unix.EPERM), slices.Concat([]uint32{pid}, more)...)
@@ -33,13 +34,14 @@ func signals(pid uint32) map[uint32][]bpf.Instruction {
 	}
 }
 
-// ownerIoctls set the process that gets a socket's signals, as F_SETOWN_EX does: its pid
-// is in memory, where no filter sees it.
+// ownerIoctls are the ioctls that set which process gets a socket's signals. They pass the pid of
+// this process in memory, as F_SETOWN_EX does. A filter cannot read memory.
 var ownerIoctls = []uint32{fiosetown, unix.SIOCSPGRP}
 
 const fiosetown = 0x8901 // FIOSETOWN in asm-generic/sockios.h
 
-// owners refuses calls that make the init the receiver of a file's signals (see F_SETSIG).
+// owners returns the body of fcntl(2). The body refuses to make the init the receiver of a file's
+// signals (F_SETOWN, see F_SETSIG), and refuses F_SETOWN_EX for every receiver.
 func owners(pid uint32) []bpf.Instruction {
 	return append([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(1), Size: 4},
