@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/rootsfs/rootsfs/guard/builtin"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -175,9 +176,8 @@ func (p *Policy) compile(src Tree) (*RuleSet, error) {
 	if r.set, err = compileRules(all, opt); err == nil && naming == MixedNames {
 		r.folded, err = compileRules(all, pattern.Options{Fold: true})
 	}
-	if err == nil && r.folded != nil {
-		plain := func(p pattern.Rule) bool { return pattern.Plain(p.Text) && pattern.Plain(p.Base) }
-		r.capitals, err = compileRules(slices.DeleteFunc(all, plain), pattern.Options{Fold: true})
+	for i := range all {
+		r.noteCapitals(Join(all[i].Base, strings.TrimPrefix(all[i].Text, "!")))
 	}
 	if err != nil && p.Gitignore {
 		err = adviseIgnores(err)
@@ -198,9 +198,10 @@ type RuleSet struct {
 	hides  bool // some rule hides names
 	set    *pattern.Set
 	folded *pattern.Set // with MixedNames: for directories that fold names; else nil
-	// capitals has those rules of folded that have capital letters or are not ASCII. To a plain
-	// name (pattern.Plain), the other rules apply alike in set and in folded.
-	capitals *pattern.Set
+	// initials has the first letters that plain names (pattern.Plain) have where a rule with
+	// capital letters, or beyond ASCII, applies to them in folded. To other plain names and
+	// directories, folded and set apply alike.
+	initials [256]bool
 }
 
 // Rules returns the rules, in the order in which they are judged.
@@ -236,11 +237,40 @@ func (r *RuleSet) judge(root *RootFacts, f pattern.Facts, dir, name string, t pa
 	return v
 }
 
+// noteCapitals adds the first letters of the path elements that the pattern names, if it is not
+// plain.
+func (r *RuleSet) noteCapitals(text string) {
+	if pattern.Plain(text) {
+		return
+	}
+	for elem := range strings.SplitSeq(text, "/") {
+		switch {
+		case elem == "" || elem == "**":
+		case strings.ContainsAny(elem[:1], `*?[{\`) || elem[0] >= utf8.RuneSelf: // it may match any letter
+			for i := range r.initials {
+				r.initials[i] = true
+			}
+		default:
+			r.initials[strings.ToLower(elem[:1])[0]] = true
+		}
+	}
+}
+
 // mayFold reports whether the rules may judge a name in the directory dir otherwise if dir folds
 // names.
 func (r *RuleSet) mayFold(dir, name string) bool {
-	return r.folded != nil &&
-		!(pattern.Plain(name) && pattern.Plain(dir) && r.capitals.At(dir).Silent(name))
+	if r.folded == nil {
+		return false
+	}
+	if !pattern.Plain(name) || !pattern.Plain(dir) || name != "" && r.initials[name[0]] {
+		return true
+	}
+	for i := range len(dir) {
+		if (i == 0 || dir[i-1] == '/') && r.initials[dir[i]] {
+			return true
+		}
+	}
+	return false
 }
 
 // silent reports whether no rule is about a name.

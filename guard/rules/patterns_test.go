@@ -93,7 +93,7 @@ func (foldingTree) Look(string, bool) (rules.LookResult, error) {
 // In a directory that folds names, a rule refuses every spelling of its name: the rule may have
 // capital letters, or the spelling, or both. In other directories each spelling is another name.
 func TestRulesInFoldingDirectories(t *testing.T) {
-	p := rules.Policy{Patterns: rules.Patterns{Hide: rules.Texts("Secret.txt", "lower.txt", "Dir/"), Protect: rules.Texts("**/Ci/run", "**/ci2/run")}}
+	p := rules.Policy{Patterns: rules.Patterns{Hide: rules.Texts("Secret.txt", "lower.txt", "Dir/", "**/Deep/*.zzz", "\u212aelvin"), Protect: rules.Texts("**/Ci/run", "**/ci2/run")}}
 	if err := p.Compile(foldingTree{}); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestRulesInFoldingDirectories(t *testing.T) {
 	for name, c := range map[string]struct{ folding, other bool }{ // refused there
 		"Secret.txt": {true, true}, "secret.txt": {true, false}, "SECRET.TXT": {true, false},
 		"lower.txt": {true, true}, "Lower.txt": {true, false},
-		"plain.txt": {false, false}, "Plain.txt": {false, false},
+		"plain.txt": {false, false}, "Plain.txt": {false, false}, "kelvin": {true, false},
 	} {
 		for dir, want := range map[string]bool{"folds": c.folding, "folds/in": c.folding, "exact": c.other} {
 			_, err := p.Rules().Judge(facts, names.OpCreate, rules.ToMake, dir, name, pattern.Other)
@@ -117,6 +117,12 @@ func TestRulesInFoldingDirectories(t *testing.T) {
 			if (err != nil) != want {
 				t.Errorf("link %s in %s: %v, want refused %v", name, dir, err, want)
 			}
+		}
+	}
+	for dir, want := range map[string]bool{"folds/deep": true, "exact/deep": false, "exact/Deep": true} {
+		_, err := p.Rules().Judge(facts, names.OpCreate, rules.ToMake, dir, "a.zzz", pattern.Other)
+		if (err != nil) != want {
+			t.Errorf("a.zzz in %s: %v, want refused %v", dir, err, want)
 		}
 	}
 	for dir, want := range map[string]bool{"folds/dir": true, "folds/Dir/in": true, "exact/dir": false, "exact/Dir": true} {
