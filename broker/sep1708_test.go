@@ -111,8 +111,9 @@ func TestSEP1708Prefix(t *testing.T) {
 	}
 }
 
-// R027, R028, R029: a files/consent like SEP-1708's example, for a directory and a file, is granted
-// for the directory only. Another files/consent is denied.
+// R027, R028, R029: a files/consent asks for a directory and a file, as in SEP-1708's example. If the
+// person allows only the directory, the answer approves only the directory. If the person allows
+// nothing, the answer says granted: false.
 func TestSEP1708Consent(t *testing.T) {
 	a := &answers{give: allow(Decision{Allow: true}, Decision{})}
 	l := newLab(t, func(c *Config) { c.Asker = a })

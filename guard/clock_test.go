@@ -24,14 +24,14 @@ func (w *wall) now() time.Time {
 }
 
 // newSetup returns a setup with the clock w and with the root r. By that clock, the root ends when
-// the duration in has passed; 0: the root has no end. Timers check the clock every checkInterval.
-func (w *wall) newSetup(t *testing.T, checkInterval time.Duration, l guard.Limits, in time.Duration) *setup {
+// lifetime has passed; 0: the root has no end. Timers check the clock every checkInterval.
+func (w *wall) newSetup(t *testing.T, checkInterval time.Duration, l guard.Limits, lifetime time.Duration) *setup {
 	t.Helper()
 	s := newSetup(t, nil)
 	s.SetWall(w.now, checkInterval)
 	ask := guard.Grant{Root: "r", Dir: "/a", Policy: guard.Policy{Rights: guard.ReadWrite, Limits: l}, Origin: "test"}
-	if in != 0 {
-		ask.Expires = w.now().Add(in)
+	if lifetime != 0 {
+		ask.Expires = w.now().Add(lifetime)
 	}
 	_, err := s.Grant(bg, ask)
 	wantKind(t, err, 0)

@@ -50,15 +50,15 @@ func TestEveryRequestIsCounted(t *testing.T) {
 	}
 }
 
-// argument returns an argument of the type of, for a method that answers a request about a node.
-func argument(of reflect.Type, node uint64) reflect.Value {
-	if of.Kind() != reflect.Pointer {
-		return reflect.Zero(of)
+// argument returns an argument of the type typ, for a method that answers a request about node.
+func argument(typ reflect.Type, node uint64) reflect.Value {
+	if typ.Kind() != reflect.Pointer {
+		return reflect.Zero(typ)
 	}
-	if of == reflect.TypeFor[*fuse.DirEntryList]() {
+	if typ == reflect.TypeFor[*fuse.DirEntryList]() {
 		return reflect.ValueOf(fuse.NewDirEntryList(make([]byte, 4096), 0))
 	}
-	in := reflect.New(of.Elem())
+	in := reflect.New(typ.Elem())
 	for _, field := range []string{"NodeId", "NodeIdOut", "Newdir", "Oldnodeid"} {
 		if f := in.Elem().FieldByName(field); f.IsValid() {
 			f.SetUint(node)

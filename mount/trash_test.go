@@ -36,18 +36,18 @@ func TestTrash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		host := front.Host
-		f, err := childfs.Open(host("r/removed"))
+		inMount := front.Host
+		f, err := childfs.Open(inMount("r/removed"))
 		testkit.Must(t, err)
 		defer f.Close()
-		testkit.Must(t, childfs.Remove(host("r/removed")))
+		testkit.Must(t, childfs.Remove(inMount("r/removed")))
 		buf := make([]byte, 7)
 		if n, err := f.ReadAt(buf, 0); n != 7 || err != nil {
 			t.Errorf("the open file: %d, %v", n, err)
 		}
-		testkit.Must(t, childfs.Rename(host("r/new"), host("r/replaced")))
-		testkit.Must(t, childfs.WriteFile(host("r/emptied"), []byte("x"), 0o644))
-		if got := contents(host("r/emptied")) + contents(host("r/replaced")); got != "xnew" {
+		testkit.Must(t, childfs.Rename(inMount("r/new"), inMount("r/replaced")))
+		testkit.Must(t, childfs.WriteFile(inMount("r/emptied"), []byte("x"), 0o644))
+		if got := contents(inMount("r/emptied")) + contents(inMount("r/replaced")); got != "xnew" {
 			t.Errorf("afterwards: %q", got)
 		}
 		list, err := tree.TrashList(ctx, "r")
@@ -63,21 +63,21 @@ func TestTrash(t *testing.T) {
 			t.Errorf("seen: %q, %v", got, err)
 		}
 		for what, err := range map[string]error{
-			"stat":  second(childfs.Stat(host("r/" + rules.TrashName))),
-			"open":  second(childfs.Open(host("r/" + rules.TrashName + "/" + list[0].ID))),
-			"chdir": childfs.Chdir(host("r/" + rules.TrashName)),
+			"stat":  second(childfs.Stat(inMount("r/" + rules.TrashName))),
+			"open":  second(childfs.Open(inMount("r/" + rules.TrashName + "/" + list[0].ID))),
+			"chdir": childfs.Chdir(inMount("r/" + rules.TrashName)),
 		} {
 			if !errors.Is(err, unix.ENOENT) {
 				t.Errorf("%s: %v, want ENOENT", what, err)
 			}
 		}
-		if err := childfs.Mkdir(host("r/"+rules.TrashName), 0o700); !errors.Is(err, unix.EACCES) {
+		if err := childfs.Mkdir(inMount("r/"+rules.TrashName), 0o700); !errors.Is(err, unix.EACCES) {
 			t.Errorf("mkdir: %v, want EACCES", err)
 		}
 		if _, err := tree.TrashRestore(ctx, "r", list[0].ID, ""); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Until(t, "the restored file", func() bool { return contents(host("r/removed")) == "removed" })
+		testkit.Until(t, "the restored file", func() bool { return contents(inMount("r/removed")) == "removed" })
 	})
 }
 

@@ -44,9 +44,9 @@ func (n *node) prepareRemoval(at *vfs.At, name string) (done func(gone bool)) {
 	return l.done
 }
 
-// keep stores the reference in the node. Package vfs calls it before the name is removed: a
-// request that finds the name removed on the source, but not yet in the tree, needs the
-// reference too.
+// keep stores the reference in the node. Package vfs calls keep before it removes the name: a request
+// that comes when the name is removed on the source, but is still in the tree, needs the reference
+// too.
 func (l *pendingRemoval) keep(ref *vfs.File) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -35,7 +35,9 @@ func (t *Tree) Explain(ctx context.Context, req guard.Request) guard.Explanation
 	case names.OpCreate, names.OpTmpfile, names.OpMkdir, names.OpMknod, names.OpSymlink, names.OpLink:
 		req.Names = max(req.Names, 1)
 	case names.OpTruncate:
-		req.Need |= guard.Write // only the File that created a file needs no such right, see Setattr
+		// Setattr needs no such right to lengthen a file through the File that created it, but
+		// Explain has no File.
+		req.Need |= guard.Write
 	}
 	var missing atomic.Bool // atomic: the operation may go on after it was answered early
 	_, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (none struct{}, n int64, err error) {

@@ -44,7 +44,7 @@ type serverRequests struct {
 	mu          sync.Mutex          // guards the fields below
 	open        map[string]struct{} // without an answer, by idKey
 	hasHostLeft bool                // the host has left
-	isWaiting   bool                // the host has left, and the server waits for an answer
+	isWaiting   bool                // the server waited for an answer when the host left, or has sent a request since
 }
 
 // note adds a request of the server. It ignores a notification, which has no id. isPassed says
@@ -80,7 +80,8 @@ func (r *serverRequests) hostLeft(isBusy bool) {
 	r.hasHostLeft, r.isWaiting = true, isBusy || len(r.open) > 0
 }
 
-// isLost reports whether the server waits for an answer that cannot come.
+// isLost reports whether the server waits for an answer that cannot come. Once true, it stays true,
+// even if the server cancels the request.
 func (r *serverRequests) isLost() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

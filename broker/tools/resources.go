@@ -86,7 +86,7 @@ func (s *Server) rpc(err error) error {
 	e := &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
 	kind := names.Reason(err)
 	switch {
-	case kind.Code() == names.FileNotFound, kind.About() == names.AboutRequest: // the SDK, since 1.7, has this code for a missing resource
+	case kind.Code() == names.FileNotFound, kind.About() == names.AboutRequest: // the SDK, since 1.7, uses CodeInvalidParams for a missing resource
 	case kind == names.NoConsent, kind == names.Escaped: // nothing approved has such a resource
 	default:
 		e.Code = int64(wire.Number(kind.Code()))

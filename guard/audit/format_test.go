@@ -158,8 +158,8 @@ var facts = guard.Facts{
 	Secret: "ANN_TOKEN", Method: "GET", URLPath: "/medical", Status: 418, SecretRule: "GET /medical",
 }
 
-// Each of these facts of a record has its own field in the line. Fields that may contain a path
-// or a host are present only if paths are written in full.
+// Each of these facts of a record has its own field in the line. If paths are not written in full, the
+// line keeps Effect, Level and NoRule, and has no path, host, port, rule, status or name of a secret.
 func TestFactsAreWritten(t *testing.T) {
 	r := refusal(t, "x")
 	r.Facts = facts

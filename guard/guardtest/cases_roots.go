@@ -159,45 +159,45 @@ func fileRootCases() []Case {
 // outer root (tombstone). Moving and linking files from one root to the other is refused.
 func nestedCases() []Case {
 	tree := []string{"a=outer", "sub/f=inner", "empty/", "front/f=ok", "front/l => ../front-evil/f", "front-evil/f=evil"}
-	inner := func(name string, more map[string]string, call Call, want guard.Kind, errno unix.Errno) Case {
+	nested := func(name string, more map[string]string, call Call, want guard.Kind, errno unix.Errno) Case {
 		return Case{Name: "nested/" + name, Tree: tree, More: more, Call: call, Want: want, Errno: errno}
 	}
-	guarded := func(c Case) Case { c.Unguarded = true; return c }
+	succeedsUnguarded := func(c Case) Case { c.Unguarded = true; return c }
 	in, ro := map[string]string{"in": "sub"}, map[string]string{"ro": "sub"}
 	then := func(c Case, f func(e *Env)) Case { c.Then = f; return c }
 	revokeIn := func(e *Env) { e.Revoke("in") }
 	return []Case{
-		inner("through-outer", in, read("code/sub/f", "inner"), 0, 0),
-		inner("through-inner", in, read("in/f", "inner"), 0, 0),
-		guarded(inner("inner-is-stricter", ro, write("code/sub/f", "x"), names.ReadOnly, 0)),
-		guarded(inner("inner-is-stricter-create", ro, mkdir("code/sub/d"), names.ReadOnly, 0)),
-		guarded(inner("inner-is-stricter-remove", ro, remove("code/sub/f"), names.ReadOnly, 0)),
-		inner("outer-is-not-affected", ro, write("code/a", "x"), 0, 0),
-		guarded(then(inner("tombstone-read", in, read("code/sub/f", whatever), names.Revoked, 0), revokeIn)),
-		guarded(then(inner("tombstone-list", in, list("code/sub"), names.Revoked, 0), revokeIn)),
-		guarded(then(inner("tombstone-create", in, write("code/sub/new", "x"), names.Revoked, 0), revokeIn)),
-		then(inner("tombstone-outer-lives", in, read("code/a", "outer"), 0, 0), revokeIn),
-		guarded(then(inner("tombstone-moved-by-the-host", in, read("code/moved/f", whatever), names.Revoked, 0), func(e *Env) {
+		nested("through-outer", in, read("code/sub/f", "inner"), 0, 0),
+		nested("through-inner", in, read("in/f", "inner"), 0, 0),
+		succeedsUnguarded(nested("inner-is-stricter", ro, write("code/sub/f", "x"), names.ReadOnly, 0)),
+		succeedsUnguarded(nested("inner-is-stricter-create", ro, mkdir("code/sub/d"), names.ReadOnly, 0)),
+		succeedsUnguarded(nested("inner-is-stricter-remove", ro, remove("code/sub/f"), names.ReadOnly, 0)),
+		nested("outer-is-not-affected", ro, write("code/a", "x"), 0, 0),
+		succeedsUnguarded(then(nested("tombstone-read", in, read("code/sub/f", whatever), names.Revoked, 0), revokeIn)),
+		succeedsUnguarded(then(nested("tombstone-list", in, list("code/sub"), names.Revoked, 0), revokeIn)),
+		succeedsUnguarded(then(nested("tombstone-create", in, write("code/sub/new", "x"), names.Revoked, 0), revokeIn)),
+		then(nested("tombstone-outer-lives", in, read("code/a", "outer"), 0, 0), revokeIn),
+		succeedsUnguarded(then(nested("tombstone-moved-by-the-host", in, read("code/moved/f", whatever), names.Revoked, 0), func(e *Env) {
 			e.Revoke("in")
 			e.Must(os.Rename(e.Src+"/sub", e.Src+"/moved"))
 		})),
-		guarded(then(inner("inner-moved-by-the-host", ro, write("code/moved/f", "x"), names.ReadOnly, 0), func(e *Env) {
+		succeedsUnguarded(then(nested("inner-moved-by-the-host", ro, write("code/moved/f", "x"), names.ReadOnly, 0), func(e *Env) {
 			e.Must(os.Rename(e.Src+"/sub", e.Src+"/moved"))
 		})),
-		then(inner("granted-again", in, read("code/sub/f", "inner"), 0, 0), func(e *Env) {
+		then(nested("granted-again", in, read("code/sub/f", "inner"), 0, 0), func(e *Env) {
 			e.Revoke("in")
 			_, err := e.Reg.Grant(context.Background(), guard.Grant{Root: e.RootName("in"), Dir: names.Foreign(filepath.Join(e.Src, "sub")),
 				Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"})
 			e.Must(err)
 		}),
-		then(inner("outer-revoked", in, read("in/f", "inner"), 0, 0), func(e *Env) { e.Revoke("code") }),
-		guarded(inner("rename-into", in, rename("code/a", "code/sub/a"), names.Invalid, unix.EXDEV)),
-		guarded(inner("rename-out-of", in, rename("code/sub/f", "code/f"), names.Invalid, unix.EXDEV)),
-		guarded(inner("link-into", in, link("code/a", "code/sub/a"), names.Invalid, unix.EXDEV)),
-		guarded(inner("link-out-of", in, link("code/sub/f", "code/f"), names.Invalid, unix.EXDEV)),
-		guarded(inner("rmdir", map[string]string{"in": "empty"}, remove("code/empty"), names.IO, unix.EBUSY)),
-		guarded(inner("move", in, rename("code/sub", "code/sub2"), names.IO, unix.EBUSY)),
-		guarded(inner("sibling-prefix", map[string]string{"p": "front"}, read("p/l", whatever), names.Escaped, 0)),
+		then(nested("outer-revoked", in, read("in/f", "inner"), 0, 0), func(e *Env) { e.Revoke("code") }),
+		succeedsUnguarded(nested("rename-into", in, rename("code/a", "code/sub/a"), names.Invalid, unix.EXDEV)),
+		succeedsUnguarded(nested("rename-out-of", in, rename("code/sub/f", "code/f"), names.Invalid, unix.EXDEV)),
+		succeedsUnguarded(nested("link-into", in, link("code/a", "code/sub/a"), names.Invalid, unix.EXDEV)),
+		succeedsUnguarded(nested("link-out-of", in, link("code/sub/f", "code/f"), names.Invalid, unix.EXDEV)),
+		succeedsUnguarded(nested("rmdir", map[string]string{"in": "empty"}, remove("code/empty"), names.IO, unix.EBUSY)),
+		succeedsUnguarded(nested("move", in, rename("code/sub", "code/sub2"), names.IO, unix.EBUSY)),
+		succeedsUnguarded(nested("sibling-prefix", map[string]string{"p": "front"}, read("p/l", whatever), names.Escaped, 0)),
 	}
 }
 

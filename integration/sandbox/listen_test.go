@@ -25,20 +25,20 @@ func TestListen(t *testing.T) {
 				}
 				ord := o.command(run{level: level}, flags, "hostile", "-listen", fmt.Sprint(port), o.TCP)
 				stdout, log, code := o.run(ord)
-				hidden := ""
+				wantUndumpable := ""
 				if level != sandbox.Namespaces && o.caller.uid != 0 || level == sandbox.Bubblewrap || level == sandbox.Landlock {
-					hidden = "EPERM" // the init may not inspect a process that is not dumpable
+					wantUndumpable = "EPERM" // the init may not inspect a process that is not dumpable
 				}
 				expect := []string{
 					"client with an address: ", "UDP, any port: ", "listen on the port: " + want, "UDP, the port: " + want, "listen on another port: EACCES",
 					"UDP, another port: EACCES", "listen on any port: EACCES", "listen without an address: EACCES",
-					"UDP, a range: ENOPROTOOPT", "listen on a range: ENOPROTOOPT", "UDP, hidden: " + hidden,
+					"UDP, a range: ENOPROTOOPT", "listen on a range: ENOPROTOOPT", "UDP, undumpable process: " + wantUndumpable,
 					// --listen never permits these protocols, whether the kernel knows them or
 					// not.
 					"listen by SCTP: EPROTONOSUPPORT", "listen by DCCP: EPERM", "listen by MPTCP: EPROTONOSUPPORT", "",
 				}
 				if wantOutput := strings.Join(expect, "\n"); stdout != wantOutput || code != 0 {
-					t.Errorf("%s, given %v: exit code %d, the command said\n%swant\n%s; rootsfs: %s", level, withListen, code, stdout, wantOutput, log)
+					t.Errorf("%s, --listen used: %v; exit code %d, the command said\n%swant\n%s; rootsfs: %s", level, withListen, code, stdout, wantOutput, log)
 				}
 			}
 		}

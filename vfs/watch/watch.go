@@ -41,7 +41,7 @@ type Watch struct {
 	narrowed bool               // everything is to be judged anew
 	waiters  []chan struct{}    // to be closed when everything was judged anew
 	giveUp   context.CancelFunc // cancels the delivery in progress; nil: there is none
-	endedTo  uint64             // the latest epoch of the root known to have ended
+	endedTo  uint64             // the latest of the root's epochs that the watch knows to have ended
 }
 
 // Why a watch ends.

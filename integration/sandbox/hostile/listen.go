@@ -107,7 +107,7 @@ func tryListening(port int, tcp string) int {
 		}
 		return unix.Connect(s, to)
 	}
-	hidden := func() error { // makes this process undumpable, as ssh-agent is, and binds
+	undumpable := func() error { // makes this process undumpable, as ssh-agent is, and binds
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func tryListening(port int, tcp string) int {
 		{"listen without an address", listenInet(nil, false)},
 		{"UDP, a range", bindRange(unix.SOCK_DGRAM)},
 		{"listen on a range", bindRange(unix.SOCK_STREAM)},
-		{"UDP, hidden", hidden()},
+		{"UDP, undumpable process", undumpable()},
 		{"listen by SCTP", listenBy(unix.SOCK_STREAM, unix.IPPROTO_SCTP, at)},
 		{"listen by DCCP", listenBy(unix.SOCK_DCCP, unix.IPPROTO_DCCP, at)},
 		{"listen by MPTCP", listenBy(unix.SOCK_STREAM, unix.IPPROTO_MPTCP, at)},

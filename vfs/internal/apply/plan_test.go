@@ -38,7 +38,7 @@ func TestClasses(t *testing.T) {
 		{"file to directory", func(s *scene) { s.rm("f"); s.mkdir("f") }, nil, "T f"},
 		{"directory to file", func(s *scene) { s.rm("d/a", "d/b"); s.rmdir("d"); s.put("d", "x") }, nil, "T d, D d/a, D d/b"},
 		{"directory made again", func(s *scene) { s.rm("d/a", "d/b"); s.rmdir("d"); s.mkdir("d"); s.put("d/a", "x") }, nil, "M d/a, D d/b"},
-		{"directory to link, half of it applied", func(s *scene) { s.rm("d/a", "d/b"); s.rmdir("d"); s.link("d", "f") }, func(s *scene) {
+		{"directory to link, the owner did the same", func(s *scene) { s.rm("d/a", "d/b"); s.rmdir("d"); s.link("d", "f") }, func(s *scene) {
 			s.must(os.RemoveAll(s.at("d")), os.Symlink("f", s.at("d")))
 		}, ""},
 		{"link target", func(s *scene) { s.rm("l"); s.link("l", "d") }, nil, "M l"},

@@ -1,7 +1,7 @@
 // Package auditview reads the audit records of all the user's sessions for display. It finds the
-// last records that match, counts records over time and verifies the chains of the records. An
-// Entry has invisible characters of the record's texts escaped. Each, Trail and Verify return texts
-// as they were recorded.
+// last records that match, counts records over time and verifies the chains of the records. In
+// an Entry, invisible characters in the record's texts are escaped. Each, Trail and Verify return
+// texts as they were recorded.
 //
 // A search keeps a bounded number of records in memory, and ends when its context ends. A search is
 // not fast: it reads the records from the first on, except for files that audit.Filter excludes as
@@ -146,9 +146,9 @@ func (q *Query) wants(e *audit.Entry) bool {
 }
 
 // Each calls f for the records that q selects, the oldest first. It returns how many lines were no
-// records; of the first hundred such lines it does not count those at the end of a file that are
-// incomplete. Each stops at an error of f, or when ctx ends. It then returns this error, and 0
-// lines.
+// records. An incomplete last line of a file is not counted, unless a hundred lines that are no
+// records came before it. Each stops at an error of f, or when ctx ends. Each then returns this
+// error, and 0 lines.
 func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (damaged int, err error) {
 	if err := q.Check(); err != nil {
 		return 0, err

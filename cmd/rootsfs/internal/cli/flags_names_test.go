@@ -25,7 +25,7 @@ func TestNamesOfRoots(t *testing.T) {
 		{specs: "one/src two/src", want: "src src-2"},
 		{specs: "one/src two/src src-2=x:ro:ro", want: "src src-3 src-2"},
 		{specs: "one/src one/src/", want: "src"},
-		{specs: "one/src one/src:rw", want: "src src-2"}, // the session refuses one directory as two roots
+		{specs: "one/src one/src:rw", want: "src src-2"}, // no error here: later, the session refuses one directory as two roots
 		{specs: "one/src", others: "src", want: "src-2"},
 		{specs: "x:ro", err: "x:ro:ro"},
 		{specs: strings.Repeat("n", 200), err: "NAME=PATH"},

@@ -82,8 +82,8 @@ func (p *place) line() int { return p.at.Line }
 // own is a table of a [[root]] block. Its keys override or extend those of the table for all roots.
 type own[T any] struct{ place }
 
-// overriding returns a copy of all in which the keys of the block replace values. Lists of the
-// block are appended to those of all.
+// overriding returns a copy of the table for all roots, which is the parameter all. In the copy, the
+// keys of the block replace values, and lists of the block are appended to the table's lists.
 func (o own[T]) overriding(all T) T {
 	if o.r != nil {
 		o.r.table(o.at, reflect.ValueOf(&all).Elem())

@@ -10,7 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Ended is a root of a machine that an order has ended.
+// Ended reports the end of one root, socket or network by an order, and the session. If Root is
+// "", the session is paused, and Error says what the session could not take back.
 type Ended struct {
 	Session names.Foreign `json:"session"`
 	control.Ended

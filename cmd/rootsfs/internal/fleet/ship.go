@@ -18,9 +18,10 @@ import (
 )
 
 // shipper sends the machine's audit records to one keeper. It sends each record at least once, unless
-// the machine's log deletes the record first, the keeper refuses the record's file, or a record in the
-// file is too long. The audit files are the shipper's queue: it reads no further while the keeper does
-// not answer. Each keeper has a shipper of its own, so that no keeper waits for another.
+// the machine's log deletes the record first, the record or the name of its file or session is
+// malformed, the keeper refuses the record's file, or a record in the file is too long. The audit files
+// are the shipper's queue: the shipper reads no further while the keeper does not answer. Each keeper
+// has a shipper of its own, so that no keeper waits for another.
 type shipper struct {
 	m      *Member
 	log    *slog.Logger
@@ -282,7 +283,8 @@ func (s *shipper) collect(ctx context.Context, r *audit.Entry) error {
 	return nil
 }
 
-// begin begins an audit file with its header.
+// begin notes that header begins a new audit file, whose records are collected from now on. If the
+// name of the file does not belong to the session, none of its records are collected.
 func (s *shipper) begin(x *shipment, header *audit.Entry) {
 	x.file = ""
 	if sessionOfFile(header.File) == x.name {

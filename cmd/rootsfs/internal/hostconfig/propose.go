@@ -24,7 +24,9 @@ const (
 // Machine has the facts about the machine that proposals need.
 type Machine struct {
 	Home string
-	Base string // the project of the file (ProjectOf); "": the host chooses the servers' working directory
+	// Base is the project whose servers the configuration file configures (ProjectOf). If Base is
+	// "", the host chooses the working directory of the servers.
+	Base string
 	// Look returns the type of the file at an absolute path.
 	Look func(path string) FileType
 	// Project is the repository or project that encloses a directory, "" for none.
@@ -37,7 +39,7 @@ type Machine struct {
 type Root struct {
 	Spec string
 	From string // the argument or variable that it comes from, for a person
-	Path string // path that Spec leads to; "" if only the host knows this path, which is in the project
+	Path string // path that Spec leads to; "" for a path in the project that only the host knows
 }
 
 // Proposal has the roots that a server seems to need, and remarks.

@@ -83,7 +83,7 @@ const (
 // container that starts, a `rootsfs run`) has copies of all mounts for a moment.
 const (
 	releaseTimeout = 300 * time.Millisecond
-	holderTimeout  = 500 * time.Millisecond // a process with a file in /proc that takes longer is skipped
+	holderTimeout  = 500 * time.Millisecond // a process is skipped if reading one of its files in /proc takes longer
 )
 
 // findHolders finds and logs the processes that still hold the detached mount. Everything is
@@ -155,8 +155,8 @@ func (s *Session) undo() {
 	}
 	if s.mnt != nil {
 		if err := s.mnt.Close(); err != nil {
-			// An unmount mostly fails for want of descriptors. Unlike after a complete start, it is
-			// not tried again.
+			// If an unmount fails, the cause is mostly a lack of descriptors. Unlike after a complete
+			// start, the unmount is not tried again.
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", err)
 		}
 	}

@@ -193,7 +193,7 @@ func checkAudit() error {
 	}
 }
 
-// wrapAuditErr wraps an error that keeps the audit log from being opened; nil stays nil.
+// wrapAuditErr wraps an error that keeps the audit log from being opened or anchored; nil stays nil.
 func wrapAuditErr(err error) error {
 	if err == nil {
 		return nil
