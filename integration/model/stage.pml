@@ -130,7 +130,7 @@ inline back() {
      used = 0
   fi }
 
-/* code: vfs/internal/apply.(*placement).exchange, vfs/internal/apply.(*placement).hold,
+/* code: vfs/internal/apply.(*placement).exchange, vfs/internal/apply.(*placement).blockWriters,
    vfs/internal/apply.(*placement).check */
 inline exchange() {
   if :: atomic { !UNCHANGED(path) -> goto end } :: atomic { UNCHANGED(path) -> skip } fi;
