@@ -121,7 +121,7 @@ func TestConsentApprovedAlreadyIsRecorded(t *testing.T) {
 	if len(got) != 1 || got[0].Op != names.OpGrant || got[0].Verdict != guard.Allowed || got[0].Subject != "me" {
 		t.Errorf("%+v", got)
 	}
-	p.must("files/consent", map[string]any{"message": "m", "requestedPaths": []string{dir, t.TempDir()}}, nil) // the second path: there is no one to ask
+	p.must("files/consent", map[string]any{"message": "m", "requestedPaths": []string{dir, t.TempDir()}}, nil) // nobody can be asked about the second path
 	if st := p.s.Stats(); st.Asked != 3 || st.Given != 2 {
 		t.Errorf("paths asked for %d, given %d; want 3 and 2", st.Asked, st.Given)
 	}

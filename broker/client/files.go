@@ -161,7 +161,7 @@ func (f *Files) writeChunk(ctx context.Context, p wire.WriteParams, data []byte)
 }
 
 // asText reports whether data is UTF-8 and its JSON escapes add at most a third to its length,
-// as base64 does. It counts six bytes for a control character that is no line end or tab.
+// as base64 does. A line end or tab counts as two bytes; each other control character as six.
 func asText(data []byte) bool {
 	extra := 0
 	for _, b := range data {

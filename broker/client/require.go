@@ -55,7 +55,7 @@ func (s *RootsService) RequireWithinRoots(args ...string) mcp.Middleware {
 		}
 		for i, path := range paths {
 			switch why := guard.Check(path); {
-			case why != nil && err != nil: // err is the reason why there is no guard
+			case why != nil && err != nil: // the roots could not be read: err says why
 				return invalid("path "+names.QuoteShort(path)+" is refused: "+err.Error(), args[i])
 			case why != nil:
 				return invalid(why.Error(), args[i])

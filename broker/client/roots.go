@@ -110,8 +110,8 @@ func NewRootsService(opts *RootsOptions) *RootsService {
 
 // Guard returns the guard of a session's roots. It reads the roots if they were not read yet, if a
 // change was announced since, or if MaxAge has passed. If that reading fails, Guard returns the
-// last state. If there is no state, or ctx has ended, Guard returns the error, and the caller must
-// deny.
+// guard of the last reading that succeeded. If none has, or ctx has ended, Guard returns the error of
+// this reading. The caller must then deny.
 // ErrNotSupported: the client has no roots.
 //
 // Under revision 2026-07-28 the roots come with the request itself: a handler

@@ -19,6 +19,9 @@ type Pattern struct {
 	Line int           `json:"line,omitempty"`
 }
 
+// Negated reports whether the pattern takes back earlier ones of its list ("!").
+func (p Pattern) Negated() bool { return strings.HasPrefix(p.Text.Raw(), "!") }
+
 // Texts makes patterns that come from no file.
 func Texts(texts ...string) []Pattern {
 	out := make([]Pattern, len(texts))
@@ -176,7 +179,7 @@ func (p *Policy) compile(src Tree) (*RuleSet, error) {
 	if r.set, err = compileRules(all, opt); err == nil && naming == MixedNames {
 		r.folded, err = compileRules(all, pattern.Options{Fold: true})
 	}
-	for i := range all {
+	for i := 0; r.folded != nil && i < len(all); i++ {
 		r.noteCapitals(Join(all[i].Base, strings.TrimPrefix(all[i].Text, "!")))
 	}
 	if err != nil && p.Gitignore {
@@ -337,7 +340,7 @@ func matchesLess(asked, given []Pattern) bool {
 	for _, g := range given {
 		if len(asked) > 0 && asked[0].Text == g.Text {
 			asked = asked[1:]
-		} else if strings.HasPrefix(g.Text.Raw(), "!") {
+		} else if g.Negated() {
 			return true
 		}
 	}
@@ -348,7 +351,7 @@ func matchesLess(asked, given []Pattern) bool {
 // than asked.
 func liftsNoMore(given, asked []Pattern) bool {
 	text := func(p Pattern) string { return p.Text.Raw() }
-	if slices.ContainsFunc(append(slices.Clone(given), asked...), func(p Pattern) bool { return strings.HasPrefix(p.Text.Raw(), "!") }) {
+	if slices.ContainsFunc(append(slices.Clone(given), asked...), Pattern.Negated) {
 		return slices.EqualFunc(given, asked, func(a, b Pattern) bool { return text(a) == text(b) })
 	}
 	return !slices.ContainsFunc(given, func(g Pattern) bool {

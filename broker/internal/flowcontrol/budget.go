@@ -65,9 +65,9 @@ func (b *Budget) tryAcquireLocked(n int64) (*Reservation, error) {
 // WaitStep is the longest time between two calls of the function that Acquire is given.
 const WaitStep = 200 * time.Millisecond
 
-// Acquire waits for room and reserves it. While there is no room, Acquire calls patient with the
-// time that it has waited, and gives up with ErrCount or ErrBytes when patient reports false. Once
-// a caller has waited in vain, others give up at once, until something is released. If done is
+// Acquire waits until there is room for n bytes, and reserves n bytes. It calls patient again and
+// again with the time that it has waited. When patient returns false, Acquire gives up: the error
+// is ErrCount or ErrBytes. Once a caller has waited in vain, others give up at once, until something is released. If done is
 // closed while Acquire waits, the error is context.Canceled.
 func (b *Budget) Acquire(n int64, done <-chan struct{}, patient func(waited time.Duration) bool) (*Reservation, error) {
 	if r, err := b.TryAcquire(n); err == nil {
@@ -142,8 +142,8 @@ func (r *Reservation) growLocked(n int64, must bool) error {
 	return nil
 }
 
-// GrowTo grows a reservation to size bytes, if the reservation holds less. If there is no room,
-// GrowTo returns ErrBytes, unless must is set: bytes that exist already have to be counted.
+// GrowTo makes a reservation of fewer than size bytes one of size bytes. Without room for that, the
+// error is ErrBytes. If must is set, GrowTo needs no room: bytes that exist already must be counted.
 func (r *Reservation) GrowTo(size int64, must bool) error {
 	if r == nil {
 		return nil

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/rules"
@@ -36,7 +35,7 @@ func joinPatterns(now, last []rules.Pattern) []rules.Pattern {
 	out := slices.Clone(now)
 	for _, m := range last {
 		i := slices.IndexFunc(out, func(p rules.Pattern) bool { return p.Text == m.Text })
-		if !isNegation(m) && (i < 0 || slices.ContainsFunc(out[i:], isNegation)) {
+		if !m.Negated() && (i < 0 || slices.ContainsFunc(out[i:], rules.Pattern.Negated)) {
 			out = append(out, m)
 		}
 	}
@@ -49,10 +48,7 @@ func commonAllow(now, last []rules.Pattern) []rules.Pattern {
 		return now
 	}
 	out := slices.DeleteFunc(slices.Clone(now), func(a rules.Pattern) bool {
-		return !isNegation(a) && !slices.ContainsFunc(last, func(p rules.Pattern) bool { return p.Text == a.Text })
+		return !a.Negated() && !slices.ContainsFunc(last, func(p rules.Pattern) bool { return p.Text == a.Text })
 	})
-	return append(out, slices.DeleteFunc(slices.Clone(last), func(a rules.Pattern) bool { return !isNegation(a) })...)
+	return append(out, slices.DeleteFunc(slices.Clone(last), func(a rules.Pattern) bool { return !a.Negated() })...)
 }
-
-// isNegation reports whether a pattern takes back earlier ones of its list.
-func isNegation(p rules.Pattern) bool { return strings.HasPrefix(p.Text.Raw(), "!") }
