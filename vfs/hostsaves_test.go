@@ -2,9 +2,9 @@ package vfs_test
 
 import (
 	"os"
+	"runtime"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -12,22 +12,26 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// If the host replaces the file of a name every half millisecond, no operation by path fails:
-// the tree looks the name up again, as a local file system does. If the host replaces the file
-// hundreds of times as often, an operation can fail, because its tries are bounded (maxExchanges,
-// readTries).
+// If the host replaces the file of a name while an operation by path runs, the operation does not
+// fail: the tree looks the name up again, as a local file system does. Here the host replaces the
+// file once for each operation. If it did so many times during one operation, the operation could
+// fail, because its tries are bounded (maxExchanges, readTries).
 func TestPathsWhileTheHostSaves(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
 	b.put("f", "text")
 	b.put("g", "text")
 	path := b.at("f").Path
 	var done atomic.Bool
+	var calls atomic.Int64 // how many operations have begun
 	ended := make(chan error, 1)
 	go func() {
 		var err error
-		for !done.Load() && err == nil {
-			err = unix.Renameat2(unix.AT_FDCWD, b.host("f"), unix.AT_FDCWD, b.host("g"), unix.RENAME_EXCHANGE)
-			time.Sleep(time.Millisecond / 2)
+		for replaced := int64(0); !done.Load() && err == nil; {
+			if began := calls.Load(); began > replaced {
+				err = unix.Renameat2(unix.AT_FDCWD, b.host("f"), unix.AT_FDCWD, b.host("g"), unix.RENAME_EXCHANGE)
+				replaced = began
+			}
+			runtime.Gosched()
 		}
 		ended <- err
 	}()
@@ -67,6 +71,7 @@ func TestPathsWhileTheHostSaves(t *testing.T) {
 	} {
 		failed := map[string]int{}
 		for range 3000 {
+			calls.Add(1)
 			if err := call(); err != nil {
 				failed[err.Error()]++
 			}
