@@ -152,6 +152,9 @@ func exchangeBatch(fd int, batch []request) error {
 // netlinkTimeout bounds the wait for the kernel, which answers at once.
 const netlinkTimeout = 5 * time.Second
 
+// answerRoom is the room for an acknowledgement in bytes, without the request that it repeats.
+const answerRoom = 1 << 10
+
 // talk sends b and waits until the messages from first to last are acknowledged. It sends to the
 // address of the kernel instead of connecting the socket: for a connected socket the kernel would
 // also check the rights of the process that opened the socket, and that process has none.
@@ -163,7 +166,7 @@ func talk(fd int, b []byte, first, last uint32) error {
 	if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
-	answer := make([]byte, 64<<10)
+	answer := make([]byte, len(b)+answerRoom)
 	for done := first; done <= last; {
 		n, _, err := unix.Recvfrom(fd, answer, 0)
 		if err == unix.EINTR {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -166,11 +167,16 @@ func Send(sock int, m Message, fds ...int) error {
 	}
 }
 
+// packets has buffers for Receive. A new buffer for each message would take 16 new pages.
+var packets = sync.Pool{New: func() any { return new([maxMessage]byte) }}
+
 // Receive waits for one packet and the descriptors that came with it. It returns io.EOF when the
 // other side is gone.
 func Receive(sock int) (Message, []int, error) {
 	var m Message
-	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*maxDescriptors))
+	packet := packets.Get().(*[maxMessage]byte)
+	defer packets.Put(packet)
+	buf, oob := packet[:], make([]byte, unix.CmsgSpace(4*maxDescriptors))
 	for {
 		n, oobn, flags, _, err := unix.Recvmsg(sock, buf, oob, unix.MSG_CMSG_CLOEXEC)
 		switch {

@@ -137,26 +137,33 @@ func holdsCredential(path string) bool {
 	return err != nil || len(text) > CopyMax || len(text) > 0 && slices.Contains(credentialFiles, filepath.Base(path)) || containsCredential(string(text))
 }
 
-// hints has texts in lower case. Each match of assignment or credential begins on a line that
-// contains one of them. Lines without a hint are skipped, because matching them takes milliseconds.
-var hints = []string{
-	"_auth", "_pwd", "_pat", "passw", "passphrase", "token", "secret", "key", `"auth"`, "://", "authorization", "cookie", "bearer",
-	"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "npm_", "pypi-", "xox", "sk-", "akia",
-}
+// Each match of assignment, or of credential, begins on a line that contains one of these texts in
+// lower or upper case. Other lines are not matched, because that takes milliseconds, and an
+// expression is compiled only for a file that needs it. A URL with a user in it has "@", too.
+var (
+	assignmentHints = []string{
+		"_auth", "_pwd", "_pat", "passw", "passphrase", "token", "secret", "api_key", "apikey", "access_key", "accesskey", `"auth"`,
+	}
+	credentialHints = []string{
+		"authorization", "cookie", "bearer", "private key", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "npm_", "pypi-",
+		"xox", "sk-", "akia",
+	}
+)
 
 // containsCredential reports whether a text seems to contain a credential, even in a comment.
 func containsCredential(text string) bool {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		lower := strings.ToLower(line)
-		if !slices.ContainsFunc(hints, func(h string) bool { return strings.Contains(lower, h) }) {
-			continue
-		}
+		has := func(hint string) bool { return strings.Contains(lower, hint) }
 		if i+1 < len(lines) {
 			line += "\n" + lines[i+1] // the next line may have the value of an XML element
 		}
-		if credential().MatchString(line) {
+		if (has("://") && has("@") || slices.ContainsFunc(credentialHints, has)) && credential().MatchString(line) {
 			return true
+		}
+		if !slices.ContainsFunc(assignmentHints, has) {
+			continue
 		}
 		for _, m := range assignment().FindAllStringSubmatch(line, -1) {
 			if !noValue().MatchString(m[1]) {
