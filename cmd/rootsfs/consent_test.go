@@ -63,6 +63,7 @@ func newAsker(t *testing.T, conf string) *asker {
 	t.Setenv("XDG_STATE_HOME", filepath.Join(work, "state"))
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(work, "config"))
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	useReleased(t)
 	file := filepath.Join(work, "config/rootsfs/config.toml")
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(conf, "$WORK", work)), 0o600); err != nil {
 		t.Fatal(err)

@@ -25,8 +25,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// TestMain makes this binary six programs: rootsfs itself; code, which runs a
-// command and compares its exit code; answers; ownmounts; panics; and nowatches.
+// TestMain makes this binary four programs: rootsfs itself; answers; panics; and nowatches.
 func TestMain(m *testing.M) {
 	sandbox.Main()
 	childfs.Serve() // before testscript.Main makes a directory, which the child would not remove
@@ -34,9 +33,7 @@ func TestMain(m *testing.M) {
 		"rootsfs":   main,
 		"panics":    panics,
 		"nowatches": nowatches,
-		"code":      func() { os.Exit(code(os.Args[1:])) },
 		"answers":   func() { os.Exit(answers(os.Args[1:])) },
-		"ownmounts": func() { os.Exit(ownMounts(os.Args[1:])) },
 	})
 }
 
@@ -50,30 +47,6 @@ func (f fromOutside) Run() int {
 	code := childfs.Main(f.m)
 	removeReleased()
 	return code
-}
-
-// code N COMMAND... succeeds if the command's exit code is N.
-func code(args []string) int {
-	if len(args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: code N COMMAND...")
-		return 2
-	}
-	cmd := exec.Command(args[1], args[2:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	got := 0
-	if err := cmd.Run(); err != nil {
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
-			fmt.Fprintln(os.Stderr, err)
-			return 2
-		}
-		got = exit.ExitCode()
-	}
-	if strconv.Itoa(got) != args[0] {
-		fmt.Fprintf(os.Stderr, "exit code %d, want %s\n", got, args[0])
-		return 1
-	}
-	return 0
 }
 
 // TestScripts runs testdata/script; each script says which requirements it
@@ -138,10 +111,36 @@ func scripts(t *testing.T) testscript.Params {
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code":       code,
 			"eventually": eventually,
+			"ownmounts":  ownMounts,
 			"signal":     signalSession,
 		},
 	}
+}
+
+// code N COMMAND... runs a command, and fails if its exit code is not N.
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N COMMAND...")
+	}
+	if got := exitCode(ts, args[1:]); strconv.Itoa(got) != args[0] {
+		ts.Fatalf("exit code %d, want %s", got, args[0])
+	}
+}
+
+// exitCode runs a command and returns its exit code. It ends the script if the command cannot be
+// run.
+func exitCode(ts *testscript.TestScript, command []string) int {
+	err := ts.Exec(command[0], command[1:]...)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		ts.Fatalf("%v", err)
+	}
+	if exit == nil {
+		return 0
+	}
+	return exit.ExitCode()
 }
 
 // eventually [!] COMMAND... runs a command until it succeeds (or fails), for things that happen

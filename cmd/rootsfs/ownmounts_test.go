@@ -1,15 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -135,26 +134,27 @@ func sweep(t *testing.T, work string) {
 // as JSON.
 var deadMount = regexp.MustCompile(`(?m)(?:^fail  mount |"name": "mount",\s+"path": ")(/[^":]*)`)
 
-// ownmounts COMMAND... runs a command and ends with its exit code. An ordinary user has no
-// private mounts and sees the dead mounts of other tests. While the command reports such a
-// mount, ownmounts runs the command again, for a minute at most. The minute is far beyond the life of
-// such a mount.
-func ownMounts(args []string) int {
+// ownmounts [code N] COMMAND... runs a command, and fails if its exit code is not N, which is 0 by
+// default. An ordinary user has no private mounts and sees the dead mounts of other tests. While the
+// command reports such a mount, ownmounts runs the command again, for a minute at most. The minute
+// is far beyond the life of such a mount.
+func ownMounts(ts *testscript.TestScript, neg bool, args []string) {
+	want := "0"
+	if len(args) > 2 && args[0] == "code" {
+		want, args = args[1], args[2:]
+	}
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: ownmounts [code N] COMMAND...")
+	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		var out, errs bytes.Buffer
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Stdout, cmd.Stderr = &out, &errs
-		err := cmd.Run()
-		var exit *exec.ExitError
-		if err != nil && !errors.As(err, &exit) {
-			fmt.Fprintln(os.Stderr, err)
-			return 2
+		got := strconv.Itoa(exitCode(ts, args))
+		if os.Geteuid() != 0 && reportsOtherMounts(ts.ReadFile("stdout"), ts.Getenv("WORK")) && time.Now().Before(end) {
+			continue
 		}
-		if os.Geteuid() == 0 || !reportsOtherMounts(out.String(), os.Getenv("WORK")) || time.Now().After(end) {
-			_, _ = os.Stdout.Write(out.Bytes())
-			_, _ = os.Stderr.Write(errs.Bytes())
-			return cmd.ProcessState.ExitCode()
+		if got != want {
+			ts.Fatalf("exit code %s, want %s", got, want)
 		}
+		return
 	}
 }
 

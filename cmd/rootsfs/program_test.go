@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/integration/testkit"
@@ -28,7 +29,8 @@ var releasedDir = sync.OnceValues(func() (dir string, err error) {
 		return "", err
 	}
 	removeReleased = func() { _ = os.RemoveAll(dir) }
-	return dir, testkit.Build(filepath.Join(dir, "rootsfs"), ".")
+	bin := filepath.Join(dir, "bin") + "/" // a directory of programs, as testscript.Main has one
+	return bin, testkit.Build(bin, ".")
 })
 
 // removeReleased removes the directory of releasedDir, if there is one.
@@ -38,6 +40,17 @@ var removeReleased = func() {}
 func isRaced() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// useReleased lets the test's commands run rootsfs as releasedDir has it, if it has one. It is for a
+// test whose session is in the test's own process.
+func useReleased(t *testing.T) {
+	t.Helper()
+	dir, err := releasedDir()
+	testkit.Must(t, err)
+	if dir != "" {
+		t.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	}
 }
 
 // programDir returns the directory of the program rootsfs for a script, or "" for this test binary.
