@@ -321,7 +321,7 @@ func TestSecretIsRevoked(t *testing.T) {
 					t.Fatal(line, err)
 				}
 				owner := func(args ...string) string {
-					out, err := o.driver(order{Args: o.rootsfs(append(args, "--session", sessionName)...)}).CombinedOutput()
+					out, err := o.ownerCommand(append(args, "--session", sessionName)...).CombinedOutput()
 					if err != nil {
 						t.Errorf("%v: %v\n%s", args, err, out)
 					}
