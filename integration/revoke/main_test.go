@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
@@ -102,13 +103,15 @@ type child struct {
 // test waits; no test measures time with it.
 const callTimeout = 60 * time.Second
 
-// builds is a directory for the programs that the tests build; atEnd removes it.
+// builds is a directory for the programs that the tests build; every user may execute them. atEnd
+// removes it.
 var builds = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "rootsfs-revoke-test")
-	if err == nil {
-		atEnd = func() { _ = os.RemoveAll(dir) }
+	dir, err := os.MkdirTemp(guardtest.SharedTemp(), "rootsfs-revoke-test")
+	if err != nil {
+		return "", err
 	}
-	return dir, err
+	atEnd = func() { _ = os.RemoveAll(dir) }
+	return dir, os.Chmod(dir, 0o755)
 })
 
 var atEnd = func() {}
@@ -133,7 +136,7 @@ var childBinary = sync.OnceValues(func() (string, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the children's program: %w\n%s", err, out)
 	}
-	return path, nil
+	return path, os.Chmod(path, 0o755)
 })
 
 // start runs the children's program in a mode. The process is killed when the test ends.

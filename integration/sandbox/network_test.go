@@ -101,7 +101,7 @@ func TestNetworkOfApprovedHosts(t *testing.T) {
 				if strings.Count(stdout, "\n") != len(want) || code != 0 {
 					t.Errorf("exit code %d, the command said\n%s; rootsfs: %s", code, stdout, log)
 				}
-				audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+				audit := o.owner("audit", "show", "--session", sessionName)
 				for _, line := range []string{
 					"allowed  grant        -  (control, network api.test:" + port + ")",
 					"allowed  connect      -  (net, api.test port " + port + ", at 127.0.0.5; program ",
@@ -186,7 +186,7 @@ func TestNetworkLimits(t *testing.T) {
 	if !strings.Contains(log, reason+"; 3 connections ended or refused") {
 		t.Errorf("not reported at the end: %s", log)
 	}
-	audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+	audit := o.owner("audit", "show", "--session", sessionName)
 	if strings.Count(audit, reason) != 3 {
 		t.Errorf("not on record: %s", audit)
 	}
