@@ -1,9 +1,9 @@
 // Package revoke tries to break revocation, from outside, through real mounts.
 //
 // It holds nothing but tests. A process that holds files of a mount never serves the mount. The
-// test binary runs itself again as a child (see newMode), which gets commands over pipes, one JSON
-// line each way. So a page fault of a holder stops only the holder's runtime, not the runtime that
-// serves the mount.
+// test binary runs itself again as a child (see newMode), without the race detector (see
+// childBinary). The child gets commands over pipes, one JSON line each way. So a page fault of a
+// holder stops only the holder's runtime, not the runtime that serves the mount.
 //
 // A holder opens and maps everything that a process can hold, and tries each thing with a
 // probe. A probe that fails before the revocation fails the test. The holder probes again

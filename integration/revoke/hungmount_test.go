@@ -34,18 +34,15 @@ type program struct {
 	fd                      int    // the holder's descriptor of f
 }
 
-// rootsfsBinary is rootsfs, built once; atEnd removes it.
+// rootsfsBinary is rootsfs, built once.
 var rootsfsBinary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "rootsfs-revoke-test")
+	dir, err := builds()
 	if err != nil {
 		return "", err
 	}
-	atEnd = func() { _ = os.RemoveAll(dir) }
 	path := filepath.Join(dir, "rootsfs")
 	return path, testkit.Build(path, "../../cmd/rootsfs")
 })
-
-var atEnd = func() {}
 
 func newProgram(t *testing.T) *program {
 	t.Helper()

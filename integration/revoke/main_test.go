@@ -9,11 +9,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
@@ -99,10 +103,50 @@ type child struct {
 // test waits; no test measures time with it.
 const callTimeout = 60 * time.Second
 
-// start runs the test binary in a mode. The process is killed when the test ends.
+// builds is a directory for the programs that the tests build; every user may execute them. atEnd
+// removes it.
+var builds = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp(guardtest.SharedTemp(), "rootsfs-revoke-test")
+	if err != nil {
+		return "", err
+	}
+	atEnd = func() { _ = os.RemoveAll(dir) }
+	return dir, os.Chmod(dir, 0o755)
+})
+
+var atEnd = func() {}
+
+// childBinary is the program of the children: this test binary, or, if it has the race detector,
+// the same without the race detector. A child tries what a program can do, and a race detector
+// there would see only the child. With it a child takes five times the processor time to start, and
+// the tests start hundreds. ROOTSFS_SOAK=1 keeps the race detector.
+var childBinary = sync.OnceValues(func() (string, error) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) || soak() {
+		return "/proc/self/exe", nil
+	}
+	dir, err := builds()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "child")
+	// testkit.Build has the same settings, so that shared packages are compiled once.
+	cmd := exec.Command("go", "test", "-c", "-vet=off", "-trimpath", "-ldflags=-s -w", "-o", path, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the children's program: %w\n%s", err, out)
+	}
+	return path, os.Chmod(path, 0o755)
+})
+
+// start runs the children's program in a mode. The process is killed when the test ends.
 func start(t testing.TB, name string, attr *syscall.SysProcAttr, files ...*os.File) *child {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
+	binary, err := childBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "-test.run=^$")
 	cmd.Env = append(os.Environ(), modeVar+"="+name)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = attr

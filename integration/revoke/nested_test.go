@@ -39,7 +39,7 @@ func newNest(t *testing.T, level mount.Level, innerFirst bool) *nest {
 	testkit.Must(t, os.WriteFile(filepath.Join(n.src, "in", "f"), []byte(strings.Repeat("i", fileSize)), 0o666))
 	testkit.Must(t, os.WriteFile(filepath.Join(n.src, "x"), []byte(strings.Repeat("x", fileSize)), 0o666))
 	for i := range bigNames {
-		testkit.Must(t, os.WriteFile(filepath.Join(n.src, "in", "many", strings.Repeat("n", 20)+string(rune('a'+i%26))+string(rune('a'+i/26))), nil, 0o666))
+		testkit.Must(t, makeEmpty(filepath.Join(n.src, "in", "many", strings.Repeat("n", 20)+string(rune('a'+i%26))+string(rune('a'+i/26)))))
 	}
 	n.lab = newLab(t, mount.Options{Level: level}, grantOf("outer", n.src, guard.ReadWrite))
 	if innerFirst {

@@ -28,7 +28,7 @@ func TestSetReadOnlyIsTotal(t *testing.T) {
 	for _, s := range append(settings[:2:2], settings[5:]...) {
 		t.Run(s.name, func(t *testing.T) {
 			wrong := map[string]int{}
-			n := reps(2, 25)
+			n := reps(1, 25)
 			for range n {
 				if !t.Run("rep", func(t *testing.T) { setOnce(t, s, wrong) }) {
 					break
@@ -104,7 +104,7 @@ func judgeReadOnly(r result, wrong map[string]int) {
 func TestStoresAfterReadOnlyReachNobodyNew(t *testing.T) {
 	for _, s := range append(settings[:2:2], settings[5:]...) {
 		t.Run(s.name, func(t *testing.T) {
-			for range reps(2, 25) {
+			for range reps(1, 25) {
 				storesOnce(t, s)
 			}
 		})

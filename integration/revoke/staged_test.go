@@ -20,11 +20,11 @@ import (
 // A daemon is killed while a program writes to a staged root. The next session shows everything
 // that fsync or msync had confirmed to the program. The source is unchanged.
 func TestKilledDaemonKeepsTheStage(t *testing.T) {
-	points := reps(4, 100)
+	points, spread := reps(4, 100), reps(200, maxMapped)
 	staged := settings[5:] // the settings with a staged root
 	for i := range points {
 		for _, how := range []string{"load by write", "load by mapping"} {
-			killStaged(t, how, i*(maxMapped/points), staged[i%len(staged)].level)
+			killStaged(t, how, i*(spread/points), staged[i%len(staged)].level)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestMappedOverCopyUp(t *testing.T) {
 // A revocation does not wait for the copy of a large file that is opened for writing: the copy
 // stops where it is, and the program gets an error.
 func TestRevokeDuringCopyUp(t *testing.T) {
-	size := int64(reps(1, 4)) * 512 << 20
+	size := int64(reps(1, 8)) * 256 << 20
 	src := t.TempDir()
 	big := filepath.Join(src, "big")
 	makeLarge(t, big, size)

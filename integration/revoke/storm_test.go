@@ -34,14 +34,17 @@ type board struct {
 	ops atomic.Int64
 }
 
-// phase waits until the storm has done n more operations, but at most a few seconds.
-func (b *board) phase(n int64) {
-	until := b.ops.Load() + n
-	for range 20_000 {
+// phaseOps is how many operations a phase lasts: about thirty of each worker.
+var phaseOps = int64(reps(300, 600))
+
+// phase waits until the storm has done phaseOps more operations, but at most a few seconds.
+func (b *board) phase() {
+	until := b.ops.Load() + phaseOps
+	for range 5_000 {
 		if b.ops.Load() >= until {
 			return
 		}
-		time.Sleep(250 * time.Microsecond)
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -305,13 +308,13 @@ func storm(t *testing.T, s setting, n int, end func(l *lab) error) stormResult {
 		stormers = append(stormers, c)
 	}
 	for range n {
-		b.phase(600)
+		b.phase()
 		if err := end(l); err != nil {
 			t.Errorf("revoke: %v", err)
 		}
 		b.ends.Add(1)
 		b.dead.Store(monotonic())
-		b.phase(600)
+		b.phase()
 		b.dead.Store(0)
 		if _, live := l.reg.Lookup("code"); !live {
 			l.grant(grantOf("code", src, s.rights))

@@ -72,7 +72,7 @@ func (s *pipedShell) want(want, line string) {
 // owner runs rootsfs with args as the owner, and returns its output.
 func (o *outside) owner(args ...string) string {
 	o.t.Helper()
-	out, err := o.driver(order{Args: o.rootsfs(args...)}).CombinedOutput()
+	out, err := o.ownerCommand(args...).CombinedOutput()
 	if err != nil {
 		o.t.Fatalf("rootsfs %q: %v\n%s", args, err, out)
 	}
@@ -195,9 +195,11 @@ func TestLaterAgain(t *testing.T) {
 					}
 				}
 				// When r0 ends, the registry forgets that s0 was revoked inside r0, and so on.
+				revoke := []string{"revoke", "--session", sessionName}
 				for i := range all {
-					o.owner("revoke", "--session", sessionName, fmt.Sprint("r", i))
+					revoke = append(revoke, fmt.Sprint("r", i))
 				}
+				o.owner(revoke...)
 				for i, dir := range all {
 					o.owner("roots", "add", "--session", sessionName, "--allow-system", fmt.Sprintf("r%d=%s:rw", i, dir))
 				}

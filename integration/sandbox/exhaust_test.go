@@ -213,7 +213,7 @@ func (o *outside) mustRevoke() {
 	t.Helper()
 	for _, args := range [][]string{{"version"}, {"status", "--session", sessionName}, {"revoke", "--all", "--session", sessionName}} {
 		begun := time.Now()
-		out, err := o.driver(order{Args: o.rootsfs(args...)}).CombinedOutput()
+		out, err := o.ownerCommand(args...).CombinedOutput()
 		took := time.Since(begun)
 		if err != nil {
 			t.Errorf("%v: %v\n%s", args, err, out[:min(len(out), 2000)])

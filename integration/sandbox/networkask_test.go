@@ -153,7 +153,7 @@ print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60)
 		if want := fmt.Sprintf("[[net]]\nhosts = [\"api.example.com:%s\"]\nsubject = \"%s\"\nfor = \"1h0m0s\"\n", port, sessionName); err != nil || string(conf) != want {
 			t.Errorf("%v: %s", err, conf)
 		}
-		audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+		audit := o.owner("audit", "show", "--session", sessionName)
 		for _, line := range []string{
 			"allowed  grant        -  (control, network api.test:" + port + ": allowed by control)",
 			"allowed  grant        -  (control, network api.example.com:" + port + ": allowed by control for 1h0m0s)",
@@ -189,7 +189,7 @@ func TestNetworkAskTimesOut(t *testing.T) {
 		if stdout != "GET a.wild.test/ \nfailed\nfailed\n" || code != 0 || !strings.Contains(log, "to permit them: --net=api.test:"+port) {
 			t.Errorf("exit code %d, %q: %s", code, stdout, log)
 		}
-		audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+		audit := o.owner("audit", "show", "--session", sessionName)
 		if n := strings.Count(audit, "api.test port "+port+": nobody answered the question about it in time, and no rule permits it"); n != 2 {
 			t.Errorf("%d refusals on record:\n%s", n, audit)
 		}
@@ -220,7 +220,7 @@ func TestNetworkAskEnds(t *testing.T) {
 			if lines := a.end(); !slices.Equal(lines, want) {
 				t.Errorf("the command said %q", lines)
 			}
-			audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+			audit := o.owner("audit", "show", "--session", sessionName)
 			for _, line := range recorded {
 				if !strings.Contains(audit, line) {
 					t.Errorf("not on record: %s\n%s", line, audit)
@@ -337,7 +337,7 @@ END
 	cmd := a.driver(order{Args: a.rootsfs("unmount", sessionName)})
 	testkit.Must(t, cmd.Run())
 	<-a.ended
-	audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+	audit := o.owner("audit", "show", "--session", sessionName)
 	if n := strings.Count(audit, "the program caused too many questions"); n < 200-16-15 {
 		t.Errorf("%d refusals are on record", n)
 	}

@@ -43,6 +43,18 @@ func (o *outside) driver(ord order) *exec.Cmd {
 	return cmd
 }
 
+// ownerCommand returns a command of the caller that speaks to a session, and neither mounts nor
+// starts anything. It needs no driver, so it starts one process instead of two.
+func (o *outside) ownerCommand(args ...string) *exec.Cmd {
+	o.t.Helper()
+	line := o.rootsfs(args...)
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Env = o.env
+	id := uint32(o.caller.uid)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: id, Gid: id}}
+	return cmd
+}
+
 // result is the output of the hostile program for an attempt.
 type result struct {
 	Name   string

@@ -275,7 +275,7 @@ func TestSecretPrograms(t *testing.T) {
 				}
 			})
 		}
-		audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+		audit := o.owner("audit", "show", "--session", sessionName)
 		for _, line := range []string{
 			fmt.Sprintf("GET \"/hello\", at api.example.com:%s, secret API_TOKEN, status 200)", a.port),
 			fmt.Sprintf("DELETE \"/hello\", at api.example.com:%s, secret API_TOKEN, status 403: no rule", a.port),
@@ -321,7 +321,7 @@ func TestSecretIsRevoked(t *testing.T) {
 					t.Fatal(line, err)
 				}
 				owner := func(args ...string) string {
-					out, err := o.driver(order{Args: o.rootsfs(append(args, "--session", sessionName)...)}).CombinedOutput()
+					out, err := o.ownerCommand(append(args, "--session", sessionName)...).CombinedOutput()
 					if err != nil {
 						t.Errorf("%v: %v\n%s", args, err, out)
 					}
@@ -370,7 +370,7 @@ func TestSecretNotAnswered(t *testing.T) {
 	ord = o.secretOrder(a, `curl -sS -X DELETE "$API_TOKEN_BASE_URL/hello%22,%22*" -o /dev/null; curl -sS -X DELETE $API_TOKEN_BASE_URL/hello -o /dev/null`, "api")
 	o.run(ord)
 	why, _, code := o.run(order{Args: o.rootsfs("why", "--session", sessionName)})
-	audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--op", "request", "--session", sessionName)})
+	audit := o.owner("audit", "show", "--op", "request", "--session", sessionName)
 	if code != 3 || !strings.Contains(why, `no rule of the secret API_TOKEN allows DELETE "/hello"`) || !strings.Contains(why, `to allow it: add "DELETE /hello" to allow in the [[secret]] block of API_TOKEN`) {
 		t.Errorf("why: exit code %d, %s", code, why)
 	}

@@ -70,7 +70,7 @@ func TestSecretConnectionsAreBounded(t *testing.T) {
 		if stdout != "hello\nTrue refused\nhello\n" || code != 0 {
 			t.Errorf("exit code %d, the program said\n%s; rootsfs: %s", code, stdout, log)
 		}
-		audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+		audit := o.owner("audit", "show", "--session", sessionName)
 		lines := slices.DeleteFunc(strings.Split(audit, "\n"), func(line string) bool {
 			return !strings.Contains(line, "the program holds 256 connections that are answered here already")
 		})
