@@ -51,7 +51,8 @@ func emptyScene(t *testing.T) *stageScene {
 	return emptySceneIn(t, t.TempDir())
 }
 
-// inMemory is a directory in memory, for stores that are closed many times.
+// inMemory is a directory in memory, for stores that are closed many times, and their models. A
+// source cannot lie there.
 const inMemory = "/dev/shm"
 
 // tempDirIn returns a temporary directory in another directory, if that is possible.
@@ -63,6 +64,16 @@ func tempDirIn(t *testing.T, top string) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
+}
+
+// keepIn moves the store, and the model, which is still empty, to a temporary directory in top.
+func (s *stageScene) keepIn(top string) {
+	s.Helper()
+	dir := tempDirIn(s.T, top)
+	s.stages, s.model = filepath.Join(dir, "stages"), filepath.Join(dir, "model")
+	if err := os.Mkdir(s.model, 0o755); err != nil {
+		s.Fatal(err)
+	}
 }
 
 func emptySceneIn(t *testing.T, top string) *stageScene {
@@ -82,7 +93,7 @@ func newStageScene(t *testing.T, seed uint64) *stageScene {
 	t.Helper()
 	s := emptyScene(t)
 	if seed%4 != 0 {
-		s.stages = tempDirIn(t, inMemory)
+		s.keepIn(inMemory)
 	}
 	s.seed, s.rnd, s.ops = seed, rand.New(rand.NewPCG(seed, 1)), stageOps
 	for range 20 {
@@ -177,16 +188,19 @@ func errnoOf(err error) error {
 // seen returns what programs see in the staged root. For each path it has the mode with the type,
 // the count of links, and the contents or the target. seen fails the test if two paths show one
 // identity and the file has only one link.
-func (s *stageScene) seen() map[string]string {
+func (s *stageScene) seen() map[string]string { s.Helper(); return s.seenBelow("") }
+
+// seenBelow is seen for one directory. The paths are below it.
+func (s *stageScene) seenBelow(top string) map[string]string {
 	s.Helper()
 	out, ids := map[string]string{}, map[rules.Identity]string{}
 	for cursor := ""; ; {
-		page, err := s.tree.List(s.Context(), s.who, s.at("").Path, vfs.ListOptions{Recursive: true, Hidden: true, Cursor: cursor})
+		page, err := s.tree.List(s.Context(), s.who, s.at(top).Path, vfs.ListOptions{Recursive: true, Hidden: true, Cursor: cursor})
 		if err != nil {
 			s.fail("list: %v", err)
 		}
 		for _, e := range page.Entries {
-			out[e.Path.Rel()] = s.describe(e.Path.Rel(), &e.Info)
+			out[strings.TrimPrefix(strings.TrimPrefix(e.Path.Rel(), top), "/")] = s.describe(e.Path.Rel(), &e.Info)
 			if other, twice := ids[e.Info.ID()]; twice && e.Info.Nlink < 2 {
 				s.fail("%s and %s show one identity", other, e.Path.Rel())
 			}

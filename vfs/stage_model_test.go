@@ -128,7 +128,7 @@ func (s *stageScene) step(crash bool) {
 	a, b, text := s.path(), s.path(), s.text()
 	s.log = append(s.log, fmt.Sprintf("%s %s %s %q", op.name, a, b, text))
 	if crash && s.rnd.IntN(3) > 0 {
-		s.stepKilled(op, a, b, text)
+		s.stepKilledAt(op, "", a, b, text, s.rnd.IntN(6))
 		return
 	}
 	got := errnoOf(op.staged(s, a, b, text))
@@ -142,26 +142,40 @@ func (s *stageScene) step(crash bool) {
 	}
 }
 
-// stepKilled kills the process in the middle of the operation. The view is then as before the
-// operation or as after it.
-func (s *stageScene) stepKilled(op stageOp, a, b, text string) {
-	err, killed := s.killAt(op, a, b, text, s.rnd.IntN(6))
-	if killed {
-		return
+// stepKilledAt does an operation on two paths below the directory top, and kills the process after
+// n steps, which are calls of beneath.AtStep, if there are so many. What the next session sees below
+// top is then as before the operation, or as after it.
+func (s *stageScene) stepKilledAt(op stageOp, top, a, b, text string, n int) (killed bool) {
+	s.Helper()
+	a, b = filepath.Join(top, a), filepath.Join(top, b)
+	onModel := func() error { return op.model(filepath.Join(s.model, a), filepath.Join(s.model, b), text) }
+	before := s.seenBelow(top)
+	err, killed := s.killAt(op, a, b, text, n)
+	switch {
+	case !killed && errors.Is(err, unix.ELOOP): // links are not followed
+	case !killed:
+		if want := onModel(); (err == nil) != (want == nil) {
+			s.fail("%s: %v, want %v", op.name, err, want)
+		}
+	case err == nil:
+		s.fail("killed in the middle, and no error")
+	default:
+		s.crashes++
+		s.end()
+		s.start()
+		now := s.seenBelow(top)
+		if maps.Equal(now, before) {
+			break
+		}
+		if merr := onModel(); merr != nil || !maps.Equal(now, seenIn(s.T, filepath.Join(s.model, top))) {
+			s.fail("killed in the middle of it:\n%s", difference(now, before))
+		}
 	}
-	if errors.Is(err, unix.ELOOP) {
-		return
-	}
-	if want := op.model(filepath.Join(s.model, a), filepath.Join(s.model, b), text); (err == nil) != (want == nil) {
-		s.fail("%s: %v, want %v", op.name, err, want)
-	}
+	return killed
 }
 
-// killAt does an operation, and kills the process after n steps, which are calls of beneath.AtStep,
-// if there are so many. The view of the next session is then as before the operation, or as after it.
+// killAt does an operation. From the step n on, each step of it fails, as if the process were gone.
 func (s *stageScene) killAt(op stageOp, a, b, text string, n int) (err error, killed bool) {
-	s.Helper()
-	before := s.seen()
 	beneath.AtStep = func(point string) error {
 		if point == "opened" && !killed { // not in the middle of a change: O_TRUNC has emptied the file already, as in any root
 			return nil
@@ -172,25 +186,9 @@ func (s *stageScene) killAt(op stageOp, a, b, text string, n int) (err error, ki
 		}
 		return nil
 	}
+	defer func() { beneath.AtStep = nil }()
 	err = op.staged(s, a, b, text)
-	beneath.AtStep = nil
-	if !killed {
-		return err, false
-	}
-	if err == nil {
-		s.fail("killed in the middle, and no error")
-	}
-	s.crashes++
-	s.end()
-	s.start()
-	now := s.seen()
-	if maps.Equal(now, before) {
-		return err, true
-	}
-	if merr := op.model(filepath.Join(s.model, a), filepath.Join(s.model, b), text); merr != nil || !maps.Equal(now, seenIn(s.T, s.model)) {
-		s.fail("killed in the middle of it:\n%s", difference(now, before))
-	}
-	return err, true
+	return err, killed
 }
 
 // useOpen opens a file on both sides, and uses all files that are open.

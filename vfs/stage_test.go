@@ -33,7 +33,7 @@ func newStagedIn(t *testing.T, stages string, files ...string) *stageScene {
 	t.Helper()
 	s := emptyScene(t)
 	if stages != "" {
-		s.stages = tempDirIn(t, stages)
+		s.keepIn(stages)
 	}
 	s.make(s.source, files...)
 	s.make(s.model, files...)

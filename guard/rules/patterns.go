@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/rootsfs/rootsfs/guard/builtin"
@@ -147,6 +148,12 @@ func (p *Policy) ReplacePatterns(compiled *Policy) {
 // Rules returns the compiled patterns; nil: no name is judged.
 func (p *Policy) Rules() *RuleSet { return p.rules }
 
+// defaults returns the rules of each root with the defaults. All roots share them: an append to the
+// result makes a copy.
+var defaults = sync.OnceValue(func() []pattern.Rule {
+	return slices.Clip(append(builtin.Rules(), builtin.Reserved(TrashName)...))
+})
+
 func (p *Policy) compile(src Tree) (*RuleSet, error) {
 	own, err := p.own()
 	if err != nil || src.File() != "" { // a single file has no patterns
@@ -158,11 +165,11 @@ func (p *Policy) compile(src Tree) (*RuleSet, error) {
 	}
 	opt := pattern.Options{Fold: naming >= FoldedNames}
 	var all []pattern.Rule
-	if !p.NoDefaults {
-		all = builtin.Rules()
-	}
-	if p.Trash.On || !p.NoDefaults {
-		all = append(all, builtin.Reserved(TrashName)...)
+	switch {
+	case !p.NoDefaults:
+		all = defaults()
+	case p.Trash.On:
+		all = builtin.Reserved(TrashName)
 	}
 	if p.Gitignore {
 		ignores, err := readIgnores(src, opt)
