@@ -152,7 +152,12 @@ func TestNothingLateOverHTTP(t *testing.T) {
 					conns = append(conns, slowPost(t, site, revision, strings.ReplaceAll(body, "%s", dir)))
 				}
 				b.awaitOpened(calls)
-				time.Sleep(100 * time.Millisecond) // most answers are being written by then
+				for _, c := range conns { // waits until the answer has begun
+					_ = c.SetReadDeadline(time.Now().Add(4 * testTimeout))
+					_, err := c.Read(make([]byte, 1))
+					testkit.Must(t, err)
+				}
+				time.Sleep(100 * time.Millisecond) // the system has most of the answers by then, or as much as it takes
 				testkit.Must(t, end(b))
 				late := 0
 				for _, c := range conns {
