@@ -152,19 +152,26 @@ func TestErrorCodes(t *testing.T) {
 // reader adds the length to the offset or takes the next offset from the answer: R035, R036, R060.
 func TestReadChunks(t *testing.T) {
 	l := newLab(t, nil)
-	text := strings.Repeat("aé漢😀\n\x01\"\\", 50)
-	l.root("r", guard.ReadOnly, map[string]string{"f": text, "empty": ""})
+	const chars, longest = "aé漢😀\n\x01\"\\", 39
+	files := map[string]string{"f": chars, "empty": ""}
+	// One file for each length, so long that chunks start at every byte of chars.
+	name := func(length int64) string { return fmt.Sprintf("f%d", length) }
+	for length := range int64(longest) + 1 {
+		files[name(length)] = strings.Repeat(chars, int(length)+1)
+	}
+	l.root("r", guard.ReadOnly, files)
 	p := l.connect("")
-	for length := int64(1); length < 40; length++ {
+	for length := int64(1); length <= longest; length++ {
+		path, text := "r/"+name(length), files[name(length)]
 		var byLength, byNext strings.Builder
 		for off := int64(0); off < int64(len(text)); off += length {
 			var r wire.ReadResult
-			p.must("files/read", obj{"path": "r/f", "offset": off, "length": length}, &r)
+			p.must("files/read", obj{"path": path, "offset": off, "length": length}, &r)
 			byLength.WriteString(r.Content)
 		}
 		for off := int64(0); ; {
 			var r wire.ReadResult
-			p.must("files/read", obj{"path": "r/f", "offset": off, "length": length}, &r)
+			p.must("files/read", obj{"path": path, "offset": off, "length": length}, &r)
 			byNext.WriteString(r.Content)
 			if off = r.Next; r.EOF {
 				break
@@ -188,7 +195,7 @@ func TestReadChunks(t *testing.T) {
 // Bytes that are not UTF-8 are refused, with advice how to read them. They are never changed.
 func TestReadBinary(t *testing.T) {
 	l := newLab(t, nil)
-	data := make([]byte, 3<<20)
+	data := make([]byte, 3<<18)
 	for i := range data {
 		data[i] = byte(rand.Uint32())
 	}
@@ -202,7 +209,7 @@ func TestReadBinary(t *testing.T) {
 	var got bytes.Buffer
 	for off := int64(0); ; {
 		var r wire.ReadResult
-		p.must("files/read", obj{"path": "r/bin", "offset": off, "length": 1000_003, "encoding": "base64"}, &r)
+		p.must("files/read", obj{"path": "r/bin", "offset": off, "length": 250_007, "encoding": "base64"}, &r)
 		b, err := base64.StdEncoding.DecodeString(r.Content)
 		if err != nil {
 			t.Fatal(err)

@@ -18,8 +18,9 @@ func TestNoTimeout(t *testing.T) {
 	p := l.connect("")
 	for range 100 {
 		p.must("files/write", `{"path":"r/x","create":true,"content":"x"}`, nil)
-		p.must("files/read", `{"path":"r/f"}`, nil)
+		p.must("files/read", `{"path":"r/f","length":1000}`, nil)
 	}
+	p.must("files/read", `{"path":"r/f"}`, nil)
 	p.must("files/copy", `{"oldPath":"r/f","newPath":"r/g"}`, nil)
 }
 

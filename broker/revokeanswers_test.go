@@ -25,7 +25,7 @@ const secret = "SECRETLINE"
 // "other". Each has a long file f. dir is the directory of "data".
 func newRevocationLab(t *testing.T) (l *lab, dir string) {
 	l = newLab(t, nil)
-	long := strings.Repeat(secret+" 0123456789abcdef\n", 40_000) // 1.1 MB
+	long := strings.Repeat(secret+" 0123456789abcdef\n", 6_000) // 170 kB, more than two pieces
 	dir = l.root("data", guard.ReadWrite, map[string]string{"f": long, "in/f": long, "d/" + strings.Repeat(secret, 20): ""})
 	for i := range 500 {
 		if err := os.WriteFile(filepath.Join(dir, "d", fmt.Sprintf("%s%d", strings.Repeat(secret, 20), i)), nil, 0o644); err != nil {

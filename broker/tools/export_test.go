@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"os"
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
@@ -17,6 +18,16 @@ func LowerCallBounds(n int64) (restore func()) {
 		maxHeld, subjectBodies = lines, bodies
 		flowcontrol.MaxWait.Store(wait)
 	}
+}
+
+// LowerFrame lowers the length of the longest line that is accepted, unless the loops of tests run in
+// full (ROOTSFS_SOAK=1). It returns the length.
+func LowerFrame() (length int, restore func()) {
+	was := maxFrame
+	if os.Getenv("ROOTSFS_SOAK") == "" {
+		maxFrame = 1 << 20
+	}
+	return maxFrame, func() { maxFrame = was }
 }
 
 // SetPatience sets how long Server.Run waits for the calls in progress when the client has hung up.

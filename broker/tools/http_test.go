@@ -65,6 +65,13 @@ func (b *bench) site(o tools.HTTPOptions) *httptest.Server {
 }
 
 func (b *bench) siteOf(o tools.HTTPOptions) (*httptest.Server, *tools.HTTP) {
+	return b.siteWith(o, func(int) bool { return false })
+}
+
+// siteWith is siteOf with a small send buffer for each connection for which isSmall reports true.
+// Otherwise the system may take megabytes of an answer that the client does not read. The connections
+// are numbered from 0 on.
+func (b *bench) siteWith(o tools.HTTPOptions, isSmall func(n int) bool) (*httptest.Server, *tools.HTTP) {
 	o.Token, o.Registry, o.Subject = token, b.reg, b.cfg.Subject
 	h := tools.NewHTTP(func(who guard.Subject) *tools.Server {
 		cfg := b.cfg
@@ -75,7 +82,7 @@ func (b *bench) siteOf(o tools.HTTPOptions) (*httptest.Server, *tools.HTTP) {
 		return tools.New(cfg)
 	}, o)
 	site := httptest.NewUnstartedServer(h)
-	site.Listener = h.Attach(site.Config, site.Listener)
+	site.Listener = h.Attach(site.Config, &bufferedListener{Listener: site.Listener, isSmall: isSmall})
 	site.Start()
 	b.t.Cleanup(func() {
 		h.Close()
@@ -83,6 +90,25 @@ func (b *bench) siteOf(o tools.HTTPOptions) (*httptest.Server, *tools.HTTP) {
 		site.Close()
 	})
 	return site, h
+}
+
+// bufferedListener is a listener that gives some connections a small send buffer.
+type bufferedListener struct {
+	net.Listener
+	isSmall func(n int) bool
+	n       int // connections so far
+}
+
+func (l *bufferedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if l.isSmall(l.n) {
+		err = c.(*net.TCPConn).SetWriteBuffer(32 << 10)
+	}
+	l.n++
+	return c, err
 }
 
 // post sends one request, which change may modify first. It returns the status of the answer, and

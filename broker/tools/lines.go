@@ -21,12 +21,12 @@ import (
 )
 
 // maxFrame is the length of the longest line that is accepted, in bytes. It bounds the content
-// for write_file.
-const maxFrame = 32 << 20
+// for write_file. Only tests change maxFrame.
+var maxFrame = 32 << 20
 
 // maxHeld bounds the lines of requests that have no answer yet, in bytes. Beyond the bound the
 // client's next lines wait. Only tests change maxHeld.
-var maxHeld int64 = 2 * maxFrame
+var maxHeld = 2 * int64(maxFrame)
 
 // patience is how long Run waits for requests in progress after the client has hung up. Only
 // tests change it.

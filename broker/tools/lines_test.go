@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -21,6 +22,8 @@ import (
 // Over a pair of streams, a line that is not a message gets an error, and the session goes on. Ids
 // come back unchanged. When the client hangs up, the session ends.
 func TestLines(t *testing.T) {
+	longest, restore := tools.LowerFrame()
+	t.Cleanup(restore)
 	b := start(t, nil, nil)
 	b.root("code", guard.ReadOnly, "a=one <&>\u2028 \"two\"")
 	in, toServer := io.Pipe()
@@ -48,7 +51,7 @@ func TestLines(t *testing.T) {
 		`{"jsonrpc":"2.0","id":"x \"y\"","method":"ping"}`:           `{"jsonrpc":"2.0","id":"x \"y\"","result":{}}`,
 		`{"jsonrpc":"2.0","id":9007199254740991,"method":"nothing"}`: `"id":9007199254740991`,
 		`[{"jsonrpc":"2.0","id":7,"method":"ping"}]`:                 `{"jsonrpc":"2.0","id":7,"result":{}}`,
-		strings.Repeat("x", 33<<20):                                  "longer than",
+		strings.Repeat("x", longest):                                 fmt.Sprintf("longer than %d bytes", longest),
 		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"code/a"}}}`:    `"id":3,"result":{"content":[{"type":"text","text":"one <&>  \"two\""}],"structuredContent":{"content":"one <&>  \"two\""}}}`,
 		`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"code/none"}}}`: `code/none: no such file or directory"}],"isError":true}}`,
 		`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"write_file","arguments":{}}}`:                       `"id":5,"error":{"code":-32602`,
@@ -122,6 +125,8 @@ func TestLinesCancel(t *testing.T) {
 // lines their answers. Then Run ends, without waiting for the hour that SetPatience sets.
 func TestHangUpAfterInvalidLines(t *testing.T) {
 	t.Cleanup(tools.SetPatience(time.Hour))
+	longest, restore := tools.LowerFrame()
+	t.Cleanup(restore)
 	for name, c := range map[string]struct {
 		sent    string
 		answers int
@@ -134,7 +139,7 @@ func TestHangUpAfterInvalidLines(t *testing.T) {
 		"an empty batch":     {"[]\n", 1},
 		"a batch of numbers": {"[1,2]\n", 2},
 		"invalid UTF-8":      {"\xff\xfe\n", 1},
-		"too long":           {strings.Repeat("x", 33<<20) + "\n", 1},
+		"too long":           {strings.Repeat("x", longest) + "\n", 1},
 		"a number":           {"7\n", 1},
 		"an empty object":    {"{}\n", 1},
 		"an answer":          {`{"jsonrpc":"2.0","id":1,"result":{}}` + "\n", 0},

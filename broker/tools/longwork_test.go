@@ -27,13 +27,13 @@ func TestLongWorkEndsWithItsSession(t *testing.T) {
 		tool string
 		args m
 	}{
-		"a long regular expression": {"search_within_files", m{"regex": strings.Repeat("[x\n]{0,900}y|", 50) + "z"}},
-		"an edit of many lines":     {"edit_file", m{"edits": []m{{"oldText": strings.Repeat("x\n", 1<<20) + "y", "newText": ""}}}},
-		"many edits":                {"edit_file", m{"edits": append(sameEdit(100_000), m{"oldText": "y", "newText": ""})}},
+		"a long regular expression": {"search_within_files", m{"regex": strings.Repeat("[x\n]{0,900}y|", 10) + "z"}},
+		"an edit of many lines":     {"edit_file", m{"edits": []m{{"oldText": strings.Repeat("x\n", 1<<18) + "y", "newText": ""}}}},
+		"many edits":                {"edit_file", m{"edits": append(sameEdit(50_000), m{"oldText": "y", "newText": ""})}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := start(t, nil, nil)
-			b.root("code", guard.ReadWrite, "big="+strings.Repeat("x\n", 4<<20))
+			b.root("code", guard.ReadWrite, "big="+strings.Repeat("x\n", 1<<20))
 			site := b.site(tools.HTTPOptions{})
 			status, session := post(t, site, hello, func(*http.Request) {})
 			if status != http.StatusOK {
@@ -60,11 +60,11 @@ func TestLongWorkEndsWithItsSession(t *testing.T) {
 // not returned.
 func TestRevokeEndsSearch(t *testing.T) {
 	b := start(t, nil, nil)
-	b.root("code", guard.ReadOnly, "big=y\n"+strings.Repeat("x\n", 4<<20))
+	b.root("code", guard.ReadOnly, "big=y\n"+strings.Repeat("x\n", 1<<20))
 	b.connect("2025-11-25")
 	result := make(chan string, 1)
 	go func() {
-		text, _, failed := b.call("search_within_files", m{"path": "code/big", "regex": strings.Repeat("[x\n]{0,900}y|", 50) + "z"})
+		text, _, failed := b.call("search_within_files", m{"path": "code/big", "regex": strings.Repeat("[x\n]{0,900}y|", 10) + "z"})
 		if !failed {
 			text = "answered: " + text
 		}

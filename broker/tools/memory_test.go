@@ -19,17 +19,24 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// answersBound is the bound of answers in these tests. It has room for two answers with 3 MiB
-// of plain text, but not for the reservation of a third call.
-const answersBound = 40 << 20
+const (
+	// maxAnswer bounds the contents of one answer in these tests. It is smaller than DefaultAnswer,
+	// because longer answers take long with the race detector.
+	maxAnswer = tools.DefaultAnswer / 8
+	// answersBound is the bound of answers. It has room for two answers with fullAnswer bytes of
+	// plain text, but not for the reservation of a third call.
+	answersBound = 10 * maxAnswer
+	fullAnswer   = maxAnswer * 3 / 4
+)
 
-// startBounded makes a bench with a root "data", and a site whose answers are bounded.
-func startBounded(t *testing.T, tree ...string) (*bench, *httptest.Server, *tools.HTTP) {
+// startBounded makes a bench with a root "data", and a site whose answers are bounded. patience is how
+// long a call waits for room. The system buffers only little of an answer.
+func startBounded(t *testing.T, patience time.Duration, tree ...string) (*bench, *httptest.Server, *tools.HTTP) {
 	t.Helper()
 	t.Cleanup(tools.LowerAnswerBounds(answersBound))
-	b := start(t, func(c *tools.Config) { c.IgnoreRoots = true }, nil)
-	b.root("data", guard.ReadWrite, append(tree, "f="+strings.Repeat("0123456789abcde\n", 3<<20/16))...)
-	site, h := b.siteOf(tools.HTTPOptions{Body: 32 << 20, BodyTimeout: 2 * time.Second, ClientReadTimeout: time.Hour})
+	b := start(t, func(c *tools.Config) { c.IgnoreRoots, c.Answer = true, maxAnswer }, nil)
+	b.root("data", guard.ReadWrite, append(tree, "f="+strings.Repeat("0123456789abcde\n", fullAnswer/16))...)
+	site, h := b.siteWith(tools.HTTPOptions{BodyTimeout: patience, ClientReadTimeout: time.Hour}, func(int) bool { return true })
 	return b, site, h
 }
 
@@ -97,7 +104,7 @@ func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 		"in sessions": {"2025-06-18", readOld},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, site, h := startBounded(t, "small=abcde", "quotes="+strings.Repeat(`"`, 3<<20)) // JSON escapes quotes: the JSON is twice as long as the text
+			b, site, h := startBounded(t, 2*time.Second, "small=abcde", "quotes="+strings.Repeat(`"`, fullAnswer)) // JSON escapes quotes: the JSON is twice as long as the text
 			body := strings.ReplaceAll(c.body, "%s", b.dir("data"))
 			var conns []net.Conn
 			for range clients {
@@ -136,8 +143,8 @@ func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 // An answer that is longer than its reservation is refused if there is no further room. But if the
 // call has made a change, its answer is then a short text that says so.
 func TestHTTPLongAnswerWithoutRoom(t *testing.T) {
-	long := strings.Repeat("\x01", 3<<19)
-	b, site, h := startBounded(t, "long="+long)
+	long := strings.Repeat("\x01", fullAnswer/2)
+	b, site, h := startBounded(t, time.Hour, "long="+long) // the first reservation is larger than the first answer, so no call waits
 	first := slowPost(t, site, "2026-07-28", readTool)
 	if res := headOf(t, first); res.StatusCode != http.StatusOK {
 		t.Fatal(res.Status)
@@ -145,7 +152,7 @@ func TestHTTPLongAnswerWithoutRoom(t *testing.T) {
 	checkNoRoom(t, headOf(t, slowPost(t, site, "2026-07-28", strings.Replace(readTool, "data/f", "data/long", 1))))
 
 	edit := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"edit_file","arguments":{"path":"data/long","edits":[{"oldText":"` +
-		strings.Repeat(`\u0001`, 3<<19) + `","newText":"short"}]}` + noHandshakeMeta + `}}`
+		strings.Repeat(`\u0001`, fullAnswer/2) + `","newText":"short"}]}` + noHandshakeMeta + `}}`
 	res := headOf(t, slowPost(t, site, "2026-07-28", edit))
 	text, err := io.ReadAll(res.Body)
 	testkit.Must(t, err)
@@ -162,12 +169,11 @@ func TestHTTPLongAnswerWithoutRoom(t *testing.T) {
 // If there is no room for its answer, edit_file makes no change. Calls with short answers still
 // work. A call without room in a batch is refused by itself.
 func TestHTTPWithoutRoom(t *testing.T) {
-	b, site, h := startBounded(t, "small=1")
+	b, site, h := startBounded(t, 2*time.Second, "small=1")
 	var conns []net.Conn
-	for range 2 {
-		conns = append(conns, slowPost(t, site, "2026-07-28", readTool))
-	}
-	for _, c := range conns {
+	for range 2 { // one after the other: the second might wait in vain for the end of the first one's reservation
+		c := slowPost(t, site, "2026-07-28", readTool)
+		conns = append(conns, c)
 		if res := headOf(t, c); res.StatusCode != http.StatusOK {
 			t.Fatal(res.Status)
 		}

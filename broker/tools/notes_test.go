@@ -41,7 +41,7 @@ func TestStdioHoldsBoundedNotifications(t *testing.T) {
 				}
 			}()
 			if n := settle(t, sent.Load, heldBound-2*heldLine, 3*heldBound-heldLine); n > heldBound+2*heldLine {
-				t.Errorf("the server has read %d MiB of notifications that it has not handled; the bound is %d MiB", n>>20, int64(heldBound)>>20)
+				t.Errorf("the server has read %d KiB of notifications that it has not handled; the bound is %d KiB", n>>10, int64(heldBound)>>10)
 			}
 			x := newTalker(t, w, unread)
 			x.next(`"id":1,`)

@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	heldLine  = 448 << 10 // bytes of each call's line, about
-	heldCalls = 18        // number of calls: together about 8 MiB
-	heldBound = 4 << 20   // the bound of the calls without an answer in these tests, in bytes
+	heldLine  = 112 << 10 // bytes of each call's line, about; shorter bodies than 64 KiB are not counted over HTTP
+	heldCalls = 18        // number of calls: together about 2 MiB
+	heldBound = 1 << 20   // the bound of the calls without an answer in these tests, in bytes
 )
 
 // gate is an auditor. While shut is locked, the gate accepts no record, so no operation ends. open
@@ -194,7 +194,7 @@ func TestStdioHoldsBoundedCalls(t *testing.T) {
 			go func() { done <- b.srv.Run(t.Context(), p, &answers{p: p}) }()
 			if !strings.Contains(name, "unknown") { // calls of unknown tools have an answer at once
 				if n := settle(t, p.sent.Load, heldBound-heldLine, heldCalls*(heldLine-1000)); n > heldBound+2*heldLine {
-					t.Errorf("the server has read %d MiB of calls without an answer; it may hold %d MiB", n>>20, int64(heldBound)>>20)
+					t.Errorf("the server has read %d KiB of calls without an answer; it may hold %d KiB", n>>10, int64(heldBound)>>10)
 				}
 			}
 			g.open()
@@ -257,7 +257,7 @@ func TestStdioHoldsBoundedUnread(t *testing.T) {
 // For a client that reads no answers the server holds at most as many answers as calls may run
 // at a time. When the client reads, each call is answered.
 func TestStdioHoldsBoundedAnswers(t *testing.T) {
-	const size, calls, running = 256 << 10, 80, 16
+	const size, calls, running = 128 << 10, 32, 8 // from size bytes on, an answer is a long one
 	t.Cleanup(tools.LowerCallBounds(64 << 20))
 	const tool = `"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"r/f"}`
 	begun := []string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`}
@@ -277,7 +277,7 @@ func TestStdioHoldsBoundedAnswers(t *testing.T) {
 			r, theirs := io.Pipe()
 			done := make(chan error, 1)
 			go func() { done <- b.srv.Run(t.Context(), ours, theirs) }()
-			in := bufio.NewReader(r)
+			in := bufio.NewReaderSize(r, 64<<10)
 			for i, line := range c.lines {
 				_, err := io.WriteString(w, line+"\n")
 				testkit.Must(t, err)
@@ -488,7 +488,7 @@ func TestHTTPHoldsBoundedBodies(t *testing.T) {
 				})
 			}
 			if n := settle(t, read.Load, heldBound-heldLine, heldCalls*(heldLine-1000)); n > heldBound+heldLine {
-				t.Errorf("the server has read %d MiB of requests without an answer; it may hold %d MiB", n>>20, int64(heldBound)>>20)
+				t.Errorf("the server has read %d KiB of requests without an answer; it may hold %d KiB", n>>10, int64(heldBound)>>10)
 			}
 			if _, err := cs.ListTools(t.Context(), nil); err != nil {
 				t.Errorf("a small request meanwhile: %v", err)
