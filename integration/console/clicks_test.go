@@ -21,7 +21,7 @@ func TestClicks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clicks, seed := 30, 36
+	clicks, seed := 60, 36
 	if os.Getenv("ROOTSFS_SOAK") != "" {
 		clicks = 1000
 	}
