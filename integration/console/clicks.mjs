@@ -1,7 +1,7 @@
 // Clicks at questions of the console's page in Chromium, with real mouse events, while
 // the questions move, end, change and grow. The page is the real one, its server is
 // not: the questions come from here, at a rate that no session allows. It is started by
-// clicks_test.go with LAB (JSON: web, modules, chromium, clicks, seed, vectors) and
+// clicks_test.go with LAB (JSON: web, modules, chromium, flags, clicks, seed, vectors) and
 // writes a line of JSON for each check: {"name", "ok", "error", "note"}. The page's
 // clock stands still but where it is moved on, so nothing depends on the machine's.
 
@@ -132,7 +132,7 @@ const denials = () => page.evaluate(() => [...document.querySelectorAll("rf-ques
 }));
 
 async function open() {
-  const browser = await chromium.launch({ executablePath: lab.chromium, args: ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"] });
+  const browser = await chromium.launch({ executablePath: lab.chromium, args: lab.flags });
   page = await browser.newPage({ viewport: { width: 1200, height: 900 } });
   page.setDefaultTimeout(60000);
   await page.clock.install();

@@ -31,7 +31,7 @@ func TestClicks(t *testing.T) {
 		}
 	}
 	settings, err := json.Marshal(map[string]any{"web": "../../cmd/rootsfs/internal/console/web", "vectors": "../../guard/names/testdata/showable.json",
-		"modules": installModules(t), "chromium": path, "clicks": clicks, "seed": seed})
+		"modules": installModules(t), "chromium": path, "flags": browserFlags, "clicks": clicks, "seed": seed})
 	if err != nil {
 		t.Fatal(err)
 	}

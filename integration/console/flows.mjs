@@ -60,8 +60,7 @@ function ask(box, message, mode, ...requestedPaths) {
 
 const browser = await chromium.launch({
   executablePath: lab.chromium,
-  args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--js-flags=--expose-gc"],
+  args: [...lab.flags, "--js-flags=--expose-gc"],
 });
 const owner = await browser.newContext({ viewport: { width: 1200, height: 900 }, acceptDownloads: true });
 owner.setDefaultTimeout(60000);
@@ -108,7 +107,7 @@ async function scan(page, where) {
   await page.evaluate(() => document.querySelectorAll("tbody tr:nth-child(n+12)").forEach((e) => e.remove()));
   // Half way through a transition a colour is neither the one nor the other.
   await page.evaluate(() => Promise.allSettled(document.getAnimations().map((a) => a.finished)));
-  await page.evaluate(axe);
+  if (!await page.evaluate(() => "axe" in globalThis)) await page.evaluate(axe);
   const r = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] }));
   const bad = r.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
   assert.deepEqual(bad.map((v) => [where, v.id, v.nodes.map((n) => n.html.slice(0, 160)).slice(0, 4)]), []);
@@ -388,7 +387,7 @@ const flows = {
     await page.close();
   },
 
-  // Ten thousand events in a few seconds, and a page that still answers.
+  // Thousands of events in a few seconds, and a page that still answers. It keeps only some of them.
   async "a flood of events neither fills nor freezes the page"() {
     const page = await open("now", { init: () => {
       globalThis.frames = 0;
@@ -403,8 +402,9 @@ const flows = {
     const before = await heap();
     const start = await page.evaluate(() => [globalThis.frames, globalThis.draws]);
     const begun = Date.now();
+    const events = lab.soak ? 10000 : 2000;
     let answers = 0;
-    for (let n = 0; n < 10000;) {
+    for (let n = 0; n < events;) {
       for (const stop = n + 250; n < stop; n++) {
         try { fs.openSync(work + "/mnt/code/flood" + n, "w"); } catch (e) { assert.equal(e.code, "EROFS"); }
       }
@@ -413,15 +413,15 @@ const flows = {
       await sleep(Math.max(0, begun + 0.2 * n - Date.now()));
     }
     const took = Date.now() - begun;
-    await page.locator(".refusals li", { hasText: "flood9999" }).waitFor();
+    await page.locator(".refusals li", { hasText: `flood${events - 1}` }).waitFor();
     const [frames, draws] = await page.evaluate(() => [globalThis.frames, globalThis.draws]);
     assert.ok(draws - start[1] <= frames - start[0] + 1, `${draws - start[1]} draws in ${frames - start[0]} frames`);
     for (const list of await page.locator(".refusals").all()) assert.ok((await list.locator("li").count()) <= 8);
     assert.ok((await page.evaluate(() => document.querySelectorAll("*").length)) < 3000);
     const grown = (await heap()) - before;
-    assert.ok(grown < 20 << 20, `the heap has grown by ${grown} bytes`);
+    assert.ok(grown < 2048 * events, `the heap has grown by ${grown} bytes`);
     await page.close();
-    return `10000 refusals in ${took} ms: ${draws - start[1]} draws in ${frames - start[0]} frames, ${answers} answers, heap ${grown >= 0 ? "+" : ""}${(grown / 1048576).toFixed(1)} MB`;
+    return `${events} refusals in ${took} ms: ${draws - start[1]} draws in ${frames - start[0]} frames, ${answers} answers, heap ${grown >= 0 ? "+" : ""}${(grown / 1048576).toFixed(1)} MB`;
   },
 
   // R105, R116

@@ -33,6 +33,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// browserFlags are Chromium's, for every script. By the last flags it starts fewer processes: none for
+// its own window's parts, no renderer in advance, one renderer for all pages, and none for graphics.
+// Chromium takes only the last list of features, so this one repeats the features of Playwright's list
+// by which it would change or send requests.
+var browserFlags = []string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+	"--disable-component-update", "--disable-sync", "--in-process-gpu", "--renderer-process-limit=1",
+	"--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,SpareRendererForSitePerProcess," +
+		"AvoidUnnecessaryBeforeUnloadCheckSync,DestroyProfileOnBrowserClose,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable,PaintHolding," +
+		"ThirdPartyStoragePartitioning,OptimizationHints,NetworkTimeServiceQuerying,AimEnabled,PreconnectToSearch,MediaRouter"}
+
 // need skips the test where a program or FUSE is missing. In CI it fails the test instead.
 func need(t *testing.T, programs ...string) {
 	t.Helper()

@@ -67,7 +67,8 @@ func (l *lab) browserCommand(dir, shots string) *exec.Cmd {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	data, err := json.Marshal(map[string]any{"work": l.work, "binary": binary, "modules": dir, "chromium": path, "shots": shots, "env": environ(l.env)})
+	data, err := json.Marshal(map[string]any{"work": l.work, "binary": binary, "modules": dir, "chromium": path, "flags": browserFlags, "shots": shots,
+		"soak": os.Getenv("ROOTSFS_SOAK") != "", "env": environ(l.env)})
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -28,4 +28,4 @@ while True:
         sys.stdout.write(lines[0] + "\n")
         sys.stdout.flush()
         said += len(lines[0]) + 1
-    time.sleep(0.05)
+    time.sleep(0.25) # each look asks the mount several times

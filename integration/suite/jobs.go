@@ -30,9 +30,10 @@ const (
 // unraced are directories whose tests start programs and read files. The tests share no memory with
 // these programs, which testkit.Build builds without the race detector. The race detector would see
 // only the tests themselves, and they would take several times as long. `make soak` tests these
-// directories with the race detector, too.
+// directories with the race detector, too. The tests of integration/posix do one call after the other,
+// so that its daemon, which is the test binary, has little to do at once.
 var unraced = []string{"integration/deps", "integration/dist", "integration/sandbox", "integration/serve", "integration/console",
-	"integration/reports"}
+	"integration/reports", "integration/posix"}
 
 // longest are the directories whose tests take longest. They are tested first: a long package that
 // began last would run alone at the end, with one processor idle.
