@@ -35,7 +35,7 @@ func main() {
 	flag.BoolVar(&o.declared, "declared", false, "let tests find only the programs that setup.sh names")
 	flag.BoolVar(&o.race, "race", false, "run with the race detector")
 	flag.DurationVar(&o.timeout, "timeout", 20*time.Minute, "how long one package may take")
-	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "how long one run of go test may take")
+	flag.DurationVar(&o.limit, "limit", 45*time.Minute, "how long one run of go test may take")
 	flag.DurationVar(&o.stuck, "stuck", 90*time.Second, "how long a FUSE connection may leave a request waiting")
 	flag.Parse()
 	o.parts = flag.Args()
