@@ -2,6 +2,7 @@ package tools
 
 import (
 	"encoding/json"
+	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -10,7 +11,7 @@ import (
 
 // catalog has every tool. The first fourteen are those of server-filesystem, with its names,
 // annotations and schemas. Arguments that server-filesystem does not have are optional.
-var catalog = append(serverFilesystemTools(), furtherTools()...)
+var catalog = sync.OnceValue(func() []tool { return append(serverFilesystemTools(), furtherTools()...) })
 
 // textOut is the output schema of all tools but read_media_file.
 const textOut = `{"type":"object","properties":{"content":{"type":"string"}},"required":["content"],"additionalProperties":false}`

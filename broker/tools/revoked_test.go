@@ -46,7 +46,7 @@ var readingArgs = map[string]string{
 // tool's path, which may be approved again at once, or a root inside it. The end of a root
 // elsewhere, whose data is not in the answer, changes nothing.
 func TestRevokedBeforeTheAnswer(t *testing.T) {
-	for _, tested := range catalog {
+	for _, tested := range catalog() {
 		name := tested.def.Name
 		args, ok := readingArgs[name]
 		if !ok {
@@ -100,8 +100,8 @@ func TestRevokedBehindALongAnswer(t *testing.T) {
 		s := newRevocable(t)
 		guardtest.Tree(t, s.dir, "", "long="+strings.Repeat("a", 2*minBuffer))
 		s.grantAll()
-		i := slices.IndexFunc(catalog, func(tested tool) bool { return tested.def.Name == "read_text_file" })
-		res := s.call(catalog[i], `{"path":"code/long"}`, func(*call) {})
+		i := slices.IndexFunc(catalog(), func(tested tool) bool { return tested.def.Name == "read_text_file" })
+		res := s.call(catalog()[i], `{"path":"code/long"}`, func(*call) {})
 		if res.failed || !res.isLong() {
 			t.Fatalf("not a long result: %+v", res)
 		}
@@ -253,8 +253,8 @@ func TestEditWithoutDifference(t *testing.T) {
 	s.grantAll()
 	ctx, cancel := context.WithCancel(t.Context())
 	s.onWrite.Store(&cancel)
-	i := slices.IndexFunc(catalog, func(tested tool) bool { return tested.def.Name == "edit_file" })
-	res, err := s.s.answer(ctx, &catalog[i], &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{
+	i := slices.IndexFunc(catalog(), func(tested tool) bool { return tested.def.Name == "edit_file" })
+	res, err := s.s.answer(ctx, &catalog()[i], &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{
 		Name: "edit_file", Arguments: json.RawMessage(`{"path":"code/in/file","edits":[{"oldText":"text","newText":"new"}]}`),
 	}}, nil)
 	noError(t, err)
@@ -273,13 +273,13 @@ func TestCancelledWhileItWaits(t *testing.T) {
 	defer s.s.room.Release(int64(s.s.cfg.InFlight))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	res, err := s.s.answer(ctx, &catalog[0], &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: catalog[0].def.Name}}, nil)
+	res, err := s.s.answer(ctx, &catalog()[0], &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: catalog()[0].def.Name}}, nil)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.records) != 1 || s.records[0].Verdict != guard.Failed || !strings.Contains(s.records[0].Detail, catalog[0].def.Name) {
+	if len(s.records) != 1 || s.records[0].Verdict != guard.Failed || !strings.Contains(s.records[0].Detail, catalog()[0].def.Name) {
 		t.Errorf("records %+v", s.records)
 	}
 }

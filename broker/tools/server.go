@@ -247,8 +247,9 @@ func (s *Server) offer() {
 			roots[dir] = rootResource(&st)
 		}
 	}
-	for i := range catalog {
-		t := &catalog[i]
+	all := catalog()
+	for i := range all {
+		t := &all[i]
 		tools[t.def.Name] = t.rights == 0 || t.rights&rights != 0
 		switch was := s.offers.tools[t.def.Name]; {
 		case tools[t.def.Name] && !was:
@@ -272,18 +273,18 @@ func (s *Server) offer() {
 
 // isTool reports whether there is a tool of this name, offered or not.
 func isTool(name string) bool {
-	return slices.ContainsFunc(catalog, func(t tool) bool { return t.def.Name == name })
+	return slices.ContainsFunc(catalog(), func(t tool) bool { return t.def.Name == name })
 }
 
 // offered returns the tool of that name if it is offered now, else nil.
 func (s *Server) offered(name string) *tool {
-	i := slices.IndexFunc(catalog, func(t tool) bool { return t.def.Name == name })
+	i := slices.IndexFunc(catalog(), func(t tool) bool { return t.def.Name == name })
 	s.offers.mu.Lock()
 	defer s.offers.mu.Unlock()
 	if i < 0 || !s.offers.tools[name] {
 		return nil
 	}
-	return &catalog[i]
+	return &catalog()[i]
 }
 
 // visible returns the live roots that the tools show to the subject, sorted by name.

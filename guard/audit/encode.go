@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 	"unicode"
@@ -444,16 +445,17 @@ func appendEscape(b []byte, r rune) []byte {
 
 // rightsTexts has the texts of rights, so that not every record calls Rights.String, which joins
 // words.
-var rightsTexts = func() (t [256]string) {
+var rightsTexts = sync.OnceValue(func() *[256]string {
+	var t [256]string
 	for i := range t {
 		t[i] = guard.Rights(i).String()
 	}
-	return t
-}()
+	return &t
+})
 
 func rightsText(r guard.Rights) string {
-	if int(r) < len(rightsTexts) {
-		return rightsTexts[r]
+	if t := rightsTexts(); int(r) < len(t) {
+		return t[r]
 	}
 	return r.String()
 }

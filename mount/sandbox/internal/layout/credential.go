@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"bytes"
 	"io"
 	"io/fs"
 	"os"
@@ -38,13 +39,21 @@ type settings struct {
 	dirs   []string // directories of /etc that are hidden or have a hidden file
 	files  []string // the other files in dirs
 	links  []string // the links in dirs
+	text   buffers
+}
+
+// buffers are for the text of one file at a time. New buffers for each file would take many new
+// pages at each start of a command.
+type buffers struct {
+	text  bytes.Buffer
+	lower []byte
 }
 
 // findSettings searches the machine's settings once.
 var findSettings = sync.OnceValue(func() *settings {
 	s := &settings{}
 	for _, name := range settingsFiles {
-		if path := "/etc/" + name; holdsCredential(path) {
+		if path := "/etc/" + name; s.text.holdsCredential(path) {
 			s.hidden = append(s.hidden, path)
 		}
 	}
@@ -54,10 +63,11 @@ var findSettings = sync.OnceValue(func() *settings {
 	for _, path := range systemFiles {
 		real, err := filepath.EvalSymlinks(path)
 		inSystem := func(dir string) bool { return names.Under(real, dir) }
-		if err == nil && slices.ContainsFunc(SystemDirs, inSystem) && holdsCredential(real) {
+		if err == nil && slices.ContainsFunc(SystemDirs, inSystem) && s.text.holdsCredential(real) {
 			s.masked = append(s.masked, real)
 		}
 	}
+	s.text = buffers{}
 	return s
 })
 
@@ -77,7 +87,7 @@ func (s *settings) addDir(dir string) {
 			return fs.ErrInvalid
 		case e.Type()&fs.ModeSymlink != 0:
 			links = append(links, at)
-		case holdsCredential(path):
+		case s.text.holdsCredential(path):
 			hidden = append(hidden, at)
 		default:
 			files = append(files, at)
@@ -124,7 +134,7 @@ var credentialFiles = []string{".netrc", ".pgpass", ".git-credentials"}
 // holdsCredential reports whether a regular file seems to hold a credential. It reports true
 // for a file that is too long to be copied or that cannot be read to its end. It reports false for
 // a file that cannot be opened, because such a file is not shown in any case.
-func holdsCredential(path string) bool {
+func (b *buffers) holdsCredential(path string) bool {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return false
@@ -133,8 +143,10 @@ func holdsCredential(path string) bool {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return false
 	}
-	text, err := io.ReadAll(io.LimitReader(f, CopyMax+1))
-	return err != nil || len(text) > CopyMax || len(text) > 0 && slices.Contains(credentialFiles, filepath.Base(path)) || containsCredential(string(text))
+	b.text.Reset()
+	_, err = b.text.ReadFrom(io.LimitReader(f, CopyMax+1))
+	size := b.text.Len()
+	return err != nil || size > CopyMax || size > 0 && slices.Contains(credentialFiles, filepath.Base(path)) || b.containsCredential()
 }
 
 // Each match of assignment, or of credential, begins on a line that contains one of these texts in
@@ -150,26 +162,44 @@ var (
 	}
 )
 
-// containsCredential reports whether a text seems to contain a credential, even in a comment.
-func containsCredential(text string) bool {
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		lower := strings.ToLower(line)
-		has := func(hint string) bool { return strings.Contains(lower, hint) }
-		if i+1 < len(lines) {
-			line += "\n" + lines[i+1] // the next line may have the value of an XML element
-		}
-		if (has("://") && has("@") || slices.ContainsFunc(credentialHints, has)) && credential().MatchString(line) {
-			return true
-		}
-		if !slices.ContainsFunc(assignmentHints, has) {
-			continue
-		}
-		for _, m := range assignment().FindAllStringSubmatch(line, -1) {
-			if !noValue().MatchString(m[1]) {
-				return true
+// containsCredential reports whether the text seems to contain a credential, even in a comment.
+func (b *buffers) containsCredential() bool {
+	b.lower = appendLower(b.lower[:0], b.text.Bytes())
+	text, lower := b.text.Bytes(), b.lower
+	for len(text) > 0 {
+		end, second := len(text), len(text) // of the line, and of the next line
+		if i := bytes.IndexByte(text, '\n'); i >= 0 {
+			end = i
+			if j := bytes.IndexByte(text[i+1:], '\n'); j >= 0 {
+				second = i + 1 + j
 			}
 		}
+		has := func(hint string) bool { return bytes.Contains(lower[:end], []byte(hint)) }
+		line := text[:second] // the next line may have the value of an XML element
+		if (has("://") && has("@") || slices.ContainsFunc(credentialHints, has)) && credential().Match(line) {
+			return true
+		}
+		if slices.ContainsFunc(assignmentHints, has) && assigns(line) {
+			return true
+		}
+		next := min(end+1, len(text))
+		text, lower = text[next:], lower[next:]
 	}
 	return false
+}
+
+// assigns reports whether a value that seems to be a credential is assigned in the text.
+func assigns(text []byte) bool {
+	return slices.ContainsFunc(assignment().FindAllSubmatch(text, -1), func(m [][]byte) bool { return !noValue().Match(m[1]) })
+}
+
+// appendLower appends the text with its ASCII letters in lower case to b.
+func appendLower(b, text []byte) []byte {
+	for _, c := range text {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		b = append(b, c)
+	}
+	return b
 }

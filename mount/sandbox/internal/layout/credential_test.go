@@ -62,6 +62,13 @@ func TestContainsCredential(t *testing.T) {
 	}
 }
 
+// containsCredential reports whether buffers find a credential in the text.
+func containsCredential(text string) bool {
+	var b buffers
+	b.text.WriteString(text)
+	return b.containsCredential()
+}
+
 // The settings that this machine's distribution installs do not seem to contain a credential.
 func TestDistributionSettingsHaveNoCredential(t *testing.T) {
 	for _, path := range []string{"/etc/profile", "/etc/bash.bashrc", "/etc/wgetrc", "/etc/maven/settings.xml", "/etc/maven/toolchains.xml", "/etc/skel/.bashrc", "/etc/profile.d/bash_completion.sh"} {
