@@ -25,12 +25,13 @@ var releasedDir = sync.OnceValues(func() (dir string, err error) {
 	if !isRaced() || lab.Soak() {
 		return "", nil
 	}
-	if dir, err = os.MkdirTemp("", "rootsfs-released-"); err != nil {
+	temp, err := os.MkdirTemp("", "rootsfs-released-")
+	if err != nil {
 		return "", err
 	}
-	removeReleased = func() { _ = os.RemoveAll(dir) }
-	bin := filepath.Join(dir, "bin") + "/" // a directory of programs, as testscript.Main has one
-	return bin, testkit.Build(bin, ".")
+	removeReleased = func() { _ = os.RemoveAll(temp) }
+	dir = filepath.Join(temp, "bin") // a directory of that name, as testscript.Main has one
+	return dir, testkit.Build(dir+"/", ".")
 })
 
 // removeReleased removes the directory of releasedDir, if there is one.
