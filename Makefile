@@ -2,7 +2,8 @@
 GO      ?= go
 BIN     := bin
 PKGS    := ./...
-.PHONY: all help check format static build install dist demo test test-core test-peers test-confined test-rest model container-test kernel-test soak screenshots bench fuzz lint tables clean need-go need-root
+.PHONY: all help check format static build install dist demo RACE ?= auto
+test test-core test-peers test-confined test-rest model container-test kernel-test soak screenshots bench fuzz lint tables clean need-go need-root
 
 all: build
 
@@ -56,10 +57,11 @@ demo:
 	@sh integration/demo/demo.sh $(BIN)/rootsfs
 
 # Installs what is missing (setup.sh names it), and runs the tests; suite says what else
-# it looks at. `make test-core` runs one of the four parts. The suite itself is compiled as the
+# it looks at. RACE=most: with the race detector even on a slow machine (none and core: less).
+# `make test-core` runs one of the four parts. The suite itself is compiled as the
 # programs of the tests are (testkit.Build), so that both compile their packages once.
 test test-core test-peers test-confined test-rest:
-	@GO=$(GO) sh integration/setup.sh test env CGO_ENABLED=0 $(GO) run -trimpath ./integration/suite -go $(GO) -race -declared $(patsubst test-%,%,$(filter-out test,$@))
+	@GO=$(GO) sh integration/setup.sh test env CGO_ENABLED=0 $(GO) run -trimpath ./integration/suite -go $(GO) -race=$(RACE) -declared $(patsubst test-%,%,$(filter-out test,$@))
 
 # Searches the models of integration/model, and mutations of them: it fails unless every
 # configuration holds, exhaustively, and every mutation is found. MODELFLAGS='-only FORGET'
@@ -79,7 +81,7 @@ kernel-test:
 
 # The loops that `make test` runs shortened, in full.
 soak: need-go
-	ROOTSFS_SOAK=1 $(GO) test -race -p 1 -timeout 3h ./vfs/... ./mount/... ./broker/tools ./cmd/rootsfs ./cmd/rootsfs/internal/fleet ./integration/...
+	ROOTSFS_SOAK=1 $(GO) test -race -p 1 -timeout 3h ./vfs/... ./mount/... ./broker/tools ./cmd/... ./integration/...
 
 # The pictures of the console in the README, by Chromium; look at them.
 screenshots: need-go

@@ -1,7 +1,7 @@
 // Command suite (`make test`) runs go test on up to four packages at a time, and checks what a
 // single test cannot see.
 //
-//	go run ./integration/suite [-race] [core|peers|confined|rest]...
+//	go run ./integration/suite [-race=auto] [core|peers|confined|rest]...
 //
 // # Promises
 //
@@ -24,6 +24,10 @@
 // killed. If root runs the suite and can mount a file system, the tests' files are on a file
 // system of the run's own (scratch.go). They lie below TMPDIR, or below /tmp if TMPDIR is long or
 // has special characters such as spaces. The umask is 022.
+//
+// With -race=most, all packages but a few are tested with the race detector (race.go). -race=auto is
+// the same, but if new pages of memory are slow on the machine, only the core is tested with it, because
+// the whole would take hours. The first line of the output then says so.
 //
 // With -declared, tests find only the programs of the packages that setup.sh names, of Debian's
 // essential packages and of their dependencies (programs.go). A test that calls another program

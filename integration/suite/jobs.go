@@ -19,21 +19,9 @@ type job struct {
 	atOnce   int
 }
 
-// racedAtOnce is how many packages are tested at a time with the race detector, and plainAtOnce is
-// how many are tested beside them without it. The tests wait for processes and deadlines: four
+// atOnce is how many packages are tested at a time. The tests wait for processes and deadlines: four
 // packages at a time keep two processors busy, and three do not.
-const (
-	racedAtOnce = 3
-	plainAtOnce = 1
-)
-
-// unraced are directories whose tests start programs and read files. The tests share no memory with
-// these programs, which testkit.Build builds without the race detector. The race detector would see
-// only the tests themselves, and they would take several times as long. `make soak` tests these
-// directories with the race detector, too. The tests of integration/posix do one call after the other,
-// so that its daemon, which is the test binary, has little to do at once.
-var unraced = []string{"integration/deps", "integration/dist", "integration/sandbox", "integration/serve", "integration/console",
-	"integration/reports", "integration/posix"}
+const atOnce = 4
 
 // longest are the directories whose tests take longest. They are tested first: a long package that
 // began last would run alone at the end, with one processor idle.
@@ -41,21 +29,24 @@ var longest = []string{"cmd/rootsfs", "integration/sandbox", "broker/tools", "in
 	"integration/programs", "mount", "integration/files", "broker", "integration/console", "integration/dist", "cmd/rootsfs/internal/fleet",
 	"integration/policy", "cmd/rootsfs/internal/console", "integration/posix", "cmd/rootsfs/internal/network", "integration/bench"}
 
-// jobs divides packages into those that are tested with the race detector, and the others. Without
-// race there is one job.
-func jobs(packages []string, race bool) []job {
-	raced, plain := job{name: "raced", race: true, atOnce: racedAtOnce}, job{name: "plain", atOnce: plainAtOnce}
-	if !race {
-		plain.atOnce += racedAtOnce
-	}
+// jobs divides packages into those that are tested with the race detector, and the others.
+func jobs(packages []string, r raced) []job {
+	withRace, plain := job{name: "raced", race: true}, job{name: "plain"}
 	for _, pkg := range packages {
-		if race && !slices.Contains(unraced, pathInModule(pkg)) {
-			raced.packages = append(raced.packages, pkg)
+		if r.includes(pathInModule(pkg)) {
+			withRace.packages = append(withRace.packages, pkg)
 		} else {
 			plain.packages = append(plain.packages, pkg)
 		}
 	}
-	return slices.DeleteFunc([]job{raced, plain}, func(j job) bool { return len(j.packages) == 0 })
+	switch r {
+	case racedMost:
+		withRace.atOnce = atOnce - 1
+	case racedCore:
+		withRace.atOnce = atOnce / 2
+	}
+	plain.atOnce = atOnce - withRace.atOnce
+	return slices.DeleteFunc([]job{withRace, plain}, func(j job) bool { return len(j.packages) == 0 })
 }
 
 // pathInModule returns a package's path within the module. The module's path has three elements.
@@ -128,7 +119,7 @@ func (j *job) test(o options, temp string, out *report, dog *watchdog, flags ...
 	env := os.Environ()
 	if j.race {
 		args = append(args, "-race")
-	} else if o.race {
+	} else if o.raced != racedNone {
 		// testkit.Build has the same settings, so that shared packages are compiled once.
 		args, env = append(args, "-trimpath"), append(env, "CGO_ENABLED=0")
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -35,20 +36,37 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// A package is tested with the race detector, unless it is in unraced. Each directory in unraced
-// and longest exists.
+// A package is tested with the race detector, unless it is in unraced or, on a slow machine, not in
+// core. At most four packages are tested at a time.
 func TestJobs(t *testing.T) {
 	packages := packagesIn("guard", "integration/deps", "integration/dist/x")
-	both := jobs(packages, true)
-	if len(both) != 2 || !both[0].race || both[1].race || !slices.Equal(both[0].packages, packagesIn("guard", "integration/dist/x")) || !slices.Equal(both[1].packages, packages[1:2]) {
-		t.Errorf("%+v", both)
+	for r, want := range map[raced][]job{
+		racedMost: {{"raced", packagesIn("guard", "integration/dist/x"), true, 3}, {"plain", packagesIn("integration/deps"), false, 1}},
+		racedCore: {{"raced", packagesIn("guard"), true, 2}, {"plain", packagesIn("integration/deps", "integration/dist/x"), false, 2}},
+		racedNone: {{"plain", packages, false, 4}},
+	} {
+		if got := jobs(packages, r); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", r, got, want)
+		}
 	}
-	if one := jobs(packages, false); len(one) != 1 || one[0].race || len(one[0].packages) != 3 || one[0].atOnce != both[0].atOnce+both[1].atOnce {
-		t.Errorf("without the race detector: %+v", one)
-	}
-	for _, dir := range slices.Concat(unraced, longest) {
+}
+
+// Each directory that a list names exists.
+func TestNamedDirectories(t *testing.T) {
+	for _, dir := range slices.Concat(core, unraced, longest) {
 		if _, err := os.Stat(filepath.Join("../..", dir)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// The choice for this machine is one of two, and only the smaller one has a reason. Other words are
+// refused.
+func TestRacedChoice(t *testing.T) {
+	if r, why, err := racedAuto.choose(); err != nil || (r != racedMost || why != "") && (r != racedCore || why == "") {
+		t.Errorf("%q, %q, %v", r, why, err)
+	}
+	if r, why, err := raced("yes").choose(); err == nil {
+		t.Errorf("%q, %q", r, why)
 	}
 }

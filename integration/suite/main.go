@@ -19,7 +19,7 @@ import (
 // options are the suite's flags, and settings that follow from the environment.
 type options struct {
 	goCommand string
-	race      bool
+	raced     raced
 	timeout   time.Duration // the -timeout of go test, for one package
 	limit     time.Duration // how long one job may take
 	stuck     time.Duration // how long a FUSE connection may leave a request waiting
@@ -30,10 +30,16 @@ type options struct {
 }
 
 func main() {
-	o := options{ci: os.Getenv("CI") != ""}
+	o := options{ci: os.Getenv("CI") != "", raced: racedNone}
 	flag.StringVar(&o.goCommand, "go", "go", "the go `command`")
 	flag.BoolVar(&o.declared, "declared", false, "let tests find only the programs that setup.sh names")
-	flag.BoolVar(&o.race, "race", false, "run with the race detector")
+	flag.Func("race", "`which` packages are tested with the race detector: none, core, most or auto", func(s string) (err error) {
+		var why string
+		if o.raced, why, err = raced(s).choose(); why != "" {
+			fmt.Fprintln(os.Stderr, "suite: "+why)
+		}
+		return err
+	})
 	flag.DurationVar(&o.timeout, "timeout", 20*time.Minute, "how long one package may take")
 	flag.DurationVar(&o.limit, "limit", 45*time.Minute, "how long one run of go test may take")
 	flag.DurationVar(&o.stuck, "stuck", 90*time.Second, "how long a FUSE connection may leave a request waiting")
@@ -97,7 +103,7 @@ func run(o options) (problems []string, err error) {
 	out := &report{w: os.Stdout}
 	began := time.Now()
 	var wg sync.WaitGroup
-	for _, j := range jobs(packages, o.race) {
+	for _, j := range jobs(packages, o.raced) {
 		wg.Go(func() { out.problem(j.test(o, temp.dir, out, dog)) })
 	}
 	wg.Wait()

@@ -36,7 +36,7 @@ func rerun(o options, temp string, out *report, dog *watchdog) {
 	for _, f := range failures {
 		fmt.Fprintf(os.Stdout, "suite: running %v again\n", f)
 		again := &report{w: out.w}
-		alone := jobs([]string{f.pkg}, o.race)[0]
+		alone := jobs([]string{f.pkg}, o.raced)[0]
 		problem := alone.test(o, temp, again, dog, "-count", "1", "-run", f.pattern())
 		removeScriptDirs(temp)
 		if problem == "" && again.passed(f) {
