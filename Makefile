@@ -79,7 +79,7 @@ kernel-test:
 
 # The loops that `make test` runs shortened, in full.
 soak: need-go
-	ROOTSFS_SOAK=1 $(GO) test -race -p 1 -timeout 3h ./vfs/... ./mount/... ./broker/tools ./cmd/rootsfs ./cmd/rootsfs/internal/fleet ./integration/...
+	ROOTSFS_SOAK=1 $(GO) test -race -p 1 -timeout 3h ./vfs/... ./mount/... ./broker/tools ./cmd/rootsfs ./cmd/rootsfs/internal/fleet ./cmd/rootsfs/internal/network ./integration/...
 
 # The pictures of the console in the README, by Chromium; look at them.
 screenshots: need-go
