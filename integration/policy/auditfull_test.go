@@ -31,14 +31,16 @@ type fullAudit struct {
 	tree             *vfs.Tree
 }
 
-func newFullAudit(t *testing.T) *fullAudit {
+// newFullAudit makes the audit disk of a size, as tmpfs reads it. What fill creates, and picture looks
+// at again and again, grows with the size.
+func newFullAudit(t *testing.T, size string) *fullAudit {
 	t.Helper()
 	needFUSE(t)
 	if os.Getuid() != 0 {
 		t.Skip("mounting a tmpfs needs root")
 	}
 	f := &fullAudit{T: t, src: t.TempDir(), disk: t.TempDir()}
-	if err := unix.Mount("tmpfs", f.disk, "tmpfs", 0, "size=512k,mode=700"); err != nil {
+	if err := unix.Mount("tmpfs", f.disk, "tmpfs", 0, "mode=700,size="+size); err != nil {
 		t.Skip("cannot mount a tmpfs: ", err)
 	}
 	t.Cleanup(func() {
@@ -156,7 +158,7 @@ func (f *fullAudit) picture() string {
 // room, changes work again. The log has a record of each file that was created while the disk
 // filled.
 func TestFullAuditDiskRefusesChanges(t *testing.T) {
-	f := newFullAudit(t)
+	f := newFullAudit(t, "192k")
 	setup := `mkdir d e e/full && touch e/full/x && echo old >file && echo old >other && ln -s file link && touch -d 2020-01-01 file`
 	if out, err := f.sh(setup); err != nil {
 		t.Fatal(err, out)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/integration/testkit"
@@ -16,7 +18,7 @@ import (
 // While the audit disk is full, changes through files/* and through the tools of rootsfs serve are
 // refused, too, and do not happen.
 func TestFullAuditDiskRefusesChangesOverTheBroker(t *testing.T) {
-	f := newFullAudit(t)
+	f := newFullAudit(t, "192k")
 	if out, err := f.sh(`mkdir d e && echo x >e/x && echo old >file && echo old >other`); err != nil {
 		t.Fatal(err, out)
 	}
@@ -91,13 +93,16 @@ func second[T any](_ T, err error) error { return err }
 // reserved the room for the record of the close. So many files are open that their records would
 // not fit into the room that the log leaves for records without a reservation.
 func TestOpenFilesAreRecordedOnAFullAuditDisk(t *testing.T) {
-	f := newFullAudit(t)
+	f := newFullAudit(t, "512k")
 	const shells, filesPerShell = 30, 7
 	signal := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(signal, "go"), 0o600); err != nil { // the shells wait for a writer
+		t.Fatal(err)
+	}
 	holders := `for i in $(seq ` + fmt.Sprint(shells) + `); do (
 		exec 3>h$i.3 4>h$i.4 5>h$i.5 6>h$i.6 7>h$i.7 8>h$i.8 9>h$i.9
 		: >` + signal + `/open$i
-		while [ ! -e ` + signal + `/go ]; do sleep 0.02; done
+		: <` + signal + `/go
 		echo three >&3 && echo three >&4 && echo three >&5 && echo three >&6 && echo three >&7 && echo three >&8 && echo three >&9 && : >` + signal + `/wrote$i
 	) & done; wait`
 	type result struct {
@@ -127,9 +132,11 @@ func TestOpenFilesAreRecordedOnAFullAuditDisk(t *testing.T) {
 	if out, err := f.sh(`mkdir late`); err == nil {
 		t.Error("the disk is not full: ", out)
 	}
-	if err := os.WriteFile(filepath.Join(signal, "go"), nil, 0o600); err != nil {
+	writer, err := os.OpenFile(filepath.Join(signal, "go"), os.O_RDWR, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer writer.Close()
 	if r := <-ended; r.err != nil || count("wrote*") != shells {
 		t.Errorf("%d of %d wrote, %v: %s", count("wrote*"), shells, r.err, r.out)
 	}

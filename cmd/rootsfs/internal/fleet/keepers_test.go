@@ -33,7 +33,11 @@ func (l *lab) addKeeper() *Server {
 	s, err := Start(dir, at, slog.New(slog.DiscardHandler))
 	l.must(err)
 	l.Cleanup(s.Stop)
-	if serves, err := l.owner.AddKeeper(context.Background(), dir, at); !serves || err != nil {
+	var serves bool
+	if !testkit.Eventually(func() bool { // a busy keeper answers too late, and the owner is told to repeat
+		serves, err = l.owner.AddKeeper(context.Background(), dir, at)
+		return serves && err == nil
+	}) {
 		l.Fatalf("the keeper is not added: %v, %v", serves, err)
 	}
 	return s

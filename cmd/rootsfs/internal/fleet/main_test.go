@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) {
 	sandbox.Main()
 	own := cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
-	testscript.Main(m, map[string]func(){
+	testscript.Main(cleaning{m}, map[string]func(){
 		"rootsfs": func() {
 			cleanup.Main(cli.StderrLog())
 			os.Exit(cli.Main(os.Args[1:], own))
@@ -33,6 +33,14 @@ func TestMain(m *testing.M) {
 	})
 }
 
+// cleaning runs the tests and removes what they share.
+type cleaning struct{ m *testing.M }
+
+func (c cleaning) Run() int {
+	defer fleet.RemoveReleased()
+	return c.m.Run()
+}
+
 // TestScripts runs testdata/*.txtar: real processes, each "user" with a HOME of its own.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -40,6 +48,11 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			env.Setenv("PORT", freePort(t))
+			dir, err := fleet.ReleasedDir()
+			if err != nil {
+				return err
+			}
+			env.Setenv("PATH", fleet.WithPrograms(dir, env.Getenv("PATH")))
 			for _, user := range []string{"nas", "laptop", "thief", "silent"} {
 				if err := os.MkdirAll(filepath.Join(env.WorkDir, user, "run"), 0o700); err != nil {
 					return err

@@ -27,6 +27,8 @@ type realFleet struct {
 	port  string
 	nets  map[string]string // the network namespaces of fleet commands, by HOME
 	times map[string]string // the time namespaces, by HOME
+	// programs is the directory of the programs that commands run. If it is "", they are this test binary.
+	programs string
 }
 
 // realMachine is a machine with one session, which serves one file.
@@ -38,11 +40,12 @@ type realMachine struct {
 	file  string // in the session's root
 }
 
-// start starts a program with the environment of a HOME. It returns the process and the first line
+// start starts this test binary as a program, with the environment of a HOME. Servers and agents
+// thus have the race detector if the binary has it. start returns the process and the first line
 // that the process prints.
 func (f *realFleet) start(home string, args ...string) (*exec.Cmd, string) {
 	f.Helper()
-	cmd := f.command(home, args...)
+	cmd := f.commandIn("", home, args...)
 	log, err := os.Create(filepath.Join(home, args[1]+".err"))
 	f.must(err)
 	defer log.Close()
@@ -66,7 +69,13 @@ func stop(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
+// command returns a command line with the environment of a HOME. Its programs are those of f.programs.
 func (f *realFleet) command(home string, args ...string) *exec.Cmd {
+	return f.commandIn(f.programs, home, args...)
+}
+
+// commandIn is command with the programs of dir. If dir is "", they are this test binary.
+func (f *realFleet) commandIn(dir, home string, args ...string) *exec.Cmd {
 	if args[0] == "fleet" {
 		args = append([]string{"rootsfs-fleet"}, args...)
 		if net := f.nets[home]; net != "" {
@@ -77,8 +86,16 @@ func (f *realFleet) command(home string, args ...string) *exec.Cmd {
 		args = append([]string{"nsenter", "--time=" + clock}, args...)
 	}
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_STATE_HOME="+home+"/state", "XDG_CONFIG_HOME="+home+"/config", "XDG_RUNTIME_DIR="+home+"/run", "GORACE=atexit_sleep_ms=0")
+	if path := filepath.Join(dir, args[0]); dir != "" && isFile(path) {
+		cmd = exec.Command(path, args[1:]...)
+	}
+	cmd.Env = append(os.Environ(), "PATH="+WithPrograms(dir, os.Getenv("PATH")), "HOME="+home, "XDG_STATE_HOME="+home+"/state", "XDG_CONFIG_HOME="+home+"/config", "XDG_RUNTIME_DIR="+home+"/run", "GORACE=atexit_sleep_ms=0")
 	return cmd
+}
+
+func isFile(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular()
 }
 
 // run executes a command to its end. It returns the output and the exit code.
@@ -109,8 +126,11 @@ func newRealFleet(t *testing.T, machines ...string) (*realFleet, []*realMachine)
 		t.Skip("needs /dev/fuse")
 	}
 	f := &realFleet{T: t, home: t.TempDir(), dir: ServerDir(filepath.Join(t.TempDir(), "server")), port: "0"}
+	var err error
+	f.programs, err = ReleasedDir() // before asUser: the HOME has the cache of the Go compiler
+	f.must(err)
 	f.asUser(f.home)
-	_, err := Create(f.dir, Plan{Name: "acme", Server: "localhost:4222", Lease: realLease})
+	_, err = Create(f.dir, Plan{Name: "acme", Server: "localhost:4222", Lease: realLease})
 	f.must(err)
 	f.startServer()
 	dir, err := StateDir("owner")

@@ -46,7 +46,9 @@ func TestRecipe(t *testing.T) {
 	f := &realFleet{T: t, home: t.TempDir()}
 	bin, pids := t.TempDir(), filepath.Join(t.TempDir(), "pids") // PATH also has rootsfs and rootsfs-fleet, in one directory: see TestMain
 	f.must(os.WriteFile(bin+"/systemctl", []byte(stubSystemctl), 0o700))
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	dir, err := ReleasedDir()
+	f.must(err)
+	t.Setenv("PATH", bin+":"+WithPrograms(dir, os.Getenv("PATH")))
 	t.Setenv("PIDS", pids)
 	t.Cleanup(func() { _ = exec.Command("sh", "-c", "kill $(cat "+pids+")").Run() })
 	port, token, outputs := freePort(f), "", map[string]string{}
@@ -59,7 +61,7 @@ func TestRecipe(t *testing.T) {
 		f.must(os.MkdirAll(home+"/run", 0o700))
 		run := strings.Replace(command, "rfl1:eyJzIjoi...", token, 1)
 		run = strings.Replace(run, "fleet init acme", "fleet init acme --server localhost:"+port, 1)
-		cmd := f.command(home, "sh", "-c", "cd; "+run)
+		cmd := f.commandIn("", home, "sh", "-c", "cd; "+run)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", lines.Text(), err, out)
