@@ -29,20 +29,26 @@ func TestTabRunsNothing(t *testing.T) {
 	env, repo := shellHome(t, dir)
 	serveHostile(t, env, repo)
 
-	// There are two names of each kind: the shell inserts their common beginning.
-	lines := []string{"rootsfs wrap .mcp.json --server ", "rootsfs wrap twice.json --server twi"}
-	for i, name := range hostile {
-		for j, line := range []string{"wrap .mcp.json --server ", "mount --root sub/", "wrap sub/", "revoke "} {
-			// Each Tab starts up to four processes. make soak tries every name with every command.
-			if j == 3 || i%3 == j || lab.Soak() {
-				lines = append(lines, "rootsfs "+line+name[:1])
+	// Each Tab starts up to four processes. bash-completion tries all names as roots, because bash
+	// evaluates what is on the line; each other shell tries each name with one command, and together
+	// they try most pairs. make soak tries all pairs in every shell.
+	linesOf := func(shell int) []string {
+		evaluates := shell == 1
+		// There are two names of each kind: the shell inserts their common beginning.
+		lines := []string{"rootsfs wrap .mcp.json --server ", "rootsfs wrap twice.json --server twi"}
+		for i, name := range hostile {
+			for j, line := range []string{"wrap .mcp.json --server ", "mount --root sub/", "wrap sub/", "revoke "} {
+				if evaluates && (j == 3 || i%3 == j) || !evaluates && (i+shell)%4 == j || lab.Soak() {
+					lines = append(lines, "rootsfs "+line+name[:1])
+				}
+			}
+			if !strings.ContainsAny(name, "'\n") {
+				lines = append(lines, "rootsfs revoke '"+name+"1' ")
 			}
 		}
-		if !strings.ContainsAny(name, "'\n") {
-			lines = append(lines, "rootsfs revoke '"+name+"1' ")
-		}
+		return lines
 	}
-	for _, sh := range []struct{ name, start, bind, load string }{
+	for i, sh := range []struct{ name, start, bind, load string }{
 		{"bash", "bash --norc --noprofile -i", `bind -x '"\C-g": echo D""ONE'`, "source <(rootsfs completion bash)"},
 		{"bash-completion", "bash --norc --noprofile -i", `bind -x '"\C-g": echo D""ONE'`, "source /usr/share/bash-completion/bash_completion; source <(rootsfs completion bash)"},
 		{"zsh", "zsh -f -i", `d() { print D""ONE }; zle -N d; bindkey -e; bindkey '^G' d`, "autoload -U compinit; compinit -u -D; source <(rootsfs completion zsh)"},
@@ -61,7 +67,7 @@ func TestTabRunsNothing(t *testing.T) {
 			p := startPty(t, repo, env, words)
 			p.send(sh.bind + "; " + sh.load + "; echo D\"\"ONE\r")
 			p.await("DONE")
-			for _, line := range lines {
+			for _, line := range linesOf(i) {
 				p.send(line)
 				for range 2 {
 					p.send("\t\x07")

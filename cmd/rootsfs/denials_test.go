@@ -7,7 +7,6 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A remembered denial is listed and can be lifted. Lifting leaves a record and grants nothing, but
@@ -57,6 +56,6 @@ func TestDenialsAreListedAndLifted(t *testing.T) {
 		t.Errorf("all lifted: %q", got)
 	}
 	// Records of allowed operations are written a little later.
-	testkit.Until(t, "the record", func() bool { return strings.Contains(a.cli(cli.ExitOK, "audit", "show"), "may ask again") })
+	a.recorded("may ask again")
 	a.contains("on record", a.cli(cli.ExitOK, "audit", "show"), `subject indexer may ask again: `+a.work+`/src/priv`, `src/\u{202e}odd\nname`)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
@@ -105,8 +106,11 @@ func scripts(t *testing.T) testscript.Params {
 			return os.WriteFile(filepath.Join(env.WorkDir, "src", "hello"), []byte("hello\n"), 0o644)
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "root" {
+			switch cond {
+			case "root":
 				return isRoot, nil
+			case "soak":
+				return lab.Soak(), nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
@@ -153,9 +157,11 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 || args[0] == "exec" {
 		ts.Fatalf("usage: eventually [!] COMMAND..., a program and not one of the script's commands")
 	}
-	pause := 10 * time.Millisecond // grows with each try, because a try starts up to three processes
-	for end := time.Now().Add(time.Minute); ; pause = min(2*pause, 200*time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; {
+		begin := time.Now()
 		err := ts.Exec(args[0], args[1:]...)
+		// A try starts up to three processes, and must not slow down what it waits for.
+		pause := min(max(5*time.Since(begin), 10*time.Millisecond), 500*time.Millisecond)
 		if (err == nil) != neg {
 			return
 		}

@@ -13,16 +13,16 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// raced are the scripts whose daemons answer several programs at once. These scripts always run
-// this test binary as rootsfs, so that rootsfs has the race detector if the binary has it.
+// raced are the scripts whose daemons answer several programs at once. If this test binary has the
+// race detector, these scripts run it as rootsfs, so that rootsfs has the race detector as well.
 var raced = []string{"lifecycle", "mounttwo", "pause", "reload", "renew", "serve", "sessions", "stage-live", "stopped", "held"}
 
-// releasedDir returns a directory with rootsfs as it is released. Without the race detector, and in
-// make soak, it returns "": scripts then run this test binary as rootsfs. With the race detector
-// rootsfs needs several times the processor time to start, and the scripts start it over a thousand
-// times.
+// releasedDir returns a directory with rootsfs as it is released. In make soak it returns "":
+// scripts then run this test binary as rootsfs. The scripts start rootsfs over a thousand times, and
+// a test binary needs a tenth more processor time to start; with the race detector, several times
+// as much.
 var releasedDir = sync.OnceValues(func() (dir string, err error) {
-	if !isRaced() || lab.Soak() {
+	if lab.Soak() {
 		return "", nil
 	}
 	temp, err := os.MkdirTemp("", "rootsfs-released-")
@@ -56,7 +56,7 @@ func useReleased(t *testing.T) {
 
 // programDir returns the directory of the program rootsfs for a script, or "" for this test binary.
 func programDir(script string) (string, error) {
-	if slices.Contains(raced, strings.TrimPrefix(script, "script-")) {
+	if isRaced() && slices.Contains(raced, strings.TrimPrefix(script, "script-")) {
 		return "", nil
 	}
 	return releasedDir()
