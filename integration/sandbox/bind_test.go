@@ -33,7 +33,7 @@ func (o *outside) startShell(level sandbox.Level, flags ...string) *pipedShell {
 	out, err := cmd.StdoutPipe()
 	testkit.Must(o.t, err)
 	testkit.Must(o.t, cmd.Start())
-	s := &pipedShell{o.t, cmd, in, bufio.NewReader(out)}
+	s := &pipedShell{o.t, cmd.Cmd, in, bufio.NewReader(out)}
 	o.t.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {

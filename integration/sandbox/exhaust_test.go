@@ -57,7 +57,7 @@ func (o *outside) startOrder(ord order) (*exec.Cmd, string) {
 		_ = cmd.Wait()
 		t.Fatalf("the command said %q, then %v\n%s", line, err, output.String())
 	}
-	return cmd, line
+	return cmd.Cmd, line
 }
 
 // newHogged is newOutside for hogger. The test ends when that user's processes have ended,

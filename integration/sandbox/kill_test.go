@@ -96,7 +96,7 @@ func TestKillAtStart(t *testing.T) {
 			args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag, "--level", level.String(), "--")
 			cmd := o.driver(order{Args: append(args, command...)})
 			testkit.Must(t, cmd.Start())
-			return cmd
+			return cmd.Cmd
 		}
 		began := time.Now()
 		testkit.Must(t, start(levels[0], "true").Wait())
@@ -213,7 +213,7 @@ func (o *outside) startReady(level sandbox.Level, tag string) *exec.Cmd {
 		_ = cmd.Process.Kill()
 		t.Fatalf("the command said %q, %v", line, err)
 	}
-	return cmd
+	return cmd.Cmd
 }
 
 // killOne starts a run, kills its process with the given index in runProcesses, and checks that
