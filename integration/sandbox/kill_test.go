@@ -85,7 +85,7 @@ func TestStopped(t *testing.T) {
 // that has no watcher yet may leave a directory, which the next run would remove. (The danger is a
 // run that is killed while it has a file of its own mount open: such a run could hang.)
 func TestKillAtStart(t *testing.T) {
-	kills := 30
+	kills := 15
 	if lab.Soak() {
 		kills = 80
 	}
@@ -135,7 +135,7 @@ func TestKillAtStart(t *testing.T) {
 // a parent-death signal. The kernel does not send the signal if the init drops capabilities after
 // asking for it.) R070.
 func TestKillOften(t *testing.T) {
-	kills := 12
+	kills := 6
 	if lab.Soak() {
 		kills = 100
 	}
