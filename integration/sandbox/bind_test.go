@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,7 +34,7 @@ func (o *outside) startShell(level sandbox.Level, flags ...string) *pipedShell {
 	out, err := cmd.StdoutPipe()
 	testkit.Must(o.t, err)
 	testkit.Must(o.t, cmd.Start())
-	s := &pipedShell{o.t, cmd, in, bufio.NewReader(out)}
+	s := &pipedShell{o.t, cmd.Cmd, in, bufio.NewReader(out)}
 	o.t.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
@@ -158,7 +159,7 @@ func TestLater(t *testing.T) {
 // again, as in TestLater. So are the roots that are granted inside these roots' directories; all
 // of them are live at the same time.
 func TestLaterAgain(t *testing.T) {
-	for _, w := range callers {
+	for n, w := range callers {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
 			early, late := o.hostDirs()
@@ -171,28 +172,14 @@ func TestLaterAgain(t *testing.T) {
 				flags = append(flags, "--root", fmt.Sprintf("r%d=%s:rw", i, dir))
 			}
 			s := o.startShell(sandbox.Namespaces, append(flags, "--allow-system")...)
-			for range 2 {
-				for i, dir := range all {
-					s.want("of the host", "cat "+dir+"/f")
-					o.owner("revoke", "--session", sessionName, fmt.Sprint("r", i))
-					if got := s.do("ls " + dir + "/sub/.."); strings.Contains(got, "f\n") && !strings.HasPrefix(dir, "/usr") {
-						t.Errorf("%s after it was revoked: %q", dir, got)
-					}
-					o.owner("roots", "add", "--session", sessionName, fmt.Sprintf("s%d=%s/sub", i, dir))
-					s.want("deep", "cat "+dir+"/sub/g")
+			// In one round root revokes and grants each root with an order of its own. The other
+			// orders name several roots, because each order starts a program.
+			for _, size := range [][]int{{1, len(all)}, {4, len(all)}}[n] {
+				for group := range slices.Chunk(all, size) {
+					laterAgainInside(o, s, all, group)
 				}
-				for i, dir := range all {
-					if output := o.owner("roots", "add", "--session", sessionName, "--allow-system", fmt.Sprintf("r%d=%s:rw", i, dir)); strings.Contains(output, "running command") {
-						t.Errorf("%s: %s", dir, output)
-					}
-					s.want("of the host", "cat "+dir+"/f")
-					s.want("deep", "cat "+dir+"/sub/g")
-					s.want("refused", "echo x 2>/dev/null >"+dir+"/sub/g || echo refused")
-					s.want("made", "echo made >"+dir+"/made && cat "+dir+"/made && rm "+dir+"/made")
-					o.owner("revoke", "--session", sessionName, fmt.Sprint("s", i))
-					if got := s.do("cat " + dir + "/sub/g"); strings.Contains(got, "deep") {
-						t.Errorf("%s/sub after it was revoked, through the root around it: %q", dir, got)
-					}
+				for group := range slices.Chunk(all, size) {
+					laterAgainAround(o, s, all, group)
 				}
 				// When r0 ends, the registry forgets that s0 was revoked inside r0, and so on.
 				revoke := []string{"revoke", "--session", sessionName}
@@ -200,11 +187,65 @@ func TestLaterAgain(t *testing.T) {
 					revoke = append(revoke, fmt.Sprint("r", i))
 				}
 				o.owner(revoke...)
-				for i, dir := range all {
-					o.owner("roots", "add", "--session", sessionName, "--allow-system", fmt.Sprintf("r%d=%s:rw", i, dir))
-				}
+				o.grantAround(all, all)
 			}
 		})
+	}
+}
+
+// laterAgainInside revokes the roots of the directories in group, and grants roots inside these
+// directories.
+func laterAgainInside(o *outside, s *pipedShell, all, group []string) {
+	o.t.Helper()
+	revoke, add := []string{"revoke", "--session", sessionName}, []string{"roots", "add", "--session", sessionName}
+	for _, dir := range group {
+		i := slices.Index(all, dir)
+		s.want("of the host", "cat "+dir+"/f")
+		revoke, add = append(revoke, fmt.Sprint("r", i)), append(add, fmt.Sprintf("s%d=%s/sub", i, dir))
+	}
+	o.owner(revoke...)
+	for _, dir := range group {
+		if got := s.do("ls " + dir + "/sub/.."); strings.Contains(got, "f\n") && !strings.HasPrefix(dir, "/usr") {
+			o.t.Errorf("%s after it was revoked: %q", dir, got)
+		}
+	}
+	o.owner(add...)
+	for _, dir := range group {
+		s.want("deep", "cat "+dir+"/sub/g")
+	}
+}
+
+// laterAgainAround grants the roots that laterAgainInside has revoked, and then revokes the roots
+// inside them.
+func laterAgainAround(o *outside, s *pipedShell, all, group []string) {
+	o.t.Helper()
+	o.grantAround(all, group)
+	revoke := []string{"revoke", "--session", sessionName}
+	for _, dir := range group {
+		revoke = append(revoke, fmt.Sprint("s", slices.Index(all, dir)))
+		s.want("of the host", "cat "+dir+"/f")
+		s.want("deep", "cat "+dir+"/sub/g")
+		s.want("refused", "echo x 2>/dev/null >"+dir+"/sub/g || echo refused")
+		s.want("made", "echo made >"+dir+"/made && cat "+dir+"/made && rm "+dir+"/made")
+	}
+	o.owner(revoke...)
+	for _, dir := range group {
+		if got := s.do("cat " + dir + "/sub/g"); strings.Contains(got, "deep") {
+			o.t.Errorf("%s/sub after it was revoked, through the root around it: %q", dir, got)
+		}
+	}
+}
+
+// grantAround grants the directories in group as roots that can be written to. The running command
+// sees them.
+func (o *outside) grantAround(all, group []string) {
+	o.t.Helper()
+	add := []string{"roots", "add", "--session", sessionName, "--allow-system"}
+	for _, dir := range group {
+		add = append(add, fmt.Sprintf("r%d=%s:rw", slices.Index(all, dir), dir))
+	}
+	if output := o.owner(add...); strings.Contains(output, "running command") {
+		o.t.Errorf("%s: %s", group, output)
 	}
 }
 

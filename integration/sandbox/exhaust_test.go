@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -24,8 +23,9 @@ import (
 // user, so the hogs take nothing from other programs.
 var hogger = caller{name: "a user of its own", uid: 61917}
 
-// resources are the resources that a program can use up; see hostile/exhaust.go.
-var resources = []string{"processes", "descriptors", "epoll", "inotify", "terminals", "pipes", "signals", "locks", "inflight", "keys", "memory"}
+// resources are the resources that a program can use up; see hostile/exhaust.go. For another one,
+// epoll watches, see TestRevokeWhileEpollIsExhausted.
+var resources = []string{"processes", "descriptors", "inotify", "terminals", "pipes", "signals", "locks", "inflight", "keys", "memory"}
 
 // bounded has the resources of which a confined program gets less than the user has, and the most
 // that a confined program may hold.
@@ -37,6 +37,13 @@ const revokeWithin = 10 * time.Second
 // startOrder starts the command of an order, and returns the first line of the command's output.
 // The command's processes are killed when the test ends.
 func (o *outside) startOrder(ord order) (*exec.Cmd, string) {
+	o.t.Helper()
+	cmd, nextLine := o.startLines(ord)
+	return cmd, nextLine()
+}
+
+// startLines is startOrder, but it returns a function that reads the next line of the output.
+func (o *outside) startLines(ord order) (_ *exec.Cmd, nextLine func() string) {
 	t := o.t
 	t.Helper()
 	cmd := o.driver(ord)
@@ -50,14 +57,18 @@ func (o *outside) startOrder(ord order) (*exec.Cmd, string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	defer time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() }).Stop()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		t.Fatalf("the command said %q, then %v\n%s", line, err, output.String())
+	lines := bufio.NewReader(out)
+	return cmd.Cmd, func() string {
+		t.Helper()
+		defer time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() }).Stop()
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			t.Fatalf("the command said %q, then %v\n%s", line, err, output.String())
+		}
+		return line
 	}
-	return cmd, line
 }
 
 // newHogged is newOutside for hogger. The test ends when that user's processes have ended,
@@ -105,10 +116,7 @@ func TestRevokeWhileConfinedExhausts(t *testing.T) {
 func TestRevokeWhileWeaklyConfinedExhausts(t *testing.T) {
 	needRoot(t)
 	for _, level := range []sandbox.Level{sandbox.Bubblewrap, sandbox.Landlock} {
-		for _, resource := range []string{"epoll", "inotify", "inflight"} {
-			if level == sandbox.Bubblewrap && resource == "epoll" && !lab.Soak() {
-				continue // millions of watches take as many calls, at each level
-			}
+		for _, resource := range []string{"inotify", "inflight"} {
 			t.Run(level.String()+"/"+resource, func(t *testing.T) {
 				o := newHogged(t)
 				o.resetFiles()
@@ -120,6 +128,45 @@ func TestRevokeWhileWeaklyConfinedExhausts(t *testing.T) {
 				o.mustRevoke()
 			})
 		}
+	}
+}
+
+// The owner's commands work in a session at each level while all epoll watches of the user are used
+// up. The confined programs and an unconfined one do this at the same time, and each takes a part:
+// the kernel has one count for the user, across all namespaces, and millions of watches take as
+// many calls.
+func TestRevokeWhileEpollIsExhausted(t *testing.T) {
+	needRoot(t)
+	type hogging struct {
+		*outside
+		who      string
+		nextLine func() string
+	}
+	var all []hogging
+	for _, level := range levels {
+		all = append(all, hogging{outside: newHogged(t), who: level.String()})
+	}
+	const later = "#!/bin/sh\necho ready\nuntil test -e go; do sleep 0.1; done\nexec ./hostile -exhaust epoll\n"
+	for i, level := range levels {
+		o := &all[i]
+		testkit.Must(t, os.WriteFile(filepath.Join(o.root, "later"), []byte(later), 0o755))
+		_, o.nextLine = o.startLines(o.command(run{level: level}, []string{"--mcp", "off"}, "later"))
+		if line := o.nextLine(); line != "ready\n" {
+			t.Fatalf("%s: the command said %q", o.who, line)
+		}
+	}
+	for _, o := range all {
+		testkit.Must(t, os.WriteFile(filepath.Join(o.root, "go"), nil, 0o644))
+	}
+	owner := hogging{outside: all[0].outside, who: "unconfined"}
+	_, owner.nextLine = owner.startLines(order{Args: append([]string{owner.root + "/hostile"}, hog("epoll")[1:]...), Env: owner.env})
+	for _, o := range append([]hogging{owner}, all...) {
+		if line := o.nextLine(); heldAmount(t, line) == 0 {
+			t.Errorf("%s: nothing was used up: %s", o.who, line)
+		}
+	}
+	for _, o := range all {
+		o.mustRevoke()
 	}
 }
 

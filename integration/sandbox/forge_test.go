@@ -159,7 +159,7 @@ func (o *outside) startHost(r run) *host {
 	testkit.Must(t, err)
 	defer leak.Close()
 	cmd.ExtraFiles = []*os.File{leak}
-	h := &host{t: t, cmd: cmd}
+	h := &host{t: t, cmd: cmd.Cmd}
 	h.in, err = cmd.StdinPipe()
 	testkit.Must(t, err)
 	out, err := cmd.StdoutPipe()

@@ -85,7 +85,7 @@ func TestStopped(t *testing.T) {
 // that has no watcher yet may leave a directory, which the next run would remove. (The danger is a
 // run that is killed while it has a file of its own mount open: such a run could hang.)
 func TestKillAtStart(t *testing.T) {
-	kills := 30
+	kills := 15
 	if lab.Soak() {
 		kills = 80
 	}
@@ -96,7 +96,7 @@ func TestKillAtStart(t *testing.T) {
 			args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag, "--level", level.String(), "--")
 			cmd := o.driver(order{Args: append(args, command...)})
 			testkit.Must(t, cmd.Start())
-			return cmd
+			return cmd.Cmd
 		}
 		began := time.Now()
 		testkit.Must(t, start(levels[0], "true").Wait())
@@ -135,7 +135,7 @@ func TestKillAtStart(t *testing.T) {
 // a parent-death signal. The kernel does not send the signal if the init drops capabilities after
 // asking for it.) R070.
 func TestKillOften(t *testing.T) {
-	kills := 12
+	kills := 6
 	if lab.Soak() {
 		kills = 100
 	}
@@ -213,7 +213,7 @@ func (o *outside) startReady(level sandbox.Level, tag string) *exec.Cmd {
 		_ = cmd.Process.Kill()
 		t.Fatalf("the command said %q, %v", line, err)
 	}
-	return cmd
+	return cmd.Cmd
 }
 
 // killOne starts a run, kills its process with the given index in runProcesses, and checks that

@@ -18,7 +18,7 @@ import (
 
 // The test binary has three more modes, chosen by these environment variables.
 const (
-	driverVar = "ROOTSFS_SANDBOX_DRIVER" // carry out an order, such as a run as another user
+	driverVar = "ROOTSFS_SANDBOX_DRIVER" // carry out a bare order
 	victimVar = "ROOTSFS_SANDBOX_VICTIM" // be the process that the hostile program attacks
 	fillVar   = "ROOTSFS_SANDBOX_FILL"   // keep descriptors in flight
 )
@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	catchIgnored()
 	code := m.Run()
 	if builds.dir != "" {
 		if err := os.RemoveAll(builds.dir); err != nil {
@@ -49,15 +50,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// order tells a driver, which is this test binary with driverVar, what command to start and how.
+// The main goroutine keeps the first thread, whose mount namespace is what /proc/self shows. So no
+// order changes that thread; see surround.
+func init() { runtime.LockOSThread() }
+
+// order tells what command to start and how. The process for a bare order is a driver, which is
+// this test binary with driverVar.
 type order struct {
 	Bare bool // start the command itself, without rootsfs
 	Args []string
 	Env  []string
 	UID  int // the user to run as
-	// Mounts maps paths of the machine to files that are mounted there, in the driver's own mount
-	// namespace. (The machine's /dev/fuse may be closed to users, and its /etc/passwd may lack
-	// this user.)
+	// Mounts maps paths of the machine to files that are mounted there, in a mount namespace of
+	// the command's own. (The machine's /dev/fuse may be closed to users, and its /etc/passwd may
+	// lack this user.)
 	Mounts map[string]string
 	// Terminal reports whether standard input is a terminal.
 	Terminal bool
@@ -65,42 +71,72 @@ type order struct {
 	Weak []string
 }
 
-// drive carries out the order raw, which is JSON. It changes to the order's user and starts the
-// order's command. The command gets the streams and descriptors of this process.
+// drive carries out the bare order raw, which is JSON. It changes to the order's user and starts
+// the order's command. The command gets the streams and descriptors of this process.
 func drive(raw string) int {
-	runtime.LockOSThread()
 	var o order
 	err := json.Unmarshal([]byte(raw), &o)
-	if err == nil && len(o.Mounts) > 0 {
-		err = lab.DetachMounts("")
-	}
-	for at, from := range o.Mounts {
-		if err == nil {
-			err = unix.Mount(from, at, "", unix.MS_BIND, "")
-		}
-	}
-	if err == nil && len(o.Weak) > 0 {
-		err = weaken(o.Weak)
+	if err == nil {
+		err = o.mount()
 	}
 	if err == nil && o.UID != 0 {
 		err = become(o.UID)
 	}
-	switch {
-	case err != nil:
-	case o.Bare:
+	if err == nil {
 		err = driveBare(&o)
-	default:
-		// A shell ignores SIGINT and SIGQUIT for its background jobs, nohup ignores SIGHUP, and
-		// the programs that these tests start would inherit that. A signal that this process
-		// catches has its default action after the exec, as in a terminal.
-		signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGQUIT, unix.SIGHUP)
-		err = unix.Exec(o.Args[0], o.Args, o.Env)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 125
 	}
 	return 0
+}
+
+// surround gives this thread what the command of an order is to inherit: a mount namespace with
+// the order's mounts, and the lack of features. The thread cannot be used for anything else
+// afterwards.
+func (o *order) surround() error {
+	if len(o.Mounts) > 0 {
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return err
+		}
+		if err := o.mount(); err != nil {
+			return err
+		}
+	}
+	if len(o.Weak) > 0 {
+		return weaken(o.Weak)
+	}
+	return nil
+}
+
+// mount makes the order's mounts in this thread's mount namespace, and detaches the mounts of other
+// tests there.
+func (o *order) mount() error {
+	if len(o.Mounts) == 0 {
+		return nil
+	}
+	if err := lab.DetachMounts(""); err != nil {
+		return err
+	}
+	for at, from := range o.Mounts {
+		if err := unix.Mount(from, at, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// catchIgnored makes this process catch the signals that it ignores. A shell ignores SIGINT and
+// SIGQUIT for its background jobs, nohup ignores SIGHUP, and the programs that these tests start
+// would inherit that. A signal that this process catches has its default action after the exec, as
+// in a terminal.
+func catchIgnored() {
+	for _, sig := range []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
 }
 
 func become(id int) error {

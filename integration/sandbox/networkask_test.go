@@ -51,7 +51,7 @@ func (o *outside) startAsking(script string, flags ...string) *askingRun {
 // owner runs a command of rootsfs as the owner.
 func (a *askingRun) owner(args ...string) (string, error) {
 	a.t.Helper()
-	cmd := a.driver(order{Args: a.rootsfs(append(args, "--session", sessionName)...)})
+	cmd := a.ownerCommand(append(args, "--session", sessionName)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	return string(out), err

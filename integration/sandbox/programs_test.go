@@ -60,7 +60,11 @@ var programs = []struct {
 	{"npm project", []string{"node", "npm", "tar"}, `
 		export npm_config_cache=$PWD/../npm-cache npm_config_prefer_offline=true npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false
 		npm pack --silent minimist@1.2.8 >/dev/null && tar xf minimist-1.2.8.tgz && cd package
-		npm pkg set --json devDependencies='{"tape": "3.6.1"}' scripts='{"test": "tape test/*.js"}'
+		node -e '
+			const fs = require("fs"), p = JSON.parse(fs.readFileSync("package.json"));
+			p.devDependencies = { tape: "3.6.1" };
+			p.scripts = { test: "tape test/*.js" };
+			fs.writeFileSync("package.json", JSON.stringify(p))'
 		npm install --silent && npm test --silent | grep '^# \(tests\|pass\|fail\)'`, "# tests 153\n# pass  153\n"},
 	{"go build", []string{"/usr/local/go/bin/go"}, `
 		export PATH=$PATH:/usr/local/go/bin GOFLAGS=-buildvcs=false GOTOOLCHAIN=local GOCACHE=$PWD/../` + goCache + `

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,22 +27,79 @@ func (o *outside) rootsfs(args ...string) []string {
 	return append([]string{filepath.Join(programsDir(o.t), "rootsfs")}, args...)
 }
 
-// driver returns a command that carries an order out as the caller.
-func (o *outside) driver(ord order) *exec.Cmd {
+// orderCmd is the command of an order. It is started in the surroundings that the order asks for.
+type orderCmd struct {
+	*exec.Cmd
+	order order
+}
+
+// driver returns a command that carries an order out as the caller. Only a bare order needs a
+// process before the command's own, the driver. Every other command is started by this process,
+// which is cheaper: the driver is a copy of this large program.
+func (o *outside) driver(ord order) *orderCmd {
 	o.t.Helper()
 	ord.UID, ord.Mounts = o.caller.uid, o.mounts
 	if ord.Env == nil {
 		ord.Env = o.env
 	}
-	raw, err := json.Marshal(ord)
-	testkit.Must(o.t, err)
-	cmd := exec.Command(filepath.Join(programsDir(o.t), "driver"))
-	cmd.Env = []string{driverVar + "=" + string(raw), "PATH=" + os.Getenv("PATH"), "GORACE=" + os.Getenv("GORACE")}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if ord.Bare || len(o.mounts) > 0 {
-		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS // the process's mounts end with it
+	if ord.Bare {
+		raw, err := json.Marshal(ord)
+		testkit.Must(o.t, err)
+		cmd := exec.Command(filepath.Join(programsDir(o.t), "driver"))
+		cmd.Env = []string{driverVar + "=" + string(raw), "PATH=" + os.Getenv("PATH"), "GORACE=" + os.Getenv("GORACE")}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Unshareflags: unix.CLONE_NEWNS} // the process's mounts end with it
+		return &orderCmd{Cmd: cmd}
 	}
-	return cmd
+	cmd := exec.Command(ord.Args[0], ord.Args[1:]...)
+	cmd.Env = ord.Env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if id := uint32(ord.UID); id != 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: id, Gid: id}
+	}
+	return &orderCmd{Cmd: cmd, order: ord}
+}
+
+// Start starts the command. If the order has mounts, or features that the command must not have, a
+// thread of its own starts the command: the command inherits the thread's mount namespace and
+// filter of system calls. The thread ends with the goroutine that is locked to it.
+func (c *orderCmd) Start() error {
+	if len(c.order.Mounts) == 0 && len(c.order.Weak) == 0 {
+		return c.Cmd.Start()
+	}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := c.order.surround()
+		if err == nil {
+			err = c.Cmd.Start()
+		}
+		started <- err
+	}()
+	return <-started
+}
+
+// Run starts the command and waits until it ends.
+func (c *orderCmd) Run() error {
+	if err := c.Start(); err != nil {
+		return err
+	}
+	return c.Wait()
+}
+
+// Output runs the command and returns its standard output.
+func (c *orderCmd) Output() ([]byte, error) {
+	var out bytes.Buffer
+	c.Stdout = &out
+	err := c.Run()
+	return out.Bytes(), err
+}
+
+// CombinedOutput runs the command and returns its standard output and standard error.
+func (c *orderCmd) CombinedOutput() ([]byte, error) {
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	err := c.Run()
+	return out.Bytes(), err
 }
 
 // ownerCommand returns a command of the caller that speaks to a session, and neither mounts nor

@@ -40,8 +40,8 @@ func TestSecretIsNotUsedUnrecorded(t *testing.T) {
 			const script = `b=$API_TOKEN_BASE_URL/n; curl -sS $b/0; echo; while [ ! -e go ]; do sleep 0.05; done
 				curl -s -Z --parallel-max 20 "$b/[1-2000]" -o /dev/null -w '%{http_code}\n'`
 			ord := o.networkOrder(netLevels[0], "--net=127.0.0.5:"+a.port, script)
-			ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "API_TOKEN")                                                 // before --
-			ord.Env = append([]string{"XDG_STATE_HOME=" + state, "API_TOKEN=" + credential, "SSL_CERT_FILE=" + a.certificate}, o.env...) // the first XDG_STATE_HOME counts
+			ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "API_TOKEN")                                            // before --
+			ord.Env = append(slices.Clone(o.env), "XDG_STATE_HOME="+state, "API_TOKEN="+credential, "SSL_CERT_FILE="+a.certificate) // the last XDG_STATE_HOME counts
 			cmd := o.driver(ord)
 			var log bytes.Buffer
 			cmd.Stderr = &log

@@ -35,18 +35,21 @@ int main(void) {
 // refused, a program built with -fsanitize=address ends with an error of LeakSanitizer.) A
 // command that makes the init its tracer still gets its signals, and ends.
 func TestTracers(t *testing.T) {
-	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
-		build := func(name, source string, flags ...string) {
-			file := filepath.Join(o.root, name)
-			testkit.Must(t, os.WriteFile(file+".c", []byte(source), 0o644))
-			cmd := exec.Command("gcc", append(flags, "-g", "-o", file, file+".c")...)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+	needRoot(t)
+	dir := t.TempDir()
+	built := map[string][]string{"leaks": {leaks, "-fsanitize=address"}, "leaks.plain": {leaks}, "traceme": {traceMe}}
+	for name, source := range built {
+		file := filepath.Join(dir, name)
+		testkit.Must(t, os.WriteFile(file+".c", []byte(source[0]), 0o644))
+		cmd := exec.Command("gcc", append(source[1:], "-g", "-o", file, file+".c")...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
 		}
-		build("leaks", leaks, "-fsanitize=address")
-		build("leaks.plain", leaks)
-		build("traceme", traceMe)
+	}
+	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
+		for name := range built {
+			testkit.Must(t, copyFile(filepath.Join(dir, name), filepath.Join(o.root, name), 0o755))
+		}
 		for _, c := range []struct {
 			script, want string
 		}{

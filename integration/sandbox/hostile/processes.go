@@ -245,7 +245,7 @@ func forkBomb(t *targets) error {
 		}
 	}()
 	for len(pids) <= t.Pids {
-		pid, err := forkSleep()
+		pid, err := forkIdle()
 		if err != nil {
 			return err
 		}
@@ -254,14 +254,20 @@ func forkBomb(t *targets) error {
 	return nil
 }
 
-func forkSleep() (int, error) {
-	path := "/bin/sleep"
-	p, err := os.StartProcess(path, []string{"sleep", "60"}, &os.ProcAttr{})
-	if err != nil {
-		return 0, short(err)
+// forkIdle starts a process that sleeps for a minute and then ends. The process is a copy of this
+// one and executes no program, because that takes several times as long. So it may make raw system
+// calls only.
+func forkIdle() (int, error) {
+	minute := unix.Timespec{Sec: 60}
+	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
 	}
-	defer p.Release()
-	return p.Pid, nil
+	for pid == 0 {
+		_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, uintptr(unsafe.Pointer(&minute)), 0, 0, 0)
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	return int(pid), nil
 }
 
 // takeInotify works if it gets more than half of the user's instances. It takes no
