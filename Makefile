@@ -2,8 +2,7 @@
 GO      ?= go
 BIN     := bin
 PKGS    := ./...
-.PHONY: all help check format static build install dist demo RACE ?= auto
-test test-core test-peers test-confined test-rest model container-test kernel-test soak screenshots bench fuzz lint tables clean need-go need-root
+.PHONY: all help check format static build install dist demo test test-core test-peers test-confined test-rest model container-test kernel-test soak screenshots bench fuzz lint tables clean need-go need-root
 
 all: build
 
@@ -60,6 +59,7 @@ demo:
 # it looks at. RACE=most: with the race detector even on a slow machine (none and core: less).
 # `make test-core` runs one of the four parts. The suite itself is compiled as the
 # programs of the tests are (testkit.Build), so that both compile their packages once.
+RACE ?= auto
 test test-core test-peers test-confined test-rest:
 	@GO=$(GO) sh integration/setup.sh test env CGO_ENABLED=0 $(GO) run -trimpath ./integration/suite -go $(GO) -race=$(RACE) -declared $(patsubst test-%,%,$(filter-out test,$@))
 
