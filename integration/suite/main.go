@@ -30,17 +30,11 @@ type options struct {
 }
 
 func main() {
-	o := options{ci: os.Getenv("CI") != "", raced: racedNone}
+	o := options{ci: os.Getenv("CI") != ""}
 	flag.StringVar(&o.goCommand, "go", "go", "the go `command`")
 	flag.BoolVar(&o.declared, "declared", false, "let tests find only the programs that setup.sh names")
-	flag.Func("race", "`which` packages are tested with the race detector: none, core, most or auto", func(s string) (err error) {
-		var why string
-		if o.raced, why, err = raced(s).choose(); why != "" {
-			fmt.Fprintln(os.Stderr, "suite: "+why)
-		}
-		return err
-	})
-	flag.DurationVar(&o.timeout, "timeout", 20*time.Minute, "how long one package may take")
+	flag.StringVar((*string)(&o.raced), "race", string(racedNone), "`which` packages are tested with the race detector: none, core, most or auto")
+	flag.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long one package may take")
 	flag.DurationVar(&o.limit, "limit", 45*time.Minute, "how long one run of go test may take")
 	flag.DurationVar(&o.stuck, "stuck", 90*time.Second, "how long a FUSE connection may leave a request waiting")
 	flag.Parse()
@@ -54,6 +48,14 @@ func main() {
 	if err := lab.StartWithOwnMounts(); err != nil {
 		fmt.Fprintf(os.Stderr, "suite: cannot tell the tests' mounts from others': %v\n", err)
 		os.Exit(1)
+	}
+	raced, why, err := o.raced.choose()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "suite: %v\n", err)
+		os.Exit(2)
+	}
+	if o.raced = raced; why != "" {
+		fmt.Fprintln(os.Stderr, "suite: "+why)
 	}
 	problems, err := run(o)
 	if err != nil {
