@@ -44,8 +44,9 @@ func jobs(packages []string, r raced) []job {
 		withRace.atOnce = atOnce - 1
 	case racedCore:
 		withRace.atOnce = atOnce / 2
+		plain.atOnce++ // so that these, which are more, keep both processors busy when the others have ended
 	}
-	plain.atOnce = atOnce - withRace.atOnce
+	plain.atOnce += atOnce - withRace.atOnce
 	return slices.DeleteFunc([]job{withRace, plain}, func(j job) bool { return len(j.packages) == 0 })
 }
 

@@ -37,12 +37,12 @@ func TestChoose(t *testing.T) {
 }
 
 // A package is tested with the race detector, unless it is in unraced or, on a slow machine, not in
-// core. At most four packages are tested at a time.
+// core.
 func TestJobs(t *testing.T) {
 	packages := packagesIn("guard", "integration/deps", "integration/dist/x")
 	for r, want := range map[raced][]job{
 		racedMost: {{"raced", packagesIn("guard", "integration/dist/x"), true, 3}, {"plain", packagesIn("integration/deps"), false, 1}},
-		racedCore: {{"raced", packagesIn("guard"), true, 2}, {"plain", packagesIn("integration/deps", "integration/dist/x"), false, 2}},
+		racedCore: {{"raced", packagesIn("guard"), true, 2}, {"plain", packagesIn("integration/deps", "integration/dist/x"), false, 3}},
 		racedNone: {{"plain", packages, false, 4}},
 	} {
 		if got := jobs(packages, r); !reflect.DeepEqual(got, want) {
