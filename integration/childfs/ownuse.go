@@ -168,12 +168,15 @@ func isWaiting(frames string) bool {
 // ownPlaces returns the positions (file and line) in a stack that are in this module's code, at
 // most three, the innermost first.
 func ownPlaces(frames string) string {
+	const module = "github.com/rootsfs/rootsfs/"
 	var places []string
+	isOwn := false // whether the function in the line before is the module's
 	for line := range strings.Lines(frames) {
-		at, ok := strings.CutPrefix(line, "\t")
-		at, _, _ = strings.Cut(strings.TrimSpace(at), " ")
-		//lint:ignore SA1019 tests run where they were built
-		if ok && !strings.HasPrefix(at, runtime.GOROOT()) && !strings.Contains(at, "/pkg/mod/") && len(places) < 3 {
+		at, isPlace := strings.CutPrefix(line, "\t")
+		if !isPlace {
+			isOwn = strings.HasPrefix(strings.TrimPrefix(line, "created by "), module)
+		} else if isOwn && len(places) < 3 {
+			at, _, _ = strings.Cut(strings.TrimSpace(at), " ")
 			places = append(places, filepath.Base(filepath.Dir(at))+"/"+filepath.Base(at))
 		}
 	}

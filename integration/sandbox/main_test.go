@@ -50,8 +50,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// The main goroutine keeps the first thread, whose mount namespace is what /proc/self shows. So no
-// order changes that thread; see surround.
+// The main goroutine keeps the first thread: /proc/self shows that thread's mount namespace, and no
+// order may change it (see surround).
 func init() { runtime.LockOSThread() }
 
 // order tells what command to start and how. The process for a bare order is a driver, which is
