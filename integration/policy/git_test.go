@@ -330,6 +330,8 @@ func TestGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("GOCACHE", strings.TrimSpace(string(cache)))
+	t.Setenv("CGO_ENABLED", "0") // as testkit.Build has it, so that shared packages are compiled once
+	t.Setenv("GOFLAGS", "-trimpath")
 	s := newShell(t, func(s *shell) {
 		s.write("mod/go.mod", "module m\n\ngo 1.26\n")
 		s.write("mod/main.go", "package main\n\nfunc main() { println(1) }\n")

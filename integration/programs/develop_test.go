@@ -55,7 +55,8 @@ cd ../clone; git reset -q --hard HEAD; git log --oneline | wc -l; git push -q ..
 func TestGo(t *testing.T) {
 	inside(t, byDefault, func(t *testing.T, b *box) {
 		need(t, "go")
-		env := map[string]string{"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOTMPDIR": b.dir + "/tmp"}
+		// testkit.Build has the same CGO_ENABLED and -trimpath, so that shared packages are compiled once.
+		env := map[string]string{"GOFLAGS": "-mod=mod -trimpath", "CGO_ENABLED": "0", "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOTMPDIR": b.dir + "/tmp"}
 		for _, k := range []string{"GOCACHE", "GOMODCACHE", "GOPATH"} {
 			env[k] = strings.TrimSpace((&box{t: t, dir: ".", home: os.Getenv("HOME")}).run("", "go", "env", k))
 		}
