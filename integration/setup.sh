@@ -92,6 +92,7 @@ packages() {
 		fish fish the same
 		rpm rpm packages of rootsfs
 		man man-db manual pages of rootsfs
+		groff groff-base the same
 	TABLE
 }
 

@@ -94,7 +94,7 @@ func TestSetup(t *testing.T) {
 // As root, setup.sh installs the missing packages with apt-get, and prevents these packages from
 // starting servers. It replaces a Node.js that is too old by one from the npm registry.
 func TestSetupInstalls(t *testing.T) {
-	programs := "fusermount3 git cc spin setpriv nsenter ip bwrap getfacl setfattr rsync sqlite3 perl python3 chromium dbus-daemon tmux ssh-agent hg rg redis-cli curl wget psql pip3 strace gdb ps bash zsh fish rpm man openssl gh"
+	programs := "fusermount3 git cc spin setpriv nsenter ip bwrap getfacl setfattr rsync sqlite3 perl python3 chromium dbus-daemon tmux ssh-agent hg rg redis-cli curl wget psql pip3 strace gdb ps bash zsh fish rpm man groff openssl gh"
 	stubs := map[string]string{
 		"id": root, "go": goodGo,
 		"apt-get": `echo "apt-get $*" >&2
