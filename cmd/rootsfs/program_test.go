@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -37,12 +36,6 @@ var releasedDir = sync.OnceValues(func() (dir string, err error) {
 // removeReleased removes the directory of releasedDir, if there is one.
 var removeReleased = func() {}
 
-// isRaced reports whether this test binary has the race detector.
-func isRaced() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}
-
 // useReleased lets the test's commands run rootsfs as releasedDir has it, if it has one. It is for a
 // test whose session is in the test's own process.
 func useReleased(t *testing.T) {
@@ -56,7 +49,7 @@ func useReleased(t *testing.T) {
 
 // programDir returns the directory of the program rootsfs for a script, or "" for this test binary.
 func programDir(script string) (string, error) {
-	if isRaced() && slices.Contains(raced, strings.TrimPrefix(script, "script-")) {
+	if testkit.IsRaced() && slices.Contains(raced, strings.TrimPrefix(script, "script-")) {
 		return "", nil
 	}
 	return releasedDir()

@@ -10,8 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // modeVar is the environment variable that makes the test binary run as a child, in the named mode.
@@ -121,8 +120,7 @@ var atEnd = func() {}
 // there would see only the child. With it a child takes five times the processor time to start, and
 // the tests start hundreds. ROOTSFS_SOAK=1 keeps the race detector.
 var childBinary = sync.OnceValues(func() (string, error) {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) || soak() {
+	if !testkit.IsRaced() || soak() {
 		return "/proc/self/exe", nil
 	}
 	dir, err := builds()

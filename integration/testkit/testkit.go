@@ -1,6 +1,6 @@
 // Package testkit holds functions that tests of all packages need: Must ends a test on an error,
-// Until and Eventually wait for a state, and Build builds programs. The package imports nothing of
-// this module, so that every test can import it.
+// Until and Eventually wait for a state, Build builds programs, and IsRaced tells how the test was
+// built. The package imports nothing of this module, so that every test can import it.
 //
 // A test that waits for something that another goroutine or process does calls Until. Such a test
 // neither sleeps for a fixed time nor judges how long the state takes to come.
@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +47,12 @@ func Build(to string, packages ...string) error {
 		return fmt.Errorf("build %s: %w\n%s", strings.Join(packages, " and "), err, out)
 	}
 	return nil
+}
+
+// IsRaced reports whether this test binary has the race detector.
+func IsRaced() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // Until returns when reached returns true. It ends the test if reached does not return true within

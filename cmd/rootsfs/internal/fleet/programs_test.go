@@ -3,8 +3,6 @@ package fleet
 import (
 	"os"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"sync"
 
 	"github.com/rootsfs/rootsfs/integration/testkit"
@@ -15,7 +13,7 @@ import (
 // detector the programs need several times the processor time to start, and the tests start them
 // hundreds of times.
 var ReleasedDir = sync.OnceValues(func() (dir string, err error) {
-	if !isRaced() || os.Getenv("ROOTSFS_SOAK") != "" {
+	if !testkit.IsRaced() || os.Getenv("ROOTSFS_SOAK") != "" {
 		return "", nil
 	}
 	if dir, err = os.MkdirTemp("", "rootsfs-released-"); err != nil {
@@ -39,10 +37,4 @@ func WithPrograms(dir, path string) string {
 		return path
 	}
 	return dir + string(filepath.ListSeparator) + path
-}
-
-// isRaced reports whether this test binary has the race detector.
-func isRaced() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
