@@ -56,7 +56,7 @@ demo:
 	@sh integration/demo/demo.sh $(BIN)/rootsfs
 
 # Installs what is missing (setup.sh names it), and runs the tests; suite says what else
-# it looks at. RACE=most: with the race detector even on a slow machine (none and core: less).
+# it looks at. RACE=most: with the race detector even on a slow machine (none and least: less).
 # `make test-core` runs one of the four parts. The suite itself is compiled as the
 # programs of the tests are (testkit.Build), so that both compile their packages once.
 RACE ?= auto

@@ -26,8 +26,9 @@
 // has special characters such as spaces. The umask is 022.
 //
 // With -race=most, all packages but a few are tested with the race detector (race.go). -race=auto is
-// the same, but if new pages of memory are slow on the machine, only the core is tested with it, because
-// the whole would take hours. The first line of the output then says so.
+// the same, but if new pages of memory are slow on the machine, only the packages whose goroutines
+// share most memory are tested with it, because the whole would take too long. The first line of the
+// output then says so.
 //
 // With -declared, tests find only the programs of the packages that setup.sh names, of Debian's
 // essential packages and of their dependencies (programs.go). A test that calls another program

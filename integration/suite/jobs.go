@@ -42,7 +42,7 @@ func jobs(packages []string, r raced) []job {
 	switch r {
 	case racedMost:
 		withRace.atOnce = atOnce - 1
-	case racedCore:
+	case racedLeast:
 		withRace.atOnce = atOnce / 2
 		plain.atOnce++ // so that these, which are more, keep both processors busy when the others have ended
 	}
@@ -106,11 +106,16 @@ func choose(packages, names []string) []string {
 // partOf returns the name of a directory's part.
 func partOf(dir string) string {
 	for _, p := range parts {
-		if slices.ContainsFunc(p.dirs, func(d string) bool { return dir == d || strings.HasPrefix(dir, d+"/") }) {
+		if isIn(p.dirs, dir) {
 			return p.name
 		}
 	}
 	return parts[len(parts)-1].name
+}
+
+// isIn reports whether a directory is one of dirs or below one.
+func isIn(dirs []string, dir string) bool {
+	return slices.ContainsFunc(dirs, func(d string) bool { return dir == d || strings.HasPrefix(dir, d+"/") })
 }
 
 // test runs the job, with further flags for go test. It returns a problem other than failed tests,

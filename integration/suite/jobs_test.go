@@ -37,13 +37,13 @@ func TestChoose(t *testing.T) {
 }
 
 // A package is tested with the race detector, unless it is in unraced or, on a slow machine, not in
-// core.
+// alwaysRaced.
 func TestJobs(t *testing.T) {
 	packages := packagesIn("guard", "integration/deps", "integration/dist/x")
 	for r, want := range map[raced][]job{
-		racedMost: {{"raced", packagesIn("guard", "integration/dist/x"), true, 3}, {"plain", packagesIn("integration/deps"), false, 1}},
-		racedCore: {{"raced", packagesIn("guard"), true, 2}, {"plain", packagesIn("integration/deps", "integration/dist/x"), false, 3}},
-		racedNone: {{"plain", packages, false, 4}},
+		racedMost:  {{"raced", packagesIn("guard", "integration/dist/x"), true, 3}, {"plain", packagesIn("integration/deps"), false, 1}},
+		racedLeast: {{"raced", packagesIn("guard"), true, 2}, {"plain", packagesIn("integration/deps", "integration/dist/x"), false, 3}},
+		racedNone:  {{"plain", packages, false, 4}},
 	} {
 		if got := jobs(packages, r); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", r, got, want)
@@ -53,7 +53,7 @@ func TestJobs(t *testing.T) {
 
 // Each directory that a list names exists.
 func TestNamedDirectories(t *testing.T) {
-	for _, dir := range slices.Concat(core, unraced, longest) {
+	for _, dir := range slices.Concat(alwaysRaced, unraced, longest) {
 		if _, err := os.Stat(filepath.Join("../..", dir)); err != nil {
 			t.Error(err)
 		}
@@ -63,10 +63,10 @@ func TestNamedDirectories(t *testing.T) {
 // The choice for this machine is one of two, and only the smaller one has a reason. Other words are
 // refused.
 func TestRacedChoice(t *testing.T) {
-	if r, why, err := racedAuto.choose(); err != nil || (r != racedMost || why != "") && (r != racedCore || why == "") {
+	if r, why, err := racedAuto.onThisMachine(); err != nil || (r != racedMost || why != "") && (r != racedLeast || why == "") {
 		t.Errorf("%q, %q, %v", r, why, err)
 	}
-	if r, why, err := raced("yes").choose(); err == nil {
+	if r, why, err := raced("yes").onThisMachine(); err == nil {
 		t.Errorf("%q, %q", r, why)
 	}
 }

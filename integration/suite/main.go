@@ -33,7 +33,7 @@ func main() {
 	o := options{ci: os.Getenv("CI") != ""}
 	flag.StringVar(&o.goCommand, "go", "go", "the go `command`")
 	flag.BoolVar(&o.declared, "declared", false, "let tests find only the programs that setup.sh names")
-	flag.StringVar((*string)(&o.raced), "race", string(racedNone), "`which` packages are tested with the race detector: none, core, most or auto")
+	flag.StringVar((*string)(&o.raced), "race", string(racedNone), "`which` packages are tested with the race detector: none, least, most or auto")
 	flag.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long one package may take")
 	flag.DurationVar(&o.limit, "limit", 45*time.Minute, "how long one run of go test may take")
 	flag.DurationVar(&o.stuck, "stuck", 90*time.Second, "how long a FUSE connection may leave a request waiting")
@@ -49,7 +49,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "suite: cannot tell the tests' mounts from others': %v\n", err)
 		os.Exit(1)
 	}
-	raced, why, err := o.raced.choose()
+	raced, why, err := o.raced.onThisMachine()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "suite: %v\n", err)
 		os.Exit(2)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,15 +13,15 @@ import (
 type raced string
 
 const (
-	racedNone raced = "none"
-	racedCore raced = "core" // the directories of core
-	racedMost raced = "most" // all but the directories of unraced
-	racedAuto raced = "auto" // racedMost, or racedCore on a machine where new pages are slow
+	racedNone  raced = "none"
+	racedLeast raced = "least" // the directories of alwaysRaced
+	racedMost  raced = "most"  // all but the directories of unraced
+	racedAuto  raced = "auto"  // racedMost, or racedLeast on a machine where new pages are slow
 )
 
-// core are directories whose goroutines share most memory: the gate, the tree, the front ends, and
+// alwaysRaced are directories whose goroutines share most memory: the gate, the tree, the front ends, and
 // the parts of a session.
-var core = []string{"guard", "vfs", "broker", "mount", "cmd/rootsfs/internal/availability", "cmd/rootsfs/internal/consent",
+var alwaysRaced = []string{"guard", "vfs", "broker", "mount", "cmd/rootsfs/internal/availability", "cmd/rootsfs/internal/consent",
 	"cmd/rootsfs/internal/control", "cmd/rootsfs/internal/network", "cmd/rootsfs/internal/secret", "cmd/rootsfs/internal/session",
 	"cmd/rootsfs/internal/sessionhub"}
 
@@ -39,8 +38,8 @@ func (r raced) includes(dir string) bool {
 	switch r {
 	case racedMost:
 		return !slices.Contains(unraced, dir)
-	case racedCore:
-		return slices.ContainsFunc(core, func(c string) bool { return dir == c || strings.HasPrefix(dir, c+"/") })
+	case racedLeast:
+		return isIn(alwaysRaced, dir)
 	}
 	return false
 }
@@ -50,14 +49,14 @@ func (r raced) includes(dir string) bool {
 // keeps the page tables itself. A program with the race detector needs five thousand new pages to start.
 const slowPage = 5 * time.Microsecond
 
-// choose returns the choice for this machine, and the reason if it is not r itself.
-func (r raced) choose() (raced, string, error) {
+// onThisMachine returns the choice for this machine, and the reason if it is not r itself.
+func (r raced) onThisMachine() (raced, string, error) {
 	switch r {
-	case racedNone, racedCore, racedMost:
+	case racedNone, racedLeast, racedMost:
 		return r, "", nil
 	case racedAuto:
 	default:
-		return "", "", fmt.Errorf("there is no choice -race=%s: write none, core, most or auto", r)
+		return "", "", fmt.Errorf("there is no choice -race=%s: write none, least, most or auto", r)
 	}
 	cost, err := pageCost()
 	if err != nil {
@@ -66,7 +65,7 @@ func (r raced) choose() (raced, string, error) {
 	if cost < slowPage {
 		return racedMost, "", nil
 	}
-	return racedCore, fmt.Sprintf("a new page of memory takes %v of the processor here: only the core is tested with the race detector (all: RACE=most)", cost.Round(100*time.Nanosecond)), nil
+	return racedLeast, fmt.Sprintf("a new page of memory takes %v of the processor here: only the packages whose goroutines share most memory are tested with the race detector (RACE=most: most packages)", cost.Round(100*time.Nanosecond)), nil
 }
 
 // pageCost returns the processor time that the first use of a page takes: the least of a few
