@@ -185,9 +185,9 @@ func (b Bare) Getxattr(p, name string) (value []byte, err error) {
 	return value, err
 }
 
-// HostPath returns a function for Bare.Host. dirs has the host path of each root by the root's name.
+// hostPath returns a function for Bare.Host. dirs has the host path of each root by the root's name.
 // For a path in no root, the function returns a path that does not exist.
-func HostPath(dirs map[string]string) func(string) string {
+func hostPath(dirs map[string]string) func(string) string {
 	return func(p string) string {
 		root, rest, _ := strings.Cut(p, "/")
 		dir, ok := dirs[root]

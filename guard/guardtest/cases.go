@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Cases returns the suite's rows, without those of the rights matrix.
-func Cases() []Case {
+// allCases returns the suite's rows, without those of the rights matrix.
+func allCases() []Case {
 	all := slices.Concat(plainCases(), replacedCases(), nameCases(), parsedCases(), escapeCases(), linkCases(),
 		specialCases(), readOnlyCases(), appendOnlyCases(), endedCases(), fileRootCases(), nestedCases(), mountCases(), policyCases(), limitCases())
 	seen := map[string]bool{}

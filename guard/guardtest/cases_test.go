@@ -9,7 +9,7 @@ import (
 // Each kind of refusal is the verdict that at least one case wants.
 func TestEveryRefusalHasACase(t *testing.T) {
 	wanted := map[names.Kind]bool{}
-	for _, c := range append(Cases(), rightsCases()...) {
+	for _, c := range append(allCases(), rightsCases()...) {
 		wanted[c.Want] = true
 	}
 	for k := names.Other + 1; k.String() != names.Other.String(); k++ {

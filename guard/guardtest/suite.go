@@ -153,7 +153,7 @@ func Run(t *testing.T, s Suite) {
 	var fitting, entered, ran int
 	reg := guard.NewRegistry(guard.Config{Opener: s.Opener, Auditor: rec})
 	front := s.Make(t, reg)
-	for i, c := range append(Cases(), rightsCases()...) {
+	for i, c := range append(allCases(), rightsCases()...) {
 		if s.Can.ReadOnlyByKernel && (c.Policy.Rights == 0 || c.Policy.Rights.Mutating()) {
 			continue
 		}
@@ -254,7 +254,7 @@ func (c *Case) run(e *Env, can Can) bool {
 		c.Check(e)
 	}
 	if c.Unguarded {
-		if err := c.Call.do(Bare{Host: HostPath(dirs)}); err != nil {
+		if err := c.Call.do(Bare{Host: hostPath(dirs)}); err != nil {
 			e.Errorf("the bare call must succeed, else nothing shows that the guard stopped it: %s: %v", c.Call.Text, err)
 		}
 	}

@@ -13,8 +13,8 @@ type Names struct {
 	merged *mergedNames // of a staged root
 }
 
-// OpenNames opens a directory for reading its names.
-func OpenNames(d Dir) (Names, error) {
+// openNames opens a directory for reading its names.
+func openNames(d Dir) (Names, error) {
 	fd, err := openToRead(d.fd)
 	return namesOf(d, fd, err)
 }
@@ -60,9 +60,9 @@ func openToReadQuietly(dirfd int) (int, error) {
 }
 
 // OpenDirNames resolves and judges a directory of the lease's root, and opens it for
-// reading its names: as OpenDir and OpenNames, but in one system call where possible.
+// reading its names: as OpenDir and openNames, but in one system call where possible.
 func OpenDirNames(l *guard.Lease, rel string) (Names, error) {
-	return openDirNames(l, rel, open, OpenNames)
+	return openDirNames(l, rel, open, openNames)
 }
 
 // OpenDirNamesQuietly is OpenDirNames for a reading that no caller has asked for, see
@@ -173,7 +173,7 @@ func openUnionNames(d Dir, name string) (Names, error) {
 	return quietNames(sub)
 }
 
-// quietNames is OpenNames for a reading that no caller has asked for, see openQuietly.
+// quietNames is openNames for a reading that no caller has asked for, see openQuietly.
 func quietNames(d Dir) (Names, error) {
 	fd, err := openToReadQuietly(d.fd)
 	n, err := namesOf(d, fd, err)
@@ -224,7 +224,7 @@ func (n *Names) SeekTo(off int64) error {
 // EachName calls f with every name in a directory but "." and "..", until f returns
 // false.
 func EachName(d Dir, f func(e *Entry) bool) error {
-	n, err := OpenNames(d)
+	n, err := openNames(d)
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func (m *mergedNames) openOnlySide(u *union) (err error) {
 		return nil
 	}
 	m.onlySide = Names{Dir: Dir{fd: max(up, low)}}
-	if m.onlySide.fd < 0 || slices.Contains(u.extra, m.onlySide.fd) { // fd is not the one that OpenNames has opened
+	if m.onlySide.fd < 0 || slices.Contains(u.extra, m.onlySide.fd) { // fd is not the one that openNames has opened
 		openNames := openToRead
 		if m.quiet {
 			openNames = openToReadQuietly

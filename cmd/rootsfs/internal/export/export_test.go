@@ -138,7 +138,7 @@ func TestHoles(t *testing.T) {
 					holes = append(holes, *i.Hole)
 					// The anchor may be lost as well as the records. So the event must not
 					// claim that the log did not remove the records.
-					line, err := OCSF(&i)
+					line, err := ocsfLine(&i)
 					if testkit.Must(t, err); !i.Hole.Changed && !strings.Contains(string(line), "are missing, and nothing shows that the log removed them") {
 						t.Errorf("the event is %s", line)
 					}
@@ -193,7 +193,7 @@ func TestOCSF(t *testing.T) {
 		}
 		i := a.sink.items[len(a.sink.items)-1]
 		i.Entry.Op, i.Entry.Verdict, i.Entry.Host = names.Foreign(op.String()), "refused", "example.org"
-		line, err := OCSF(&i)
+		line, err := ocsfLine(&i)
 		testkit.Must(t, err)
 		var e map[string]any
 		testkit.Must(t, json.Unmarshal(line, &e))
@@ -232,7 +232,7 @@ func TestLines(t *testing.T) {
 
 // OCSF escapes names that servers have chosen, so that a terminal can show the event.
 func TestHostileNames(t *testing.T) {
-	line, err := OCSF(&Item{Entry: audit.Entry{Op: "open", Root: "code", Path: "a\u202eb\u009b31m", Line: []byte(`{}`)}})
+	line, err := ocsfLine(&Item{Entry: audit.Entry{Op: "open", Root: "code", Path: "a\u202eb\u009b31m", Line: []byte(`{}`)}})
 	if err != nil || !names.Shows(string(line)) || !strings.Contains(string(line), `\u202e`) {
 		t.Errorf("%s, %v", line, err)
 	}

@@ -164,9 +164,9 @@ const (
 	unknownType              = 0
 )
 
-// OCSF returns an item as an event of OCSF, a line of JSON without its newline. Control characters
+// ocsfLine returns an item as an event of OCSF, a line of JSON without its newline. Control characters
 // and invisible characters are escaped.
-func OCSF(i *Item) ([]byte, error) {
+func ocsfLine(i *Item) ([]byte, error) {
 	line, err := json.Marshal(eventOf(i))
 	return names.JSON(line), err
 }
@@ -299,7 +299,7 @@ func NewLines(path string) (*Lines, error) {
 func (l *Lines) Send(_ context.Context, items []Item) error {
 	w := bufio.NewWriter(l.f)
 	for i := range items {
-		line, err := OCSF(&items[i])
+		line, err := ocsfLine(&items[i])
 		if err != nil {
 			return err
 		}

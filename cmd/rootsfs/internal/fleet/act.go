@@ -79,9 +79,9 @@ const (
 // listPath is the path of the request for the list of sessions.
 const listPath = ""
 
-// Up returns the subject of the frames with which a machine answers an act. The name of a stream has
+// up returns the subject of the frames with which a machine answers an act. The name of a stream has
 // the syntax of an invite's ID.
-func (n Names) Up(machine, stream string) string { return n.machine(machine, "up."+stream) }
+func (n Names) up(machine, stream string) string { return n.machine(machine, "up."+stream) }
 
 // encode encodes a message to a machine.
 func (t toMachine) encode() ([]byte, error) {

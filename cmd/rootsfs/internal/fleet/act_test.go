@@ -65,7 +65,7 @@ func newActLab(t *testing.T, handler http.HandlerFunc) *actLab {
 	all, err := l.owner.Remotes(context.Background(), []string{"m1"}, 10*time.Second)
 	l.must(err)
 	l.remote = all[0]
-	sessions, err := l.remote.Sessions(context.Background())
+	sessions, err := l.remote.sessions(context.Background())
 	l.must(err)
 	l.in = sessions[0]
 	return l
@@ -74,7 +74,7 @@ func newActLab(t *testing.T, handler http.HandlerFunc) *actLab {
 // act sends a request to the session, and returns the status and the body of the answer.
 func (l *actLab) act(path, body string) (int, string) {
 	l.Helper()
-	a, err := l.remote.Act(context.Background(), l.in, path, []byte(body))
+	a, err := l.remote.act(context.Background(), l.in, path, []byte(body))
 	l.must(err)
 	defer a.Close()
 	data, err := io.ReadAll(a)
@@ -98,12 +98,12 @@ func TestActsCountOnce(t *testing.T) {
 		l.must(err)
 		a := act{Machine: "m1", Number: number, Stream: newInviteID(), Session: "s", PID: l.in.PID, Start: l.in.Start, Path: "/v1/roots.add"}
 		change(&a)
-		sealed, err := Seal(key, l.owner.Names.ID, kindAct, a)
+		sealed, err := seal(key, l.owner.Names.ID, kindAct, a)
 		l.must(err)
 		l.must((&Answer{r: l.remote, bus: bus}).send(toMachine{Act: sealed}))
 	}
 	send(l.actor.m.key, func(*act) {})
-	keeper, err := LoadKey(l.server.dir.signing())
+	keeper, err := loadKey(l.server.dir.signing())
 	l.must(err)
 	send(keeper, func(*act) {})
 	send(l.owner.key, func(a *act) { a.Machine = "m2" })
@@ -133,7 +133,7 @@ func TestProgressIsRefused(t *testing.T) {
 		{l.actor.m.key, "m1", errSigner.Error()},
 		{l.owner.key, "m2", "it is for another machine"},
 	} {
-		sealed, err := Seal(c.key, l.owner.Names.ID, kindProgress, progress{Machine: c.machine})
+		sealed, err := seal(c.key, l.owner.Names.ID, kindProgress, progress{Machine: c.machine})
 		l.must(err)
 		data, err := json.Marshal(toMachine{Progress: sealed})
 		l.must(err)
@@ -187,7 +187,7 @@ func TestAnswersInFrames(t *testing.T) {
 	if _, got := l.act("/metrics", ""); got != string(whole) {
 		t.Errorf("%d bytes of %d came", len(got), len(whole))
 	}
-	a, err := l.remote.Act(context.Background(), l.in, "/metrics", nil)
+	a, err := l.remote.act(context.Background(), l.in, "/metrics", nil)
 	l.must(err)
 	sent := func() uint64 {
 		a.mu.Lock()
@@ -203,7 +203,7 @@ func TestAnswersInFrames(t *testing.T) {
 	if l.must(a.Close()); err != nil || !bytes.Equal(late, whole) {
 		t.Errorf("read late: %d bytes of %d came, %v", len(late), len(whole), err)
 	}
-	a, err = l.remote.Act(context.Background(), l.in, "/v1/watch", []byte("{}"))
+	a, err = l.remote.act(context.Background(), l.in, "/v1/watch", []byte("{}"))
 	l.must(err)
 	l.must(a.Close())
 	select {

@@ -57,7 +57,7 @@ func (c *actor) hear(ctx context.Context, m *nats.Msg) error {
 		return c.challenge(m)
 	case t.Act != nil:
 		var a act
-		by, err := Open(t.Act, c.m.ID, kindAct, c.m.Charter.isOwner, &a)
+		by, err := openSigned(t.Act, c.m.ID, kindAct, c.m.Charter.isOwner, &a)
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (c *actor) hear(ctx context.Context, m *nats.Msg) error {
 		return nil
 	}
 	var p progress
-	if _, err := Open(t.Progress, c.m.ID, kindProgress, c.m.Charter.isOwner, &p); err != nil {
+	if _, err := openSigned(t.Progress, c.m.ID, kindProgress, c.m.Charter.isOwner, &p); err != nil {
 		return err
 	}
 	if p.Machine != c.m.Machine {
@@ -311,11 +311,11 @@ func (t *answerWriter) send(ctx context.Context, f frame) error {
 	defer t.mu.Unlock()
 	t.number++
 	f.Machine, f.Stream, f.Number = t.c.m.Machine, t.stream, t.number
-	data, err := Seal(t.c.m.key, t.c.m.ID, kindFrame, f)
+	data, err := seal(t.c.m.key, t.c.m.ID, kindFrame, f)
 	if err != nil {
 		return err
 	}
-	return t.c.bus.Conn.Publish(t.c.bus.Names.Up(t.c.m.Machine, t.stream), data)
+	return t.c.bus.Conn.Publish(t.c.bus.Names.up(t.c.m.Machine, t.stream), data)
 }
 
 // isFull reports whether the owner has to read before a frame with data may be sent.
@@ -384,7 +384,7 @@ func (c *actor) recordLook(a *act, by string) error {
 
 // recordAct records an act of an owner. The record names no files; the session's own record does.
 func (c *actor) recordAct(a *act, by string, verdict guard.Verdict, why error) error {
-	owner := "owner " + KeyName(by)
+	owner := "owner " + keyName(by)
 	r := guard.Record{
 		Time: time.Now(), Via: guard.ViaControl, Op: names.OpSet, Verdict: verdict, Facts: guard.Facts{Origin: owner},
 		Detail: fmt.Sprintf("session %s: %s from afar by %s", a.Session, strings.TrimPrefix(a.Path, "/v1/"), owner),

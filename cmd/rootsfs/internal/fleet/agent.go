@@ -228,7 +228,7 @@ func (a *agent) settle(ctx context.Context, to string) error {
 			a.applied[to] = was
 			return err
 		}
-		a.log.Info("an order is carried out", "for", to, "number", h.Number, "by", KeyName(h.by), "ended", len(ended), "locked", h.Locked, "took_ms", took)
+		a.log.Info("an order is carried out", "for", to, "number", h.Number, "by", keyName(h.by), "ended", len(ended), "locked", h.Locked, "took_ms", took)
 		if a.acks[to], err = a.ackOf(to, took, ended); err != nil {
 			return err
 		}
@@ -244,7 +244,7 @@ func (a *agent) settle(ctx context.Context, to string) error {
 	}
 	var errs []error
 	for _, b := range a.buses {
-		errs = append(errs, b.Conn.Publish(b.Names.Ack(a.m.Machine), a.acks[to]))
+		errs = append(errs, b.Conn.Publish(b.Names.ack(a.m.Machine), a.acks[to]))
 	}
 	return errors.Join(errs...)
 }
@@ -261,7 +261,7 @@ func (a *agent) ackOf(to string, took float64, ended []Ended) ([]byte, error) {
 	for i := range k.Ended {
 		k.Ended[i].Error = k.Ended[i].Error[:min(len(k.Ended[i].Error), maxText)]
 	}
-	return Seal(a.m.key, a.m.ID, kindAck, k)
+	return seal(a.m.key, a.m.ID, kindAck, k)
 }
 
 // askNow makes the agent ask for a lease at once.
@@ -357,7 +357,7 @@ func (a *agent) listen(ctx context.Context) error {
 			a.askNow()
 		})
 		for _, to := range a.recipients() {
-			_, err := b.Conn.Subscribe(b.Names.Orders(to), func(m *nats.Msg) {
+			_, err := b.Conn.Subscribe(b.Names.orders(to), func(m *nats.Msg) {
 				if err := a.receive(ctx, to, m.Data); err != nil {
 					a.log.Warn("an order has come", "error", err)
 				}
@@ -384,7 +384,7 @@ type Host struct {
 // ctx ends or the machine has left its fleet. It records its acts in an audit log. It calls ready
 // when it has begun, which may be before it is connected.
 func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.Options, host Host, ready func() error) (err error) {
-	dir, err := StateDir()
+	dir, err := stateDir()
 	if err != nil {
 		return err
 	}
@@ -439,7 +439,7 @@ func (m *Member) runCharter(ctx context.Context, dir, files string, log *slog.Lo
 		if err := acts.listen(ctx); err != nil {
 			return err
 		}
-		err := m.AnswerStatus(b, func() MachineStatus {
+		err := m.answerStatus(b, func() MachineStatus {
 			st := host.Status()
 			st.Standing = a.standing()
 			st.Sent, st.RecordsWait = ship.status()

@@ -207,7 +207,7 @@ func TestBusReplays(t *testing.T) {
 	if err := p.receive(context.Background(), allMachines, p.known["m1"].signed); err == nil {
 		t.Error("an order for one machine is accepted as an order for all machines")
 	}
-	old, err := Seal(l.server.keeperKey(t), p.m.ID, kindLease+replySuffix, reply[leaseAnswer]{Number: "1", Body: leaseAnswer{LeaseMS: 1000}})
+	old, err := seal(l.server.keeperKey(t), p.m.ID, kindLease+replySuffix, reply[leaseAnswer]{Number: "1", Body: leaseAnswer{LeaseMS: 1000}})
 	l.must(err)
 	if _, err := readReply[leaseAnswer](old, p.m.ID, kindLease, "2", p.m.Charter.isKeeper); err == nil {
 		t.Error("the answer to another request is accepted as a lease")
@@ -215,7 +215,7 @@ func TestBusReplays(t *testing.T) {
 }
 
 func (s *Server) keeperKey(t *testing.T) *Key {
-	k, err := LoadKey(s.dir.signing())
+	k, err := loadKey(s.dir.signing())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestTwoOwners(t *testing.T) {
 	first, err := l.owner.place(context.Background(), allMachines, (&Order{Lock: "first"}).change)
 	l.must(err)
 	late := Standing{For: allMachines, Number: first.Number + 1}
-	data, err := Seal(l.owner.key, l.owner.Names.ID, kindStanding, late)
+	data, err := seal(l.owner.key, l.owner.Names.ID, kindStanding, late)
 	l.must(err)
 	got, err := l.owner.order(context.Background(), orderRequest{For: allMachines, Order: data})
 	for _, a := range got {
@@ -263,7 +263,7 @@ func TestAsksWhenConnectedAgain(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
 	asked := make(chan *nats.Msg, 8)
-	_, err := l.owner.Bus.Conn.ChanSubscribe(l.owner.Names.Lease("m1"), asked)
+	_, err := l.owner.Bus.Conn.ChanSubscribe(l.owner.Names.lease("m1"), asked)
 	l.must(err)
 	l.must(l.owner.Bus.Conn.Flush())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -288,7 +288,7 @@ func TestAsksWhenConnectedAgain(t *testing.T) {
 func TestAgentEndsWithTheMembership(t *testing.T) {
 	l := newLab(t)
 	m := l.join("m1")
-	dir, err := StateDir()
+	dir, err := stateDir()
 	l.must(err)
 	begin := func() *agent {
 		t.Helper()

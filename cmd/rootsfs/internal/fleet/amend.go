@@ -20,7 +20,7 @@ type Amendment func(c *Charter) error
 
 // removeKey returns the index of the key with a name, and a copy of keys without that key.
 func removeKey(keys []string, name string) (int, []string, error) {
-	i := slices.IndexFunc(keys, func(key string) bool { return KeyName(key) == name })
+	i := slices.IndexFunc(keys, func(key string) bool { return keyName(key) == name })
 	if i < 0 {
 		return i, nil, fmt.Errorf("the fleet has no such key; see: rootsfs fleet charter")
 	}
@@ -61,7 +61,7 @@ func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (se
 	if err != nil {
 		return false, err
 	}
-	key, err := LoadKey(dir.signing())
+	key, err := loadKey(dir.signing())
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, o.makeKeeper(dir, port)
 	}
@@ -127,11 +127,11 @@ func (o *Owner) makeKeeper(dir ServerDir, port string) error {
 	if err := writeJSON(dir.fleet(), info); err != nil {
 		return err
 	}
-	key, err := NewKey()
+	key, err := newKey()
 	if err != nil {
 		return err
 	}
-	return key.Save(dir.signing())
+	return key.save(dir.signing())
 }
 
 // keeperHere returns the directory of the keeper on this machine. The files of an owner who was
@@ -175,11 +175,11 @@ func (o *Owner) AddOwner(ctx context.Context, dir string) (key string, err error
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return "", fmt.Errorf("%s is there already: write another directory", names.Quote(dir))
 	}
-	own, err := NewKey()
+	own, err := newKey()
 	if err != nil {
 		return "", err
 	}
-	if err := errors.Join(own.Save(to.signing()), o.connectionFor(to)); err != nil {
+	if err := errors.Join(own.save(to.signing()), o.connectionFor(to)); err != nil {
 		return "", err
 	}
 	err = o.Amend(ctx, func(c *Charter) error {
@@ -196,7 +196,7 @@ func (o *Owner) AddOwner(ctx context.Context, dir string) (key string, err error
 	}
 	info := o.info
 	info.Dir = "" // the server stays where it is
-	return KeyName(own.Public()), writeJSON(to.fleet(), info)
+	return keyName(own.Public()), writeJSON(to.fleet(), info)
 }
 
 // connectionFor writes the credential of another owner's connection.
@@ -226,11 +226,11 @@ func (o *Owner) Parties(ctx context.Context) ([]Party, error) {
 	}
 	var list []Party
 	for _, key := range o.Charter.Owners {
-		list = append(list, Party{Role: "owner", Key: KeyName(key), Self: key == o.key.Public()})
+		list = append(list, Party{Role: "owner", Key: keyName(key), Self: key == o.key.Public()})
 	}
 	servers := o.Charter.servers(o.info.Address)
 	for i, key := range o.Charter.Keepers {
-		list = append(list, Party{Role: "keeper", Key: KeyName(key), Server: servers[min(i, len(servers)-1)].Server})
+		list = append(list, Party{Role: "keeper", Key: keyName(key), Server: servers[min(i, len(servers)-1)].Server})
 	}
 	return list, nil
 }

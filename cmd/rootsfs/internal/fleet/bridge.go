@@ -131,7 +131,7 @@ func (b *Bridge) Follow(ctx context.Context) {
 
 // refresh adds a machine's new sessions to the bridge, and removes those that have ended.
 func (b *Bridge) refresh(ctx context.Context, r *Remote) error {
-	all, err := r.Sessions(ctx)
+	all, err := r.sessions(ctx)
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (h relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		h.refuse(w, &names.Error{Kind: names.Invalid, Err: fmt.Errorf("from afar a request has at most %d bytes", maxActBody)})
 		return
 	}
-	a, err := h.r.Act(q.Context(), h.in, q.URL.Path, body)
+	a, err := h.r.act(q.Context(), h.in, q.URL.Path, body)
 	if err != nil {
 		h.refuse(w, err)
 		return

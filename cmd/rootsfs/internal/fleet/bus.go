@@ -145,8 +145,8 @@ func (b *Bus) Close() {
 	b.Conn.Close()
 }
 
-// Request sends a request and returns the first answer.
-func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
+// request sends a request and returns the first answer.
+func (b *Bus) request(ctx context.Context, subject string, data []byte) ([]byte, error) {
 	connected, cancel := b.whileConnected(ctx)
 	defer cancel()
 	m, err := b.Conn.RequestWithContext(connected, subject, data)
@@ -177,10 +177,10 @@ func (b *Bus) whileConnected(ctx context.Context) (context.Context, context.Canc
 	return ctx, cancel
 }
 
-// Answer answers the request of a party. It refuses a request that wants its answer at a subject
+// answer answers the request of a party. It refuses a request that wants its answer at a subject
 // outside of the party's own inbox: a server lets a request name any subject for the answer, and a
 // keeper's rights reach further than those of the party that asks.
-func (b *Bus) Answer(m *nats.Msg, party string, data []byte) error {
+func (b *Bus) answer(m *nats.Msg, party string, data []byte) error {
 	if !strings.HasPrefix(m.Reply, inbox(party)+".") {
 		return fmt.Errorf("%s wants its answer at %s, which is not its own", names.Quote(party), names.Quote(m.Reply))
 	}
@@ -192,7 +192,7 @@ func (b *Bus) Answer(m *nats.Msg, party string, data []byte) error {
 func machineRights(n Names) jwt.UserPermissionLimits {
 	const name = "{{name()}}"
 	r := publishRights(n.machine(name, ">"))
-	r.Sub.Allow.Add(n.OrdersForAll(), n.Orders(name), n.Do(name), n.Status(), inbox(name)+".>")
+	r.Sub.Allow.Add(n.ordersForAll(), n.orders(name), n.Do(name), n.Status(), inbox(name)+".>")
 	r.Resp = &jwt.ResponsePermission{MaxMsgs: 1, Expires: 10 * time.Second}
 	return r
 }

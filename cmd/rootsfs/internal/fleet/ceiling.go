@@ -126,7 +126,7 @@ func (o *Owner) Ceilings(ctx context.Context, machines []string) ([]CurrentCeili
 			return nil, err
 		}
 		if c := h.Ceiling; c.isSet() {
-			list = append(list, CurrentCeiling{For: one, Number: c.Number, By: KeyName(h.by), At: h.At, Text: c.Text})
+			list = append(list, CurrentCeiling{For: one, Number: c.Number, By: keyName(h.by), At: h.At, Text: c.Text})
 		}
 	}
 	return list, nil

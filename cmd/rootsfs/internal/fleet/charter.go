@@ -35,11 +35,11 @@ func (c *Charter) lease() time.Duration {
 // forever stands for a lease that does not end.
 const forever = 10 * 365 * 24 * time.Hour
 
-// OpenCharter opens a charter that this party has on disk, or whose hash it knows. A fleet's first
+// openCharter opens a charter that this party has on disk, or whose hash it knows. A fleet's first
 // charter must be signed by one of the owners that it names.
-func OpenCharter(data []byte, fleet string) (*Charter, error) {
+func openCharter(data []byte, fleet string) (*Charter, error) {
 	var c Charter
-	by, err := Open(data, fleet, kindCharter, anyKey, &c)
+	by, err := openSigned(data, fleet, kindCharter, anyKey, &c)
 	switch {
 	case err != nil:
 	case c.Fleet != fleet:
@@ -54,7 +54,7 @@ func OpenCharter(data []byte, fleet string) (*Charter, error) {
 // the next number.
 func (c *Charter) openSuccessor(data []byte) (*Charter, error) {
 	var next Charter
-	if _, err := Open(data, c.Fleet, kindCharter, c.isOwner, &next); err != nil {
+	if _, err := openSigned(data, c.Fleet, kindCharter, c.isOwner, &next); err != nil {
 		return nil, err
 	}
 	switch {

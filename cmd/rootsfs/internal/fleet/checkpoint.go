@@ -34,7 +34,7 @@ const kindCheckpoint = "checkpoint"
 // openCheckpoint opens a checkpoint of an audit file. The machine must have signed it with key.
 func openCheckpoint(data []byte, n Names, machine, key string) (*checkpoint, error) {
 	c := &checkpoint{signed: data}
-	if _, err := Open(data, n.ID, kindCheckpoint, func(by string) bool { return by == key }, c); err != nil {
+	if _, err := openSigned(data, n.ID, kindCheckpoint, func(by string) bool { return by == key }, c); err != nil {
 		return nil, err
 	}
 	if session := sessionOfFile(c.File); session == "" || session != c.Session || c.Machine != machine || c.Seq == 0 || len(c.Hash) != 64 {

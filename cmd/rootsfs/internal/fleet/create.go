@@ -15,15 +15,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// StateDir returns the directory in which this user keeps the files of fleets, or a path below it. No
+// stateDir returns the directory in which this user keeps the files of fleets, or a path below it. No
 // root may overlap it.
-func StateDir(elem ...string) (string, error) {
+func stateDir(elem ...string) (string, error) {
 	return xdg.State(append([]string{"fleet"}, elem...)...)
 }
 
 // DefaultServerDir returns the ServerDir for an owner who names none.
 func DefaultServerDir() (ServerDir, error) {
-	dir, err := StateDir("server")
+	dir, err := stateDir("server")
 	return ServerDir(dir), err
 }
 
@@ -50,7 +50,7 @@ func Create(dir ServerDir, plan Plan) (Created, error) {
 	if err := CheckName("a fleet", plan.Name); err != nil {
 		return Created{}, err
 	}
-	owner, err := StateDir("owner")
+	owner, err := stateDir("owner")
 	if err != nil {
 		return Created{}, err
 	}
@@ -239,19 +239,19 @@ type ownedFleet struct {
 // makeCharter makes the signing keys of the first owner and keeper, and the charter that names
 // them.
 func (c *creation) makeCharter() error {
-	owner, err := NewKey()
+	owner, err := newKey()
 	if err != nil {
 		return err
 	}
-	keeper, err := NewKey()
+	keeper, err := newKey()
 	if err != nil {
 		return err
 	}
-	charter, err := Seal(owner, c.names.ID, kindCharter, Charter{
+	charter, err := seal(owner, c.names.ID, kindCharter, Charter{
 		Fleet: c.names.ID, Number: 1, Owners: []string{owner.Public()}, Keepers: []string{keeper.Public()}, LeaseMS: c.plan.Lease.Milliseconds(),
 	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(owner.Save(c.owner.signing()), keeper.Save(c.dir.signing()), writeSynced(c.owner.charters().newest(), charter), writeSynced(c.dir.charters().newest(), charter))
+	return errors.Join(owner.save(c.owner.signing()), keeper.save(c.dir.signing()), writeSynced(c.owner.charters().newest(), charter), writeSynced(c.dir.charters().newest(), charter))
 }

@@ -24,10 +24,10 @@ func (r *registrar) enrolment(rec *machineRecord, present []byte) ([]byte, error
 		return nil, err
 	}
 	var old machineRecord
-	if _, err := Open(present, r.s.Names.ID, kindEnrolment, c.isKeeper, &old); err == nil && old.Invite == rec.Invite {
+	if _, err := openSigned(present, r.s.Names.ID, kindEnrolment, c.isKeeper, &old); err == nil && old.Invite == rec.Invite {
 		return nil, nil
 	}
-	return Seal(r.key, r.s.Names.ID, kindEnrolment, rec)
+	return seal(r.key, r.s.Names.ID, kindEnrolment, rec)
 }
 
 // maxEnrolment bounds the signed record, which a machine sends with each request for a lease. With a
@@ -42,14 +42,14 @@ func (m *Member) isEnrolled(enrolment []byte) bool {
 		return false
 	}
 	var rec machineRecord
-	_, err := Open(enrolment, m.ID, kindEnrolment, m.Charter.isKeeper, &rec)
+	_, err := openSigned(enrolment, m.ID, kindEnrolment, m.Charter.isKeeper, &rec)
 	return err == nil && rec.Name == m.Machine && rec.Signing == m.key.Public()
 }
 
 // learn stores the record that a machine brings with its request for a lease, if this keeper has no
 // record of the machine. A keeper of the charter must have signed the record.
 func (r *registrar) learn(m *nats.Msg) error {
-	name := r.s.Names.MachineOf(m.Subject)
+	name := r.s.Names.machineOf(m.Subject)
 	if name == "" {
 		return nil
 	}
@@ -63,25 +63,25 @@ func (r *registrar) learn(m *nats.Msg) error {
 		return err
 	}
 	var q request[leaseRequest]
-	by, err := Open(m.Data, r.s.Names.ID, kindLease, anyKey, &q)
+	by, err := openSigned(m.Data, r.s.Names.ID, kindLease, anyKey, &q)
 	if err != nil || q.Body.Enrolment == nil {
 		return err
 	}
 	var rec machineRecord
-	if _, err := Open(q.Body.Enrolment, r.s.Names.ID, kindEnrolment, c.isKeeper, &rec); err != nil {
+	if _, err := openSigned(q.Body.Enrolment, r.s.Names.ID, kindEnrolment, c.isKeeper, &rec); err != nil {
 		return err
 	}
 	if rec.Name != name || rec.Signing != by || !inviteSyntax.MatchString(rec.Invite) || slices.Contains(r.removed(), rec.Invite) {
 		return refused("%s was removed, or is another machine", names.Quote(name))
 	}
-	r.s.log.Info("a machine of another keeper is known", "machine", rec.Name, "key", KeyName(rec.Signing))
+	r.s.log.Info("a machine of another keeper is known", "machine", rec.Name, "key", keyName(rec.Signing))
 	return writeJSON(r.machineFile(rec.Name), rec)
 }
 
 // numberOf returns the number of a request for a lease. It does not check who has signed the request.
 func numberOf(data []byte, fleet string) (string, error) {
 	var q request[leaseRequest]
-	_, err := Open(data, fleet, kindLease, anyKey, &q)
+	_, err := openSigned(data, fleet, kindLease, anyKey, &q)
 	return q.Number, err
 }
 

@@ -57,7 +57,7 @@ func (l *lab) connectOwner() {
 
 // setOwnerPort writes the port that the server got to the owner's files.
 func (l *lab) setOwnerPort() {
-	dir, err := StateDir("owner")
+	dir, err := stateDir("owner")
 	l.must(err)
 	var info ownedFleet
 	l.must(readJSON(ownerDir(dir).fleet(), &info))
@@ -104,14 +104,14 @@ func TestPermissionsOfAMachine(t *testing.T) {
 		return func() error { _, err := b.Conn.Subscribe(subject, func(*nats.Msg) {}); return err }
 	}
 	for what, try := range map[string]func() error{
-		"publish as another machine":        publish(n.Ack("m2")),
-		"publish an order for all":          publish(n.OrdersForAll()),
+		"publish as another machine":        publish(n.ack("m2")),
+		"publish an order for all":          publish(n.ordersForAll()),
 		"command another machine":           publish(n.Do("m2")),
 		"ask the keeper as an owner":        publish(n.invites()),
-		"hear another machine's orders":     hear(n.Orders("m2")),
+		"hear another machine's orders":     hear(n.orders("m2")),
 		"hear everything":                   hear(">"),
 		"hear the owner's inbox":            hear(inbox(partyOwner) + ".>"),
-		"hear another's lease requests":     hear(n.Lease("m2")),
+		"hear another's lease requests":     hear(n.lease("m2")),
 		"write a bucket":                    publish("$KV.fleet.standing.all"),
 		"ask JetStream about a stream":      publish("$JS.API.STREAM.INFO.KV_fleet"),
 		"purge a stream":                    publish("$JS.API.STREAM.PURGE.KV_fleet"),
@@ -133,8 +133,8 @@ func TestPermissionsOfAMachine(t *testing.T) {
 	}
 	// These requests are permitted, so the refusals above do not come from a connection without
 	// any rights.
-	l.must(publish(n.Ack("m1"))())
-	l.must(hear(n.Orders("m1"))())
+	l.must(publish(n.ack("m1"))())
+	l.must(hear(n.orders("m1"))())
 	l.must(b.Conn.Flush())
 	select {
 	case err := <-denied:
@@ -152,15 +152,15 @@ func TestKeeperAnswersInTheInboxOnly(t *testing.T) {
 	l.must(err)
 	defer b.Close()
 	heard := make(chan *nats.Msg, 8)
-	for _, subject := range []string{"$JS.API.STREAM.PURGE.KV_fleet", b.Names.OrdersForAll(), inbox(partyOwner) + ".x", inbox("m1") + ".x"} {
+	for _, subject := range []string{"$JS.API.STREAM.PURGE.KV_fleet", b.Names.ordersForAll(), inbox(partyOwner) + ".x", inbox("m1") + ".x"} {
 		_, err := l.owner.Bus.Conn.ChanSubscribe(subject, heard)
 		l.must(err)
 	}
 	l.must(l.owner.Bus.Conn.Flush())
-	for _, reply := range []string{"$JS.API.STREAM.PURGE.KV_fleet", b.Names.OrdersForAll(), inbox(partyOwner) + ".x", inbox("m1") + ".x"} {
-		q, err := Seal(m.key, m.ID, kindRenew, request[struct{}]{Number: reply})
+	for _, reply := range []string{"$JS.API.STREAM.PURGE.KV_fleet", b.Names.ordersForAll(), inbox(partyOwner) + ".x", inbox("m1") + ".x"} {
+		q, err := seal(m.key, m.ID, kindRenew, request[struct{}]{Number: reply})
 		l.must(err)
-		l.must(b.Conn.PublishRequest(b.Names.Renew("m1"), reply, q))
+		l.must(b.Conn.PublishRequest(b.Names.renew("m1"), reply, q))
 	}
 	// Requests are answered in their order. Only the last request names an allowed subject: its
 	// answer must be the first message.
@@ -179,7 +179,7 @@ func TestKeeperAnswersInTheInboxOnly(t *testing.T) {
 func TestKeysAreSeparate(t *testing.T) {
 	l := newLab(t)
 	m := l.join("m1")
-	owner, err := StateDir("owner")
+	owner, err := stateDir("owner")
 	l.must(err)
 	claims, err := jwt.DecodeUserClaims(m.cred.JWT)
 	l.must(err)
@@ -191,7 +191,7 @@ func TestKeysAreSeparate(t *testing.T) {
 		t.Error("a signing key can be a connection's")
 	}
 	for _, file := range []string{memberDir(filepath.Dir(owner)).connection(), l.server.dir.connection(), l.server.dir.key(machinesKey)} {
-		if _, err := LoadKey(file); err == nil {
+		if _, err := loadKey(file); err == nil {
 			t.Errorf("%s can be loaded as a signing key", file)
 		}
 	}
@@ -259,9 +259,9 @@ func TestExpiredInvite(t *testing.T) {
 		t.Errorf("an expired claim: %v", err)
 	}
 	// The owner's request comes once more.
-	q, err := Seal(l.owner.key, l.owner.Names.ID, kindInvite, request[inviteRequest]{"1", inviteRequest{tok.Invite, "laptop", inv.Public, time.Now().Add(time.Hour)}})
+	q, err := seal(l.owner.key, l.owner.Names.ID, kindInvite, request[inviteRequest]{"1", inviteRequest{tok.Invite, "laptop", inv.Public, time.Now().Add(time.Hour)}})
 	l.must(err)
-	got, err := l.owner.Bus.Request(context.Background(), l.owner.Names.invites(), q)
+	got, err := l.owner.Bus.request(context.Background(), l.owner.Names.invites(), q)
 	l.must(err)
 	if _, err := readReply[inviteAnswer](got, l.owner.Names.ID, kindInvite, "1", l.owner.Charter.isKeeper); err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("a replayed request: %v", err)
@@ -301,7 +301,7 @@ func TestRemove(t *testing.T) {
 	b, err := m.dial(false)
 	l.must(err)
 	defer b.Close()
-	if _, err := askAsMachine[inviteAnswer](context.Background(), m, b, b.Names.Renew("laptop"), kindRenew); err != nil {
+	if _, err := askAsMachine[inviteAnswer](context.Background(), m, b, b.Names.renew("laptop"), kindRenew); err != nil {
 		t.Fatalf("before the removal: %v", err)
 	}
 	l.must(l.owner.Remove(context.Background(), "laptop"))
@@ -326,7 +326,7 @@ func TestMachinesBelievesSignaturesOnly(t *testing.T) {
 	defer b.Close()
 	// m1 claims to be m2.
 	liar := &Member{ID: m1.ID, Machine: "m2", key: m1.key}
-	l.must(liar.AnswerStatus(b, func() MachineStatus { return MachineStatus{Version: "false"} }))
+	l.must(liar.answerStatus(b, func() MachineStatus { return MachineStatus{Version: "false"} }))
 	l.must(b.Conn.Flush())
 	all, err := l.owner.Machines(context.Background(), 200*time.Millisecond)
 	l.must(err)
@@ -338,7 +338,7 @@ func TestMachinesBelievesSignaturesOnly(t *testing.T) {
 	honest, err := m1.dial(false) // the server lets a connection answer a question once
 	l.must(err)
 	defer honest.Close()
-	l.must(m1.AnswerStatus(honest, func() MachineStatus { return MachineStatus{Version: "1"} }))
+	l.must(m1.answerStatus(honest, func() MachineStatus { return MachineStatus{Version: "1"} }))
 	l.must(honest.Conn.Flush())
 	all, err = l.owner.Machines(context.Background(), time.Second)
 	l.must(err)

@@ -50,7 +50,7 @@ func TestNumbersAreNotUsedUp(t *testing.T) {
 		"the highest number":       {For: allMachines, Number: math.MaxUint64},
 		"a Since above its number": {For: allMachines, Number: nextNumber(o.number(t)), Since: far},
 	} {
-		data, err := Seal(owner, c.Fleet, kindStanding, doc)
+		data, err := seal(owner, c.Fleet, kindStanding, doc)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestEnrolmentOfAHostileKeeper(t *testing.T) {
 	} {
 		rec := right
 		change(&rec)
-		data, err := Seal(keeper, p.m.ID, kindEnrolment, rec)
+		data, err := seal(keeper, p.m.ID, kindEnrolment, rec)
 		l.must(err)
 		p.m.enrolment = nil
 		l.must(p.enrol(map[string]leaseAnswer{keeper.Public(): {Enrolment: data}}))
@@ -101,12 +101,12 @@ func TestEnrolmentOfAHostileKeeper(t *testing.T) {
 			t.Errorf("a record %s is kept: %v", what, p.m.enrolment != nil)
 		}
 	}
-	first, err := Seal(keeper, p.m.ID, kindEnrolment, right)
+	first, err := seal(keeper, p.m.ID, kindEnrolment, right)
 	l.must(err)
 	p.m.enrolment = first
 	other := right
 	other.Invite = strings.Repeat("B", 26)
-	data, err := Seal(keeper, p.m.ID, kindEnrolment, other)
+	data, err := seal(keeper, p.m.ID, kindEnrolment, other)
 	l.must(err)
 	l.must(p.enrol(map[string]leaseAnswer{keeper.Public(): {Enrolment: data}}))
 	if !slices.Equal(p.m.enrolment, first) {
@@ -150,12 +150,12 @@ func TestCharterOfAHostileKeeper(t *testing.T) {
 	c := Charter{Fleet: "acme-a", Number: 1, Owners: []string{owner.Public(), former.Public()}, Keepers: []string{"a", "b", "c"}}
 	next := c
 	next.Number, next.Owners = 2, []string{owner.Public()}
-	right, err := Seal(owner, c.Fleet, kindCharter, next)
+	right, err := seal(owner, c.Fleet, kindCharter, next)
 	if err != nil {
 		t.Fatal(err)
 	}
 	next.Owners, next.Keepers = []string{former.Public()}, []string{"a", "b", "evil"}
-	fork, err := Seal(former, c.Fleet, kindCharter, next)
+	fork, err := seal(former, c.Fleet, kindCharter, next)
 	if err != nil {
 		t.Fatal(err)
 	}

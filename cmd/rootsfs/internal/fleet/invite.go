@@ -122,7 +122,7 @@ func (o *Owner) dial(c *Charter) ([]*Bus, error) {
 
 // ReadOwner reads the owner's keys of this user, for work that needs no server.
 func ReadOwner() (*Owner, error) {
-	state, err := StateDir("owner")
+	state, err := stateDir("owner")
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func ReadOwner() (*Owner, error) {
 		return nil, err
 	}
 	o.Names = Names{o.info.ID}
-	if o.key, err = LoadKey(dir.signing()); err != nil {
+	if o.key, err = loadKey(dir.signing()); err != nil {
 		return nil, err
 	}
 	if o.Charter, o.charter, err = o.charters.load(o.Names.ID); err != nil {
@@ -160,13 +160,13 @@ func (o *Owner) Close() { closeAll(o.buses) }
 // askKeeper sends a request that the owner signs, and returns the keeper's answer.
 func askKeeper[In, Out any](ctx context.Context, o *Owner, subject, kind string, in In) (out Out, err error) {
 	q := request[In]{rand.Text(), in}
-	data, err := Seal(o.key, o.Names.ID, kind, q)
+	data, err := seal(o.key, o.Names.ID, kind, q)
 	if err != nil {
 		return out, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	got, err := o.Bus.Request(ctx, subject, data)
+	got, err := o.Bus.request(ctx, subject, data)
 	if err != nil {
 		return out, err
 	}
@@ -252,7 +252,7 @@ func Join(ctx context.Context, text string, creds *Creds) (*Member, error) {
 		return nil, err
 	}
 	m := &Member{Fleet: Names{t.Fleet}.Name(), ID: t.Fleet, Address: Address{t.Server, t.Pin}}
-	if m.key, err = NewKey(); err != nil {
+	if m.key, err = newKey(); err != nil {
 		return nil, err
 	}
 	external := m.isExternal()
@@ -289,13 +289,13 @@ func (t *token) ask(ctx context.Context, key *Key, public string) (joinAnswer, *
 	}
 	defer b.Close()
 	q := request[joinRequest]{rand.Text(), joinRequest{t.Invite, public}}
-	data, err := Seal(key, t.Fleet, kindJoin, q)
+	data, err := seal(key, t.Fleet, kindJoin, q)
 	if err != nil {
 		return joinAnswer{}, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	answered, err := b.Request(ctx, b.Names.join(t.Invite), data)
+	answered, err := b.request(ctx, b.Names.join(t.Invite), data)
 	if err != nil {
 		return joinAnswer{}, nil, err
 	}
@@ -307,7 +307,7 @@ func (t *token) check(answered []byte, key *Key, public, number string) (joinAns
 	// The charter in the answer says which keepers may have signed the answer. The token has the
 	// charter's hash.
 	var unread reply[json.RawMessage]
-	if _, err := Open(answered, t.Fleet, kindJoin+replySuffix, anyKey, &unread); err != nil {
+	if _, err := openSigned(answered, t.Fleet, kindJoin+replySuffix, anyKey, &unread); err != nil {
 		return joinAnswer{}, nil, err
 	}
 	if unread.Refused != "" {
@@ -320,7 +320,7 @@ func (t *token) check(answered []byte, key *Key, public, number string) (joinAns
 	if hashOf(got.Charter) != t.Charter {
 		return joinAnswer{}, nil, errors.New("the server has another charter than the invite names: ask the owner for a new invite")
 	}
-	charter, err := OpenCharter(got.Charter, t.Fleet)
+	charter, err := openCharter(got.Charter, t.Fleet)
 	if err != nil {
 		return joinAnswer{}, nil, err
 	}
@@ -338,12 +338,12 @@ func (t *token) check(answered []byte, key *Key, public, number string) (joinAns
 func (m *Member) Leave(ctx context.Context) (isConfirmed bool, err error) {
 	if all, err := m.dialAll(false); err == nil {
 		for _, b := range all {
-			_, err = askAsMachine[inviteAnswer](ctx, m, b, b.Names.Leave(m.Machine), kindLeave)
+			_, err = askAsMachine[inviteAnswer](ctx, m, b, b.Names.leave(m.Machine), kindLeave)
 			isConfirmed = isConfirmed || err == nil
 		}
 		closeAll(all)
 	}
-	dir, err := StateDir()
+	dir, err := stateDir()
 	if err != nil {
 		return isConfirmed, err
 	}

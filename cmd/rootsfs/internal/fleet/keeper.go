@@ -57,14 +57,14 @@ type leaseAnswer struct {
 // newKeeper starts a keeper. It answers machines and owners until the connection is closed.
 func newKeeper(r *registrar) (*keeper, error) {
 	k := &keeper{r: r, copies: store{r.s.dir.file("keeper", "standing")}, orders: map[string]signedOrder{}, heard: map[string]time.Time{}}
-	k.push = func(to string, order []byte) error { return r.s.Bus.Conn.Publish(r.s.Names.Orders(to), order) }
+	k.push = func(to string, order []byte) error { return r.s.Bus.Conn.Publish(r.s.Names.orders(to), order) }
 	if err := k.begin(); err != nil {
 		return nil, err
 	}
 	n := r.s.Names
 	for subject, handle := range map[string]nats.MsgHandler{
-		n.OfMachines("lease"): r.bounded(k.onLease),
-		n.Confirm():           fromOwner(r, kindOrder, k.order),
+		n.ofMachines("lease"): r.bounded(k.onLease),
+		n.confirm():           fromOwner(r, kindOrder, k.order),
 		n.machines():          fromOwner(r, kindMachines, k.machines),
 	} {
 		if _, err := r.s.Bus.Conn.Subscribe(subject, handle); err != nil {
@@ -237,7 +237,7 @@ func (k *keeper) onLease(m *nats.Msg) {
 	q, rec, err := openMachineRequest[leaseRequest](k.r, m, kindLease)
 	if err != nil {
 		k.r.s.log.Warn("a lease was not given", "subject", m.Subject, "error", err)
-		if name := k.r.s.Names.MachineOf(m.Subject); name != "" && rec == nil {
+		if name := k.r.s.Names.machineOf(m.Subject); name != "" && rec == nil {
 			// The answer ends the machine's waiting for this keeper.
 			number, _ := numberOf(m.Data, k.r.s.Names.ID)
 			answer(k.r, m, name, kindLease, number, leaseAnswer{}, err)

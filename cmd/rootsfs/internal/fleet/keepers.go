@@ -185,7 +185,7 @@ func (a answers[T]) requireMajority(c *Charter) error {
 // signed it, or it answers another request.
 func openReply[Out any](data []byte, fleet, kind, number string, isKeeper func(string) bool) (by string, out Out, err error) {
 	var a reply[json.RawMessage]
-	by, err = Open(data, fleet, kind+replySuffix, isKeeper, &a)
+	by, err = openSigned(data, fleet, kind+replySuffix, isKeeper, &a)
 	switch {
 	case err != nil:
 		return "", out, fmt.Errorf("the answer is not the keeper's: %w", err)
@@ -200,7 +200,7 @@ func openReply[Out any](data []byte, fleet, kind, number string, isKeeper func(s
 // askKeepers sends every keeper a request that the owner signs, and returns their answers.
 func askKeepers[In, Out any](ctx context.Context, o *Owner, subject, kind string, in In) (answers[Out], error) {
 	q := request[In]{rand.Text(), in}
-	data, err := Seal(o.key, o.Names.ID, kind, q)
+	data, err := seal(o.key, o.Names.ID, kind, q)
 	if err != nil {
 		return answers[Out]{}, err
 	}

@@ -177,7 +177,7 @@ func TestExchangeOfKeys(t *testing.T) {
 	dir := filepath.Join(l.home, ".local/state/rootsfs/fleet/owner")
 	l.must(copyFiles(other, dir))
 	l.connectOwner()
-	l.must(l.owner.Amend(ctx, RemoveOwner(KeyName(former.key.Public()))))
+	l.must(l.owner.Amend(ctx, RemoveOwner(keyName(former.key.Public()))))
 	former.Charter = l.owner.Charter
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
@@ -201,7 +201,7 @@ func TestExchangeOfKeys(t *testing.T) {
 	if out := l.give(Order{Unlock: true}, 10*time.Second); !out.Done() {
 		t.Errorf("the new owner's order: %+v", out)
 	}
-	if err := l.owner.Amend(ctx, RemoveOwner(KeyName(l.owner.key.Public()))); err == nil {
+	if err := l.owner.Amend(ctx, RemoveOwner(keyName(l.owner.key.Public()))); err == nil {
 		t.Error("the last owner is removed")
 	}
 	first := l.server
@@ -209,7 +209,7 @@ func TestExchangeOfKeys(t *testing.T) {
 	l.must(err)
 	l.must(copyFiles(string(first.dir), string(here)))
 	l.server = l.addKeeper()
-	l.must(l.owner.Amend(ctx, RemoveKeeper(KeyName(first.keeperKey(t).Public()))))
+	l.must(l.owner.Amend(ctx, RemoveKeeper(keyName(first.keeperKey(t).Public()))))
 	p = l.withNewestCharter(p)
 	if err := p.ask(); err != nil || len(p.m.Charter.Keepers) != 1 {
 		t.Errorf("a lease of the new keeper: %v", err)
@@ -255,7 +255,7 @@ func TestOwnerFollowsCharters(t *testing.T) {
 		_, err := first.AddOwner(ctx, t.TempDir()+name)
 		l.must(err)
 	}
-	if err := first.Amend(ctx, RemoveOwner(KeyName(first.key.Public()))); err == nil || !strings.Contains(err.Error(), "an owner is removed by another one") {
+	if err := first.Amend(ctx, RemoveOwner(keyName(first.key.Public()))); err == nil || !strings.Contains(err.Error(), "an owner is removed by another one") {
 		t.Errorf("an owner removes himself: %v", err)
 	}
 	l.home = t.TempDir() // the other owner's
@@ -264,7 +264,7 @@ func TestOwnerFollowsCharters(t *testing.T) {
 	if _, err := l.owner.syncKeepers(ctx); err != nil || l.owner.Charter.Number != 4 {
 		t.Errorf("the other owner has charter %d: %v", l.owner.Charter.Number, err)
 	}
-	l.must(l.owner.Amend(ctx, RemoveOwner(KeyName(first.key.Public()))))
+	l.must(l.owner.Amend(ctx, RemoveOwner(keyName(first.key.Public()))))
 	if _, err := l.owner.current(ctx, allMachines); err != nil {
 		t.Errorf("the newest order, after the owner who gave it was removed: %v", err)
 	}
@@ -274,16 +274,16 @@ func TestOwnerFollowsCharters(t *testing.T) {
 // owner has signed. The answer is signed by evil, the keeper of that charter.
 func (l *lab) forge(former *Owner, evil *Key) {
 	l.Helper()
-	fork, err := Seal(former.key, former.Names.ID, kindCharter, Charter{
+	fork, err := seal(former.key, former.Names.ID, kindCharter, Charter{
 		Fleet: former.Names.ID, Number: 2, Owners: []string{former.key.Public()}, Keepers: []string{evil.Public()}, LeaseMS: former.Charter.LeaseMS,
 	})
 	l.must(err)
-	_, err = l.owner.Bus.Conn.Subscribe(l.owner.Names.OfMachines("lease"), func(m *nats.Msg) {
+	_, err = l.owner.Bus.Conn.Subscribe(l.owner.Names.ofMachines("lease"), func(m *nats.Msg) {
 		number, err := numberOf(m.Data, former.Names.ID)
 		if err != nil {
 			return
 		}
-		data, err := Seal(evil, former.Names.ID, kindLease+replySuffix, reply[leaseAnswer]{Number: number, Body: leaseAnswer{Charters: [][]byte{fork}}})
+		data, err := seal(evil, former.Names.ID, kindLease+replySuffix, reply[leaseAnswer]{Number: number, Body: leaseAnswer{Charters: [][]byte{fork}}})
 		if err == nil {
 			_ = m.Respond(data)
 		}
@@ -307,7 +307,7 @@ func TestRefusedCharters(t *testing.T) {
 		next := *c
 		next.Number++
 		change(&next)
-		data, err := Seal(owner, c.Fleet, kindCharter, next)
+		data, err := seal(owner, c.Fleet, kindCharter, next)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +319,7 @@ func TestRefusedCharters(t *testing.T) {
 
 // sealedBy returns an order for all machines that a key has signed.
 func sealedBy(t *testing.T, k *Key, p *puppet, number uint64) []byte {
-	data, err := Seal(k, p.m.ID, kindStanding, Standing{For: allMachines, Number: number})
+	data, err := seal(k, p.m.ID, kindStanding, Standing{For: allMachines, Number: number})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +330,7 @@ func sealedBy(t *testing.T, k *Key, p *puppet, number uint64) []byte {
 func newTestKeeper(t *testing.T, c *Charter, owner *Key) *keeper {
 	dir := ServerDir(t.TempDir())
 	r := &registrar{s: &Server{Names: Names{c.Fleet}, dir: dir, log: slog.New(slog.DiscardHandler)}}
-	data, err := Seal(owner, c.Fleet, kindCharter, c)
+	data, err := seal(owner, c.Fleet, kindCharter, c)
 	if err := errors.Join(err, writeSynced(dir.charters().newest(), data), dir.writeMark(nil)); err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func (o *Owner) checkKeys(machine string, named []string) error {
 		return nil
 	case len(k.Keys) > 0 && (!k.Expected || len(fresh) > 1):
 		return fmt.Errorf("the keeper names the key %s, and this owner knows %s; if %s has joined again by another owner's invite, compare that key with the one that join printed there, and remove %s",
-			KeyName(fresh[0].Key), KeyName(k.Keys[len(k.Keys)-1].Key), machine, names.Quote(o.dir.keys(machine)))
+			keyName(fresh[0].Key), keyName(k.Keys[len(k.Keys)-1].Key), machine, names.Quote(o.dir.keys(machine)))
 	}
 	k.Keys, k.Expected = append(k.Keys, fresh...), false
 	return writeJSON(o.dir.keys(machine), k)

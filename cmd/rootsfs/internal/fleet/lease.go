@@ -57,13 +57,13 @@ func (a *agent) renew(ctx context.Context) error {
 // askKeepers sends a request for a lease to all keepers.
 func (a *agent) askKeepers(ctx context.Context, q leaseRequest) (got answers[leaseAnswer], err error) {
 	c, asked := a.m.Charter, request[leaseRequest]{rand.Text(), q}
-	data, err := Seal(a.m.key, a.m.ID, kindLease, asked)
+	data, err := seal(a.m.key, a.m.ID, kindLease, asked)
 	if err != nil {
 		return got, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	got = gather[leaseAnswer](ctx, a.buses, c, a.bus.Names.Lease(a.m.Machine), kindLease, asked.Number, data)
+	got = gather[leaseAnswer](ctx, a.buses, c, a.bus.Names.lease(a.m.Machine), kindLease, asked.Number, data)
 	return got, got.requireOne()
 }
 

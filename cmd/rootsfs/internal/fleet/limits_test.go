@@ -15,12 +15,12 @@ func TestFloodOfRequests(t *testing.T) {
 	n, answered := p2.bus.Names, &atomic.Int64{}
 	_, err := p2.bus.Conn.Subscribe(inbox("m2")+".x", func(*nats.Msg) { answered.Add(1) })
 	l.must(err)
-	for kind, subject := range map[string]string{kindLease: n.Lease("m2"), kindRenew: n.Renew("m2")} {
+	for kind, subject := range map[string]string{kindLease: n.lease("m2"), kindRenew: n.renew("m2")} {
 		var body any = struct{}{}
 		if kind == kindLease {
 			body = leaseRequest{Charter: 1}
 		}
-		data, err := Seal(p2.m.key, p2.m.ID, kind, request[any]{"A", body})
+		data, err := seal(p2.m.key, p2.m.ID, kind, request[any]{"A", body})
 		l.must(err)
 		const sent = 10 * requestBurst
 		answered.Store(0)
@@ -30,7 +30,7 @@ func TestFloodOfRequests(t *testing.T) {
 		l.must(p2.bus.Conn.Flush())
 		// These requests come after the whole flood, on both subjects.
 		l.must(p1.ask())
-		_, err = askAsMachine[inviteAnswer](t.Context(), p1.m, p1.bus, n.Renew("m1"), kindRenew)
+		_, err = askAsMachine[inviteAnswer](t.Context(), p1.m, p1.bus, n.renew("m1"), kindRenew)
 		l.must(err)
 		l.must(p2.bus.Conn.Flush())
 		if got := answered.Load(); got == 0 || got > sent/2 {

@@ -140,8 +140,8 @@ func (o *Owner) newest(recs []machineRecord) ([]map[string]uint64, error) {
 	return list, nil
 }
 
-// KeyName returns the fingerprint of a signing key. People compare fingerprints.
-func KeyName(public string) string {
+// keyName returns the fingerprint of a signing key. People compare fingerprints.
+func keyName(public string) string {
 	sum := sha256.Sum256([]byte(public))
 	return "SHA256:" + base64.RawStdEncoding.EncodeToString(sum[:])[:16]
 }
@@ -177,7 +177,7 @@ func (o *Owner) Machines(ctx context.Context, wait time.Duration) ([]Machine, er
 	}
 	all := make([]Machine, 0, len(recs))
 	for _, rec := range recs {
-		all = append(all, Machine{Name: rec.Name, State: MachineNoAnswer, Key: KeyName(rec.Signing), Joined: rec.Joined, Heard: rec.Heard})
+		all = append(all, Machine{Name: rec.Name, State: MachineNoAnswer, Key: keyName(rec.Signing), Joined: rec.Joined, Heard: rec.Heard})
 	}
 	answers := make(chan *nats.Msg, (2*len(recs)+16)*len(o.buses))
 	number, begun := rand.Text(), time.Now()
@@ -220,7 +220,7 @@ func (o *Owner) Machines(ctx context.Context, wait time.Duration) ([]Machine, er
 // answerOf returns which machine has signed an answer, and the answer; -1: none of them.
 func (o *Owner) answerOf(recs []machineRecord, data []byte, number string) (int, *MachineStatus) {
 	var a statusAnswer
-	by, err := Open(data, o.Names.ID, kindStatus, anyKey, &a)
+	by, err := openSigned(data, o.Names.ID, kindStatus, anyKey, &a)
 	i := slices.IndexFunc(recs, func(rec machineRecord) bool { return rec.Name == a.Machine && rec.Signing == by })
 	if err != nil || a.Number != number {
 		return -1, nil
@@ -228,14 +228,14 @@ func (o *Owner) answerOf(recs []machineRecord, data []byte, number string) (int,
 	return i, &a.Status
 }
 
-// AnswerStatus answers owners that ask for the machine's status, until the connection ends.
-func (m *Member) AnswerStatus(b *Bus, status func() MachineStatus) error {
+// answerStatus answers owners that ask for the machine's status, until the connection ends.
+func (m *Member) answerStatus(b *Bus, status func() MachineStatus) error {
 	_, err := b.Conn.Subscribe(b.Names.Status(), func(q *nats.Msg) {
 		var asked statusQuestion
 		if decode(q.Data, &asked) != nil || q.Reply == "" || !strings.HasPrefix(q.Reply, inbox(partyOwner)+".") {
 			return
 		}
-		if data, err := Seal(m.key, m.ID, kindStatus, statusAnswer{asked.Number, m.Machine, status()}); err == nil {
+		if data, err := seal(m.key, m.ID, kindStatus, statusAnswer{asked.Number, m.Machine, status()}); err == nil {
 			_ = q.Respond(data) // the owner reports a machine without an answer
 		}
 	})
@@ -258,4 +258,4 @@ func logOptions(log *slog.Logger) []nats.Option {
 const renewTime = time.Hour
 
 // KeyName returns the fingerprint of the machine's signing key.
-func (m *Member) KeyName() string { return KeyName(m.key.Public()) }
+func (m *Member) KeyName() string { return keyName(m.key.Public()) }

@@ -50,7 +50,7 @@ var errNoMember error = &control.Error{Class: control.NoSuch, Text: "this machin
 
 // OpenMember reads this machine's membership.
 func OpenMember() (*Member, error) {
-	state, err := StateDir()
+	state, err := stateDir()
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func OpenMember() (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.key, err = LoadKey(dir.signing()); err != nil {
+	if m.key, err = loadKey(dir.signing()); err != nil {
 		return nil, err
 	}
 	if m.Charter, _, err = dir.charters().load(m.ID); err != nil {
@@ -80,13 +80,13 @@ func OpenMember() (*Member, error) {
 
 // save writes the membership. The file by which sessions know of the membership comes last.
 func (m *Member) save(cred credential, charter []byte) error {
-	state, err := StateDir()
+	state, err := stateDir()
 	if err != nil {
 		return err
 	}
 	dir := memberDir(state)
 	m.cred, m.dir = cred, dir
-	if err := m.key.Save(dir.signing()); err != nil {
+	if err := m.key.save(dir.signing()); err != nil {
 		return err
 	}
 	if err := writeJSON(dir.connection(), cred); err != nil {
@@ -129,13 +129,13 @@ func askAsMachine[Out any](ctx context.Context, m *Member, b *Bus, subject, kind
 // machineRequest is askAsMachine with a body.
 func machineRequest[In, Out any](ctx context.Context, m *Member, b *Bus, subject, kind string, in In) (out Out, err error) {
 	q := request[In]{rand.Text(), in}
-	data, err := Seal(m.key, m.ID, kind, q)
+	data, err := seal(m.key, m.ID, kind, q)
 	if err != nil {
 		return out, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	got, err := b.Request(ctx, subject, data)
+	got, err := b.request(ctx, subject, data)
 	if err != nil {
 		return out, err
 	}
@@ -156,7 +156,7 @@ func (m *Member) renewCredential(ctx context.Context, b *Bus) error {
 	if err == nil && time.Until(time.Unix(claims.Expires, 0)) > machineTime/2 {
 		return nil
 	}
-	got, err := askAsMachine[inviteAnswer](ctx, m, b, b.Names.Renew(m.Machine), kindRenew)
+	got, err := askAsMachine[inviteAnswer](ctx, m, b, b.Names.renew(m.Machine), kindRenew)
 	if err != nil {
 		return err
 	}

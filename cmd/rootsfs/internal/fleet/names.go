@@ -50,30 +50,30 @@ func newInviteID() string { return rand.Text() }
 
 func (n Names) machine(machine, what string) string { return n.ID + ".m." + machine + "." + what }
 
-// Lease is where a machine asks for its lease.
-func (n Names) Lease(machine string) string { return n.machine(machine, "lease") }
+// lease is where a machine asks for its lease.
+func (n Names) lease(machine string) string { return n.machine(machine, "lease") }
 
-// Ack is where a machine acknowledges an order that it has carried out.
-func (n Names) Ack(machine string) string { return n.machine(machine, "ack") }
+// ack is where a machine acknowledges an order that it has carried out.
+func (n Names) ack(machine string) string { return n.machine(machine, "ack") }
 
-// Renew is where a machine asks for a new connection credential.
-func (n Names) Renew(machine string) string { return n.machine(machine, "renew") }
+// renew is where a machine asks for a new connection credential.
+func (n Names) renew(machine string) string { return n.machine(machine, "renew") }
 
-// Records is where a machine sends its audit records to one keeper. The argument keeper is
+// records is where a machine sends its audit records to one keeper. The argument keeper is
 // the key of that keeper.
-func (n Names) Records(machine, keeper string) string { return n.machine(machine, recordsTo(keeper)) }
+func (n Names) records(machine, keeper string) string { return n.machine(machine, recordsTo(keeper)) }
 
 func recordsTo(keeper string) string { return "audit." + keyID(keeper) }
 
-// Leave is where a machine announces that it leaves the fleet.
-func (n Names) Leave(machine string) string { return n.machine(machine, "leave") }
+// leave is where a machine announces that it leaves the fleet.
+func (n Names) leave(machine string) string { return n.machine(machine, "leave") }
 
-// OfMachines returns the pattern that matches every machine's subject for what, such as "lease".
-func (n Names) OfMachines(what string) string { return n.machine("*", what) }
+// ofMachines returns the pattern that matches every machine's subject for what, such as "lease".
+func (n Names) ofMachines(what string) string { return n.machine("*", what) }
 
-// MachineOf returns the machine that a subject of OfMachines belongs to; "": it is another
+// machineOf returns the machine that a subject of ofMachines belongs to; "": it is another
 // subject.
-func (n Names) MachineOf(subject string) string {
+func (n Names) machineOf(subject string) string {
 	rest, ok := strings.CutPrefix(subject, n.ID+".m.")
 	machine, _, more := strings.Cut(rest, ".")
 	if !ok || !more || CheckName("a machine", machine) != nil {
@@ -84,11 +84,11 @@ func (n Names) MachineOf(subject string) string {
 
 // Subjects on which owners and keepers publish to machines.
 
-// OrdersForAll is where the orders for all machines are pushed.
-func (n Names) OrdersForAll() string { return n.Orders(allMachines) }
+// ordersForAll is where the orders for all machines are pushed.
+func (n Names) ordersForAll() string { return n.orders(allMachines) }
 
-// Orders is where the orders for one machine are pushed.
-func (n Names) Orders(machine string) string { return n.ID + ".o." + machine }
+// orders is where the orders for one machine are pushed.
+func (n Names) orders(machine string) string { return n.ID + ".o." + machine }
 
 // Do is where a machine hears its owners' commands.
 func (n Names) Do(machine string) string { return n.ID + ".do." + machine }
@@ -100,8 +100,8 @@ func (n Names) Status() string { return n.ID + ".q.all" }
 
 func (n Names) keeper(what string) string { return n.ID + ".k." + what }
 
-// Confirm is where owners have keepers confirm an order.
-func (n Names) Confirm() string { return n.keeper("confirm") }
+// confirm is where owners have keepers confirm an order.
+func (n Names) confirm() string { return n.keeper("confirm") }
 
 func (n Names) invites() string  { return n.keeper("invite") }
 func (n Names) machines() string { return n.keeper("machines") }

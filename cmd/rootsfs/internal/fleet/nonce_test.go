@@ -29,7 +29,7 @@ func TestNonceSignatureIsNoAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	key, err := NewKey()
+	key, err := newKey()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestNonceSignatureIsNoAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		var a statusAnswer
-		if _, err := Open(data, n.ID, kindStatus, anyKey, &a); err == nil {
+		if _, err := openSigned(data, n.ID, kindStatus, anyKey, &a); err == nil {
 			t.Errorf("the nonce that a machine signed is opened as an answer by %s", by)
 		}
 	}

@@ -71,7 +71,7 @@ func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outc
 	}
 	acks := make(chan *nats.Msg, (4*len(recs)+64)*len(o.buses))
 	for _, b := range o.buses { // a machine acknowledges on every server
-		sub, err := b.Conn.ChanSubscribe(o.Names.OfMachines("ack"), acks)
+		sub, err := b.Conn.ChanSubscribe(o.Names.ofMachines("ack"), acks)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -172,7 +172,7 @@ func (o *Owner) collect(ctx context.Context, placed map[string]signedOrder, recs
 			// The keeper has pushed each order once. A machine that connected later has missed it.
 			for to, h := range placed {
 				for _, b := range o.buses {
-					_ = b.Conn.Publish(o.Names.Orders(to), h.signed) // after an error, a machine may miss the order: out then shows no answer
+					_ = b.Conn.Publish(o.Names.orders(to), h.signed) // after an error, a machine may miss the order: out then shows no answer
 				}
 			}
 		case <-timeout.C:
@@ -187,7 +187,7 @@ func (o *Owner) collect(ctx context.Context, placed map[string]signedOrder, recs
 // these machines has signed it.
 func (o *Owner) ackOf(recs []machineRecord, m *nats.Msg) (int, ack) {
 	var k ack
-	by, err := Open(m.Data, o.Names.ID, kindAck, anyKey, &k)
+	by, err := openSigned(m.Data, o.Names.ID, kindAck, anyKey, &k)
 	if err != nil {
 		return -1, k
 	}

@@ -133,7 +133,7 @@ func newRealFleet(t *testing.T, machines ...string) (*realFleet, []*realMachine)
 	_, err = Create(f.dir, Plan{Name: "acme", Server: "localhost:4222", Lease: realLease})
 	f.must(err)
 	f.startServer()
-	dir, err := StateDir("owner")
+	dir, err := stateDir("owner")
 	f.must(err)
 	var info ownedFleet
 	f.must(readJSON(ownerDir(dir).fleet(), &info))

@@ -155,7 +155,7 @@ func (o *Owner) propose(ctx context.Context, to string, p promise, newest signed
 	if err != nil {
 		return signedOrder{}, err
 	}
-	data, err := Seal(o.key, o.Names.ID, kindStanding, doc)
+	data, err := seal(o.key, o.Names.ID, kindStanding, doc)
 	if err != nil {
 		return signedOrder{}, err
 	}
@@ -226,7 +226,7 @@ func (o *Owner) current(ctx context.Context, to string) (signedOrder, error) {
 // keepers' keys.
 func (o *Owner) askOrder(ctx context.Context, q orderRequest) (map[string]orderAnswer, error) {
 	q.Charter = o.Charter.Number
-	got, err := askKeepers[orderRequest, orderAnswer](ctx, o, o.Names.Confirm(), kindOrder, q)
+	got, err := askKeepers[orderRequest, orderAnswer](ctx, o, o.Names.confirm(), kindOrder, q)
 	if err != nil {
 		return nil, err
 	}

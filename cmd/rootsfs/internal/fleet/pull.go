@@ -42,7 +42,7 @@ type keeperError struct{ error }
 func (e keeperError) Unwrap() error { return e.error }
 
 // ArchiveDir returns the default directory for an archive of the owner's fleet.
-func (o *Owner) ArchiveDir() (string, error) { return StateDir("records", o.Names.ID) }
+func (o *Owner) ArchiveDir() (string, error) { return stateDir("records", o.Names.ID) }
 
 // Pulled is the outcome of a pull for one machine.
 type Pulled struct {
@@ -127,7 +127,7 @@ func (a *Archive) pullKeeper(ctx context.Context, keeper string, all []sentMachi
 		i := slices.IndexFunc(*out, func(p Pulled) bool { return p.name == name })
 		if i < 0 {
 			i = len(*out)
-			*out = append(*out, Pulled{Machine: m.Machine, Key: KeyName(m.Key), Dir: filepath.Join(a.Dir, name), Issues: []RecordIssue{}, name: name})
+			*out = append(*out, Pulled{Machine: m.Machine, Key: keyName(m.Key), Dir: filepath.Join(a.Dir, name), Issues: []RecordIssue{}, name: name})
 		}
 		p := &keeperPull{Archive: a, Pulled: &(*out)[i], keeper: keeper, each: each}
 		if err := a.Owner.checkKeys(m.Machine, keysOf(all, m.Machine)); err != nil {
@@ -178,7 +178,7 @@ func keysOf(all []sentMachine, machine string) (keys []string) {
 func (p *keeperPull) issue(file string, state RecordState, err error) {
 	is := RecordIssue{Session: names.Foreign(sessionOfFile(file)), File: names.Foreign(file), State: state, Problem: foreign(err)}
 	if !p.isOnly() {
-		is.Keeper = KeyName(p.keeper)
+		is.Keeper = keyName(p.keeper)
 	}
 	p.Issues = append(p.Issues, is)
 }

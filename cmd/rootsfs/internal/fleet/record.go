@@ -14,7 +14,7 @@ const RecordsSession = "fleet"
 
 // recordOf begins the record of an act that an order demands.
 func (a *agent) recordOf(op names.Op, h signedOrder) guard.Record {
-	owner := "owner " + KeyName(h.by)
+	owner := "owner " + keyName(h.by)
 	return guard.Record{
 		Time: time.Now(), Via: guard.ViaControl, Op: op, Verdict: guard.Allowed,
 		Facts:  guard.Facts{Origin: owner},

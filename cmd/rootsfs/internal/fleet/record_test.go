@@ -38,13 +38,13 @@ func TestActsAreOnRecord(t *testing.T) {
 	l.must(audit.Read(files, audit.Filter{}, func(e audit.Entry) error {
 		if e.Op != "session" {
 			got = append(got, fmt.Sprintf("%s %s%s: %s", e.Op, e.Root, e.Reason, e.Detail))
-			if e.Origin.Raw() != "owner "+KeyName(l.owner.key.Public()) {
+			if e.Origin.Raw() != "owner "+keyName(l.owner.key.Public()) {
 				t.Errorf("%s is by %s", e.Op, e.Origin)
 			}
 		}
 		return nil
 	}))
-	owner := KeyName(l.owner.key.Public())
+	owner := keyName(l.owner.key.Public())
 	first, second := fmt.Sprintf("order %d for all by owner %s", revoked, owner), fmt.Sprintf("order %d for all by owner %s", unlocked, owner)
 	want := []string{
 		"set : " + first + "; roots ended: 1", "revoke code: session s: revoked; " + first, "pause fire: locked: fire; " + first,
@@ -132,7 +132,7 @@ func TestMachinesBehind(t *testing.T) {
 	p := l.puppet("m1")
 	l.must(p.ask())
 	standing := p.standing
-	l.must(p.m.AnswerStatus(p.bus, func() MachineStatus { return MachineStatus{Standing: standing()} }))
+	l.must(p.m.answerStatus(p.bus, func() MachineStatus { return MachineStatus{Standing: standing()} }))
 	l.must(p.bus.Conn.Flush())
 	look := func() Machine {
 		all, err := l.owner.Machines(context.Background(), 10*time.Second)
@@ -169,10 +169,10 @@ func TestReplayedRemoval(t *testing.T) {
 	m := l.join("laptop")
 	recs, err := l.owner.list(context.Background())
 	l.must(err)
-	removal, err := Seal(l.owner.key, l.owner.Names.ID, kindRemove, request[removeRequest]{"1", removeRequest{"laptop", recs[0].Signing, recs[0].Invite}})
+	removal, err := seal(l.owner.key, l.owner.Names.ID, kindRemove, request[removeRequest]{"1", removeRequest{"laptop", recs[0].Signing, recs[0].Invite}})
 	l.must(err)
 	send := func() error {
-		got, err := l.owner.Bus.Request(context.Background(), l.owner.Names.removals(), removal)
+		got, err := l.owner.Bus.request(context.Background(), l.owner.Names.removals(), removal)
 		l.must(err)
 		_, err = readReply[struct{}](got, l.owner.Names.ID, kindRemove, "1", l.owner.Charter.isKeeper)
 		return err

@@ -31,13 +31,13 @@ func askOneKeeper[In, Out any](ctx context.Context, key *Key, c *Charter, all []
 		return out, errNotConnected
 	}
 	q := request[In]{rand.Text(), in}
-	data, err := Seal(key, c.Fleet, kind, q)
+	data, err := seal(key, c.Fleet, kind, q)
 	if err != nil {
 		return out, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	got, err := b.Request(ctx, subject, data)
+	got, err := b.request(ctx, subject, data)
 	if err != nil {
 		return out, err
 	}

@@ -64,7 +64,7 @@ func newRecordKeeper(r *registrar) (*recordKeeper, error) {
 	k := &recordKeeper{r: r, run: rand.Text(), share: recordShare, busy: make(chan struct{}, recordsBusy), limits: newLimits(recordRate, recordBurst), machines: map[string]*recordStore{}, writing: map[string]bool{}}
 	n, own := r.s.Names, r.key.Public()
 	for subject, handle := range map[string]nats.MsgHandler{
-		n.OfMachines(recordsTo(own)): k.onRecords,
+		n.ofMachines(recordsTo(own)): k.onRecords,
 		n.recordMachines():           fromOwner(r, kindRecordMachines, k.list),
 		n.recordFiles(own):           fromOwner(r, kindRecordFiles, k.files),
 		n.recordFile(own):            fromOwner(r, kindRecordFile, k.file),
@@ -78,7 +78,7 @@ func newRecordKeeper(r *registrar) (*recordKeeper, error) {
 
 // onRecords answers a machine that sends records.
 func (k *recordKeeper) onRecords(m *nats.Msg) {
-	machine := k.r.s.Names.MachineOf(m.Subject)
+	machine := k.r.s.Names.machineOf(m.Subject)
 	if machine == "" || !k.begin(machine, len(m.Data)) {
 		return // the server lets a machine send under its own name only; the machine sends again
 	}

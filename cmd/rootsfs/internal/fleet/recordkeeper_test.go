@@ -122,7 +122,7 @@ func TestFloodKeepsOthersRecords(t *testing.T) {
 		t.Errorf("%d files are left of the machine that floods", len(files))
 	}
 	l.pull()
-	if r := l.states()["m1 work"]; r.State != RecordsWhole || r.Key != KeyName(first.key.Public()) {
+	if r := l.states()["m1 work"]; r.State != RecordsWhole || r.Key != keyName(first.key.Public()) {
 		t.Errorf("the other machine's records: %+v", r)
 	}
 	if r := l.states()["m2 flood"]; r.State != RecordsHole || r.OK() || r.To != last {
@@ -148,11 +148,11 @@ func TestMachineSendsOnlyItsOwn(t *testing.T) {
 	try := func(key *Key, change func(*checkpoint)) error {
 		c := right
 		change(&c)
-		signed, err := Seal(key, l.m.ID, kindCheckpoint, c)
+		signed, err := seal(key, l.m.ID, kindCheckpoint, c)
 		l.must(err)
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		_, err = machineRequest[recordBatch, recordsAnswer](ctx, l.m, b, b.Names.Records("m1", l.server.keeperKey(t).Public()), kindRecords, recordBatch{Session: c.Session, Lines: []byte(lines), Checkpoint: signed})
+		_, err = machineRequest[recordBatch, recordsAnswer](ctx, l.m, b, b.Names.records("m1", l.server.keeperKey(t).Public()), kindRecords, recordBatch{Session: c.Session, Lines: []byte(lines), Checkpoint: signed})
 		return err
 	}
 	for what, change := range map[string]func(*checkpoint){
@@ -202,14 +202,14 @@ func TestKeeperCannotNameAnotherKey(t *testing.T) {
 	l := newRecordLab(t)
 	l.send(l.shippers(), "work", l.write("work", 5))
 	l.pull()
-	key, err := NewKey()
+	key, err := newKey()
 	l.must(err)
 	forged := filepath.Join(l.server.records.dir(), recordDirName("m1", key.Public()))
 	copyDir(t, l.keeperDir(), forged)
 	l.must(writeJSON(filepath.Join(forged, machineFile), sentBy{"m1", key.Public()}))
 	l.restartKeeper()
 	_, issues := l.pull()
-	if len(issues) == 0 || !strings.Contains(issues[0].Problem.Raw(), "names the key "+KeyName(key.Public())) {
+	if len(issues) == 0 || !strings.Contains(issues[0].Problem.Raw(), "names the key "+keyName(key.Public())) {
 		t.Errorf("the issues are %v", issues)
 	}
 	if got := l.states(); len(got) != 1 {
@@ -339,7 +339,7 @@ func TestEveryKeeperHasTheRecords(t *testing.T) {
 	l.restartKeeper()
 	l.archive.Dir = filepath.Join(t.TempDir(), "archive")
 	_, issues = l.pull()
-	first, other := KeyName(l.server.keeperKey(t).Public()), KeyName(second.keeperKey(t).Public())
+	first, other := keyName(l.server.keeperKey(t).Public()), keyName(second.keeperKey(t).Public())
 	if len(issues) != 1 || issues[0].State != RecordsTampered || issues[0].Keeper != first {
 		t.Errorf("a keeper that changes a record: %+v", issues)
 	}

@@ -380,9 +380,9 @@ func (l *recordLab) forge(file string) {
 	l.must(err)
 	c, err := openCheckpoint(data, l.server.Names, l.m.Machine, l.m.key.Public())
 	l.must(err)
-	other, err := NewKey()
+	other, err := newKey()
 	l.must(err)
-	data, err = Seal(other, l.m.ID, kindCheckpoint, c)
+	data, err = seal(other, l.m.ID, kindCheckpoint, c)
 	l.must(err)
 	l.must(os.WriteFile(file, data, 0o600))
 }

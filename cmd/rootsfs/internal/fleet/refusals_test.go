@@ -21,7 +21,7 @@ func wantRefusal(t *testing.T, what string, err error, want, not string) {
 func TestCreateWithFilesInTheWay(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("XDG_STATE_HOME", "")
-	owner, err := StateDir("owner")
+	owner, err := stateDir("owner")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,9 +73,9 @@ func TestRefusalsOfAKeeper(t *testing.T) {
 	l := newLab(t)
 	other := *l.owner.Charter
 	other.Fleet = "other.x"
-	data, err := Seal(l.owner.key, l.owner.Names.ID, kindCharter, other)
+	data, err := seal(l.owner.key, l.owner.Names.ID, kindCharter, other)
 	l.must(err)
-	_, err = OpenCharter(data, l.owner.Names.ID)
+	_, err = openCharter(data, l.owner.Names.ID)
 	wantRefusal(t, "a charter", err, "the charter is of another fleet", "none of its owners")
 
 	r := l.server.records.r

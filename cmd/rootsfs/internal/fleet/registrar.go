@@ -58,7 +58,7 @@ const maxInvite = 7 * 24 * time.Hour
 
 // newRegistrar returns the registrar of a server. It serves nobody yet.
 func newRegistrar(s *Server) (*registrar, error) {
-	key, err := LoadKey(s.dir.signing())
+	key, err := loadKey(s.dir.signing())
 	return &registrar{s: s, key: key, requests: newLimits(requestRate, requestBurst)}, err
 }
 
@@ -68,8 +68,8 @@ func (r *registrar) serve() error {
 	n := r.s.Names
 	for subject, handle := range map[string]nats.MsgHandler{
 		n.join("*"):           r.bounded(r.onJoin),
-		n.OfMachines("renew"): r.bounded(r.onRenew),
-		n.OfMachines("leave"): r.bounded(r.onLeave),
+		n.ofMachines("renew"): r.bounded(r.onRenew),
+		n.ofMachines("leave"): r.bounded(r.onLeave),
 		n.invites():           fromOwner(r, kindInvite, r.invite),
 		n.removals():          fromOwner(r, kindRemove, r.remove),
 		n.charters():          r.onCharters,
@@ -115,7 +115,7 @@ func fromOwner[In, Out any](r *registrar, kind string, handle func(In) (Out, err
 		var q request[In]
 		c, err := r.charter()
 		if err == nil {
-			_, err = Open(m.Data, r.s.Names.ID, kind, c.isOwner, &q)
+			_, err = openSigned(m.Data, r.s.Names.ID, kind, c.isOwner, &q)
 		}
 		if err != nil {
 			r.s.log.Warn("a request that no owner signed was refused", "kind", kind, "error", err)
@@ -137,9 +137,9 @@ func answer[Out any](r *registrar, m *nats.Msg, party, kind, number string, out 
 	if err != nil {
 		a = reply[Out]{Number: number, Refused: refusalText(err)}
 	}
-	data, err := Seal(r.key, r.s.Names.ID, kind+replySuffix, a)
+	data, err := seal(r.key, r.s.Names.ID, kind+replySuffix, a)
 	if err == nil {
-		err = r.s.Bus.Answer(m, party, data)
+		err = r.s.Bus.answer(m, party, data)
 	}
 	if err != nil {
 		r.s.log.Warn("a request was not answered", "kind", kind, "error", err)
@@ -250,7 +250,7 @@ type joinAnswer struct {
 func (r *registrar) onJoin(m *nats.Msg) {
 	id := r.s.Names.inviteOf(m.Subject)
 	var q request[joinRequest]
-	by, err := Open(m.Data, r.s.Names.ID, kindJoin, anyKey, &q)
+	by, err := openSigned(m.Data, r.s.Names.ID, kindJoin, anyKey, &q)
 	if err == nil && (id == "" || q.Body.Invite != id) {
 		err = errors.New("it is for another invite")
 	}
@@ -262,9 +262,9 @@ func (r *registrar) onJoin(m *nats.Msg) {
 	out, err := r.join(q.Body, by)
 	r.mu.Unlock()
 	if err != nil {
-		r.s.log.Warn("a machine was not let in", "invite", id, "key", KeyName(by), "error", err)
+		r.s.log.Warn("a machine was not let in", "invite", id, "key", keyName(by), "error", err)
 	} else {
-		r.s.log.Info("a machine has joined", "machine", out.Machine, "key", KeyName(by))
+		r.s.log.Info("a machine has joined", "machine", out.Machine, "key", keyName(by))
 	}
 	answer(r, m, r.joiningParty(id), kindJoin, q.Number, out, err)
 }
@@ -293,7 +293,7 @@ func (r *registrar) join(q joinRequest, by string) (joinAnswer, error) {
 		return joinAnswer{}, errors.New("the invite has expired")
 	case inv.UsedBy != "" && inv.UsedBy != by:
 		inv.Refusals++
-		return joinAnswer{}, errors.Join(fmt.Errorf("the invite of %s has been used, by the key %s; if that is not yours, have the owner remove it: rootsfs fleet remove %s", inv.Machine, KeyName(inv.UsedBy), names.ShellWord(inv.Machine)), writeJSON(r.inviteFile(q.Invite), inv))
+		return joinAnswer{}, errors.Join(fmt.Errorf("the invite of %s has been used, by the key %s; if that is not yours, have the owner remove it: rootsfs fleet remove %s", inv.Machine, keyName(inv.UsedBy), names.ShellWord(inv.Machine)), writeJSON(r.inviteFile(q.Invite), inv))
 	case inv.UsedBy != "" && (rec == nil || rec.Invite != inv.ID || rec.Connection != q.Connection):
 		return joinAnswer{}, fmt.Errorf("the invite of %s has been used", inv.Machine)
 	case inv.UsedBy == "" && rec != nil:
@@ -322,7 +322,7 @@ func (r *registrar) join(q joinRequest, by string) (joinAnswer, error) {
 // openMachineRequest opens a request. The machine in the subject of m must have signed the request.
 // openMachineRequest returns the record of that machine, too.
 func openMachineRequest[In any](r *registrar, m *nats.Msg, kind string) (q request[In], rec *machineRecord, err error) {
-	name := r.s.Names.MachineOf(m.Subject)
+	name := r.s.Names.machineOf(m.Subject)
 	if name == "" {
 		return q, nil, errors.New("it is of no machine")
 	}
@@ -331,7 +331,7 @@ func openMachineRequest[In any](r *registrar, m *nats.Msg, kind string) (q reque
 	} else if rec == nil {
 		return q, nil, fmt.Errorf("there is no machine %s", name)
 	}
-	_, err = Open(m.Data, r.s.Names.ID, kind, func(by string) bool { return by == rec.Signing }, &q)
+	_, err = openSigned(m.Data, r.s.Names.ID, kind, func(by string) bool { return by == rec.Signing }, &q)
 	return q, rec, err
 }
 
@@ -395,7 +395,7 @@ func (r *registrar) remove(q removeRequest) (struct{}, error) {
 	if err := r.s.refuse(rec.Connection); err != nil {
 		return struct{}{}, err
 	}
-	r.s.log.Info("a machine was removed", "machine", rec.Name, "key", KeyName(rec.Signing))
+	r.s.log.Info("a machine was removed", "machine", rec.Name, "key", keyName(rec.Signing))
 	return struct{}{}, os.Remove(r.machineFile(rec.Name))
 }
 

@@ -38,11 +38,11 @@ func (o *Owner) Remotes(ctx context.Context, machines []string, wait time.Durati
 	return list, nil
 }
 
-// Sessions returns the live sessions of the machine. The machine may have made up all of them.
-func (r *Remote) Sessions(ctx context.Context) (all []control.Info, err error) {
+// sessions returns the live sessions of the machine. The machine may have made up all of them.
+func (r *Remote) sessions(ctx context.Context) (all []control.Info, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.wait+silenceTime)
 	defer cancel()
-	got, err := r.Act(ctx, control.Info{}, listPath, nil)
+	got, err := r.act(ctx, control.Info{}, listPath, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -53,17 +53,17 @@ func (r *Remote) Sessions(ctx context.Context) (all []control.Info, err error) {
 	return all, json.NewDecoder(io.LimitReader(got, maxSealed)).Decode(&all)
 }
 
-// Act sends a request to a session of the machine. The caller reads and closes the answer.
-func (r *Remote) Act(ctx context.Context, in control.Info, path string, body []byte) (*Answer, error) {
+// act sends a request to a session of the machine. The caller reads and closes the answer.
+func (r *Remote) act(ctx context.Context, in control.Info, path string, body []byte) (*Answer, error) {
 	number, bus, err := r.challenge(ctx)
 	if err != nil {
 		return nil, err
 	}
 	a := &Answer{r: r, bus: bus, stream: rand.Text(), messages: make(chan *nats.Msg, 8*frameWindow), queue: make(chan frame, 2*frameWindow), closed: make(chan struct{})}
-	if a.sub, err = bus.Conn.ChanSubscribe(bus.Names.Up(r.Machine, a.stream), a.messages); err != nil {
+	if a.sub, err = bus.Conn.ChanSubscribe(bus.Names.up(r.Machine, a.stream), a.messages); err != nil {
 		return nil, err
 	}
-	sealed, err := Seal(r.o.key, r.o.Names.ID, kindAct, act{
+	sealed, err := seal(r.o.key, r.o.Names.ID, kindAct, act{
 		Machine: r.Machine, Number: number, Stream: a.stream, Session: in.Name, PID: in.PID, Start: in.Start, Path: path, Body: body,
 	})
 	if err == nil {
@@ -187,7 +187,7 @@ func (a *Answer) receive() {
 
 // open returns a frame that the machine has signed for this answer.
 func (a *Answer) open(m *nats.Msg) (f frame, err error) {
-	_, err = Open(m.Data, a.r.o.Names.ID, kindFrame, func(by string) bool { return by == a.r.signing }, &f)
+	_, err = openSigned(m.Data, a.r.o.Names.ID, kindFrame, func(by string) bool { return by == a.r.signing }, &f)
 	if err == nil && (f.Machine != a.r.Machine || f.Stream != a.stream) {
 		err = errors.New("it is of another answer")
 	}
@@ -234,7 +234,7 @@ func (a *Answer) progress() uint64 {
 // sendProgress tells the machine how far the answer is read.
 func (a *Answer) sendProgress(p progress) {
 	p.Machine, p.Stream = a.r.Machine, a.stream
-	sealed, err := Seal(a.r.o.key, a.r.o.Names.ID, kindProgress, p)
+	sealed, err := seal(a.r.o.key, a.r.o.Names.ID, kindProgress, p)
 	if err == nil {
 		err = a.send(toMachine{Progress: sealed})
 	}

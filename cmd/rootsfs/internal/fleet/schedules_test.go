@@ -159,7 +159,7 @@ func newNetworkedFleet(t *testing.T, keepers int) (*realFleet, []*netServer, []*
 	f.asUser(f.home)
 	_, err := Create(f.dir, Plan{Name: "acme", Server: servers[0].host + ":4222", Lease: testLease(t)})
 	f.must(err)
-	dir, err := StateDir("owner")
+	dir, err := stateDir("owner")
 	f.must(err)
 	o := &Owner{}
 	f.must(readJSON(ownerDir(dir).fleet(), &o.info))

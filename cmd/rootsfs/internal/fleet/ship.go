@@ -77,10 +77,10 @@ func newShippers(m *Member, buses []*Bus, state, files string, shares func() boo
 			limit: rate.NewLimiter(shipRate, 2*maxRecordBatch), sessions: map[string]*shipment{},
 		}
 		if len(m.Charter.Keepers) > 1 {
-			s.log = log.With("keeper", KeyName(keeper))
+			s.log = log.With("keeper", keyName(keeper))
 		}
 		s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
-			return askOneKeeper[recordBatch, recordsAnswer](ctx, m.key, m.Charter, buses, keeper, Names{m.ID}.Records(m.Machine, keeper), kindRecords, q)
+			return askOneKeeper[recordBatch, recordsAnswer](ctx, m.key, m.Charter, buses, keeper, Names{m.ID}.records(m.Machine, keeper), kindRecords, q)
 		}
 		list = append(list, s)
 	}
@@ -312,7 +312,7 @@ func (s *shipper) send(ctx context.Context, x *shipment) error {
 		Follows: x.follows, At: time.Now().UTC().Truncate(time.Millisecond),
 	}
 	var err error
-	if c.signed, err = Seal(s.m.key, s.m.ID, kindCheckpoint, c); err != nil {
+	if c.signed, err = seal(s.m.key, s.m.ID, kindCheckpoint, c); err != nil {
 		return err
 	}
 	q := recordBatch{Session: x.name, Lines: x.lines, Checkpoint: c.signed}

@@ -24,14 +24,14 @@ const (
 	seedPrefix   = "rootsfs-signing-key:"
 )
 
-// NewKey makes a key.
-func NewKey() (*Key, error) {
+// newKey makes a key.
+func newKey() (*Key, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	return &Key{private}, err
 }
 
-// LoadKey reads a key.
-func LoadKey(file string) (*Key, error) {
+// loadKey reads a key.
+func loadKey(file string) (*Key, error) {
 	data, err := readOwn(file)
 	if err != nil {
 		return nil, err
@@ -44,8 +44,8 @@ func LoadKey(file string) (*Key, error) {
 	return &Key{ed25519.NewKeyFromSeed(seed)}, nil
 }
 
-// Save writes the key.
-func (k *Key) Save(file string) error {
+// save writes the key.
+func (k *Key) save(file string) error {
 	return writeSynced(file, []byte(seedPrefix+base64.RawURLEncoding.EncodeToString(k.private.Seed())+"\n"))
 }
 
@@ -70,8 +70,8 @@ func signedText(fleet, kind string, body []byte) []byte {
 	return append([]byte("rootsfs-fleet/1 "+fleet+" "+kind+"\x00"), body...)
 }
 
-// Seal signs a document.
-func Seal(k *Key, fleet, kind string, v any) ([]byte, error) {
+// seal signs a document.
+func seal(k *Key, fleet, kind string, v any) ([]byte, error) {
 	body, err := stdjson.Marshal(v)
 	if err != nil {
 		return nil, err
@@ -82,9 +82,9 @@ func Seal(k *Key, fleet, kind string, v any) ([]byte, error) {
 // errSigner says that a document's signing key is malformed, or may not sign the document.
 var errSigner = errors.New("it is signed by a key that may not sign it")
 
-// Open verifies a signed document and decodes its body into v. It returns the public key that
+// openSigned verifies a signed document and decodes its body into v. It returns the public key that
 // signed it, which trusts must accept.
-func Open(data []byte, fleet, kind string, trusts func(by string) bool, v any) (by string, err error) {
+func openSigned(data []byte, fleet, kind string, trusts func(by string) bool, v any) (by string, err error) {
 	var s sealed
 	if err := decode(data, &s); err != nil {
 		return "", err

@@ -64,7 +64,7 @@ func openStanding(data []byte, c *Charter, to string) (signedOrder, error) {
 	}
 	h := signedOrder{signed: data}
 	var err error
-	if h.by, err = Open(data, c.Fleet, kindStanding, c.isOwner, &h.Standing); err != nil {
+	if h.by, err = openSigned(data, c.Fleet, kindStanding, c.isOwner, &h.Standing); err != nil {
 		return signedOrder{}, err
 	}
 	if h.For != to {

@@ -10,7 +10,7 @@ import (
 
 func newTestKey(t testing.TB) *Key {
 	t.Helper()
-	k, err := NewKey()
+	k, err := newKey()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,13 +21,13 @@ func newTestKey(t testing.TB) *Key {
 // sign that document.
 func TestSealDomains(t *testing.T) {
 	k, other := newTestKey(t), newTestKey(t)
-	data, err := Seal(k, "acme-a", kindStanding, Standing{For: "m", Number: 1})
+	data, err := seal(k, "acme-a", kindStanding, Standing{For: "m", Number: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	owner := func(by string) bool { return by == k.Public() }
 	var s Standing
-	if by, err := Open(data, "acme-a", kindStanding, owner, &s); err != nil || by != k.Public() || s.Number != 1 {
+	if by, err := openSigned(data, "acme-a", kindStanding, owner, &s); err != nil || by != k.Public() || s.Number != 1 {
 		t.Fatalf("the document itself: %+v, %v", s, err)
 	}
 	edit := func(change func(*sealed)) []byte {
@@ -43,7 +43,7 @@ func TestSealDomains(t *testing.T) {
 		return out
 	}
 	seal := func(v any) []byte {
-		out, err := Seal(k, "acme-a", kindStanding, v)
+		out, err := seal(k, "acme-a", kindStanding, v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestSealDomains(t *testing.T) {
 		"data after the document":           {append(append([]byte{}, data...), "{}"...), "acme-a", kindStanding},
 		"too long":                          {append([]byte(strings.Repeat(" ", maxSealed)), data...), "acme-a", kindStanding},
 	} {
-		if _, err := Open(c.data, c.fleet, c.kind, owner, new(Standing)); err == nil {
+		if _, err := openSigned(c.data, c.fleet, c.kind, owner, new(Standing)); err == nil {
 			t.Errorf("%s: accepted", what)
 		}
 	}
@@ -76,7 +76,7 @@ func TestSealDomains(t *testing.T) {
 func FuzzOpen(f *testing.F) {
 	k := newTestKey(f)
 	want := Standing{For: "m", Number: 7, Locked: "x"}
-	data, err := Seal(k, "acme-a", kindStanding, want)
+	data, err := seal(k, "acme-a", kindStanding, want)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add([]byte(`{"body":"e30=","by":"` + k.Public() + `","sig":""}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var got Standing
-		if _, err := Open(data, "acme-a", kindStanding, func(by string) bool { return by == k.Public() }, &got); err != nil {
+		if _, err := openSigned(data, "acme-a", kindStanding, func(by string) bool { return by == k.Public() }, &got); err != nil {
 			return
 		}
 		if got.For != want.For || got.Number != want.Number || got.Locked != want.Locked || got.Revoked != nil {
@@ -170,7 +170,7 @@ func TestStandingRefused(t *testing.T) {
 		"a bad session name":           {owner, Standing{For: "m", Number: 5, Revoked: []Revocation{{Number: 3, Session: "../s", All: true}}}, false},
 		"too many":                     {owner, Standing{For: "m", Number: 99, Revoked: many}, false},
 	} {
-		data, err := Seal(x.by, c.Fleet, kindStanding, x.doc)
+		data, err := seal(x.by, c.Fleet, kindStanding, x.doc)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func TestCharterSuccession(t *testing.T) {
 			}
 		}), false},
 	} {
-		data, err := Seal(x.by, "acme-a", kindCharter, x.next)
+		data, err := seal(x.by, "acme-a", kindCharter, x.next)
 		if err != nil {
 			t.Fatal(err)
 		}

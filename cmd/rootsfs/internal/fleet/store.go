@@ -32,7 +32,7 @@ func (s store) load(c *Charter, to string) (signedOrder, error) {
 	// The owner who signed the order may have been removed since the order was saved.
 	withSigner := *c
 	h := signedOrder{signed: data}
-	if h.by, err = Open(data, c.Fleet, kindStanding, anyKey, &h.Standing); err != nil {
+	if h.by, err = openSigned(data, c.Fleet, kindStanding, anyKey, &h.Standing); err != nil {
 		return signedOrder{}, err
 	}
 	withSigner.Owners = []string{h.by}

@@ -36,7 +36,7 @@ func (s charters) load(fleet string) (*Charter, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := OpenCharter(data, fleet)
+	c, err := openCharter(data, fleet)
 	return c, data, err
 }
 
@@ -90,7 +90,7 @@ const kindCharters = "charters"
 // onCharters takes charters from any party: an owner of each charter has signed the next.
 func (r *registrar) onCharters(m *nats.Msg) {
 	var q request[chainMessage]
-	if _, err := Open(m.Data, r.s.Names.ID, kindCharters, anyKey, &q); err != nil {
+	if _, err := openSigned(m.Data, r.s.Names.ID, kindCharters, anyKey, &q); err != nil {
 		r.s.log.Warn("charters were refused", "error", err)
 		return
 	}
@@ -138,7 +138,7 @@ func (o *Owner) Amend(ctx context.Context, change Amendment) error {
 	if err := o.signAgain(ctx, &next); err != nil {
 		return err
 	}
-	data, err := Seal(o.key, o.Names.ID, kindCharter, next)
+	data, err := seal(o.key, o.Names.ID, kindCharter, next)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (o *Owner) sendCharters(ctx context.Context, to *Charter, buses []*Bus, mor
 		return answers[charterNumber]{}, err
 	}
 	q := request[chainMessage]{rand.Text(), chainMessage{since, append(chain, more...)}}
-	message, err := Seal(o.key, o.Names.ID, kindCharters, q)
+	message, err := seal(o.key, o.Names.ID, kindCharters, q)
 	if err != nil {
 		return answers[charterNumber]{}, err
 	}

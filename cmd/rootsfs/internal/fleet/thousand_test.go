@@ -129,7 +129,7 @@ func newCrowdMachine(ctx context.Context, home string, wire *atomic.Int64) (*cro
 	if err := c.listen(ctx); err != nil {
 		return nil, err
 	}
-	err = m.AnswerStatus(c.bus, func() MachineStatus {
+	err = m.answerStatus(c.bus, func() MachineStatus {
 		st := MachineStatus{Version: "test", Sessions: []SessionStatus{{Name: "s", Roots: len(c.reg.Roots())}}, Standing: c.standing()}
 		st.Sent, st.RecordsWait = c.ship.status()
 		return st
@@ -368,7 +368,7 @@ func (l *lab) revokeCrowd(p *crowdProcess, n int) {
 	}
 	begun := time.Now()
 	var acks []time.Duration // from the order to each ack
-	sub, err := l.owner.Bus.Conn.Subscribe(l.owner.Names.OfMachines("ack"), func(*nats.Msg) { acks = append(acks, time.Since(begun)) })
+	sub, err := l.owner.Bus.Conn.Subscribe(l.owner.Names.ofMachines("ack"), func(*nats.Msg) { acks = append(acks, time.Since(begun)) })
 	l.must(err)
 	out := l.give(revokeAll, time.Minute)
 	took := time.Since(begun)

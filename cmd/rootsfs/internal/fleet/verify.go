@@ -142,7 +142,7 @@ func (a *Archive) Keepers(reports []RecordReport) []KeeperReport {
 	}
 	var out []KeeperReport
 	for _, key := range a.Owner.Charter.Keepers {
-		k := KeeperReport{Key: KeyName(key)}
+		k := KeeperReport{Key: keyName(key)}
 		of := a.keepers[key]
 		switch {
 		case of == nil: // the keeper was added after the Pull
@@ -212,7 +212,7 @@ func (a *Archive) Verify() ([]RecordReport, error) {
 			return nil, fmt.Errorf("the records of %s: %w", machine, err)
 		}
 		if d.key != "" {
-			of := machineKey{machine, KeyName(d.key)}
+			of := machineKey{machine, keyName(d.key)}
 			reports, checked[of] = a.confirmed[of].compare(of, reports), true
 		}
 		out = append(out, reports...)
@@ -249,7 +249,7 @@ func (d recordDir) verify() ([]RecordReport, error) {
 			out = append(out, r)
 			continue
 		}
-		r.Key = KeyName(d.key)
+		r.Key = keyName(d.key)
 		if err := d.verifySession(files[session], session, &r); err != nil {
 			return nil, err
 		}
