@@ -79,9 +79,9 @@ const (
 // listPath is the path of the request for the list of sessions.
 const listPath = ""
 
-// up returns the subject of the frames with which a machine answers an act. The name of a stream has
-// the syntax of an invite's ID.
-func (n Names) up(machine, stream string) string { return n.machine(machine, "up."+stream) }
+// frames returns the subject on which a machine answers an act: it publishes the frames of the answer
+// there. stream names the answer, in the syntax of an invite's ID.
+func (n Names) frames(machine, stream string) string { return n.machine(machine, "up."+stream) }
 
 // encode encodes a message to a machine.
 func (t toMachine) encode() ([]byte, error) {

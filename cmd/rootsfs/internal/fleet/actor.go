@@ -315,7 +315,7 @@ func (t *answerWriter) send(ctx context.Context, f frame) error {
 	if err != nil {
 		return err
 	}
-	return t.c.bus.Conn.Publish(t.c.bus.Names.up(t.c.m.Machine, t.stream), data)
+	return t.c.bus.Conn.Publish(t.c.bus.Names.frames(t.c.m.Machine, t.stream), data)
 }
 
 // isFull reports whether the owner has to read before a frame with data may be sent.

@@ -60,7 +60,7 @@ func (r *Remote) act(ctx context.Context, in control.Info, path string, body []b
 		return nil, err
 	}
 	a := &Answer{r: r, bus: bus, stream: rand.Text(), messages: make(chan *nats.Msg, 8*frameWindow), queue: make(chan frame, 2*frameWindow), closed: make(chan struct{})}
-	if a.sub, err = bus.Conn.ChanSubscribe(bus.Names.up(r.Machine, a.stream), a.messages); err != nil {
+	if a.sub, err = bus.Conn.ChanSubscribe(bus.Names.frames(r.Machine, a.stream), a.messages); err != nil {
 		return nil, err
 	}
 	sealed, err := seal(r.o.key, r.o.Names.ID, kindAct, act{
