@@ -34,12 +34,12 @@ shift
 
 # files lists what lies outside of temporary files, caches and packages, one a line.
 # Debian's systemd and dbus, which other packages need, make directories in /run and
-# /root/.ssh when they are installed; Go makes ~/.config.
+# /root/.ssh when they are installed, and nginx makes /var/www; Go makes ~/.config.
 files() {
 	find / -xdev \( -path /run/adduser -o -path /run/dbus -o -path /run/lock -o -path /run/log -o -path /run/sendsigs.omit.d -o -path /run/shm \
 		-o -path /run/systemd -o -path /run/user -o -path /root/.ssh \) -prune -o \( -path /root/.config -o -path /home/tester/.config \) -o \( -path /tmp -o -path /proc -o -path /sys -o -path /dev -o -path /root/.cache -o -path /root/.npm -o -path /root/go -o -path /root/.config/go \
 		-o -path /home/tester/.cache -o -path /home/tester/.npm -o -path /home/tester/go -o -path /home/tester/.config/go -o -path /home/tester/rootsfs -o -path /root/rootsfs \
-		-o -path /usr -o -path /etc -o -path /var/lib -o -path /var/cache -o -path /var/log \) -prune -o -printf '%p %y\n' | sort
+		-o -path /usr -o -path /etc -o -path /var/lib -o -path /var/cache -o -path /var/log -o -path /var/www \) -prune -o -printf '%p %y\n' | sort
 	find /tmp /dev/shm -mindepth 1 -printf '%p %y\n' | sort
 }
 # mounts lists the mounts, and processes the programs that run beside this one's own.

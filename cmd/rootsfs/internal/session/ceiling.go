@@ -26,7 +26,10 @@ type ceilingState struct {
 	read    time.Time // when the files were read last without a mistake
 	problem error     // why the present state of one of the files is not in force
 
-	reading sync.Mutex // held from reading a state until it is in force
+	reading sync.Mutex // held from reading a state until it is in force; guards unreported
+	// unreported are the roots that a ceiling of the fleet has ended, and of which the fleet's agent
+	// does not know yet: the session may see the agent's file before the agent asks.
+	unreported []control.Ended
 }
 
 // loadCeiling puts the ceiling in force before the first root is granted. If it cannot be read,
@@ -76,7 +79,7 @@ func (s *Session) followCeiling(ctx context.Context) {
 		if ctx.Err() != nil || s.isEnding() {
 			return
 		}
-		if _, above, _ := s.applyCeiling(ctx); above != nil { // the log has other errors
+		if above, _ := s.applyCeiling(ctx); above != nil { // the log has other errors
 			go s.end(above.Error())
 		}
 		mu.Lock()
@@ -99,8 +102,11 @@ func (s *Session) followCeiling(ctx context.Context) {
 
 // readCeiling serves control.ReadCeilingNow.
 func (s *Session) readCeiling(ctx context.Context, _ control.None) (a control.CeilingAnswer, err error) {
-	ended, above, err := s.applyCeiling(ctx)
-	a.Ended = append([]control.Ended{}, ended...)
+	above, err := s.applyCeiling(ctx)
+	s.ceiling.reading.Lock()
+	a.Ended = append([]control.Ended{}, s.ceiling.unreported...)
+	s.ceiling.unreported = nil
+	s.ceiling.reading.Unlock()
 	if above != nil {
 		s.end(above.Error())
 		a.Ended, err = append(a.Ended, s.outcome.ended...), errors.Join(err, s.outcome.revokeErr)
@@ -108,10 +114,10 @@ func (s *Session) readCeiling(ctx context.Context, _ control.None) (a control.Ce
 	return a, err
 }
 
-// applyCeiling puts the present state of the ceiling in force. ended are the roots that
-// applyCeiling ended. above says why the session as a whole has to end; nil: it stays. If a file
-// has a mistake, the last good state of this file stays in force.
-func (s *Session) applyCeiling(ctx context.Context) (ended []control.Ended, above, err error) {
+// applyCeiling puts the present state of the ceiling in force. above says why the session as a whole
+// has to end; nil: it stays. If a file has a mistake, the last good state of this file stays in
+// force.
+func (s *Session) applyCeiling(ctx context.Context) (above, err error) {
 	s.ceiling.reading.Lock()
 	defer s.ceiling.reading.Unlock()
 	old := s.Ceiling() // once the session has begun, only applyCeiling changes the ceiling
@@ -129,10 +135,13 @@ func (s *Session) applyCeiling(ctx context.Context) (ended []control.Ended, abov
 		s.hub.Publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: names.Foreign(err.Error())})
 	}
 	if next.Equal(old) && (err != nil || problem == nil) {
-		return nil, nil, err
+		return nil, err
 	}
 	ended, above, lowerErr := s.lower(ctx, next)
-	return ended, above, errors.Join(err, lowerErr)
+	if !slices.Equal(next.OfFleet, old.OfFleet) {
+		s.ceiling.unreported = append(s.ceiling.unreported, ended...)
+	}
+	return above, errors.Join(err, lowerErr)
 }
 
 // lower applies a ceiling to the roots and to the network, and ends the roots, hosts and secrets
