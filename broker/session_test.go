@@ -263,7 +263,7 @@ func TestTimeout(t *testing.T) {
 	if e, d := p.fails("files/test", `{}`); d.Code != names.TimeoutCode || e.Code != -31005 || !d.Retryable {
 		t.Errorf("%+v %+v", e, d)
 	}
-	// This limit is long enough for a busy machine: the next requests have to be answered in time.
+	// This limit is long enough for a busy machine: the next requests must not reach it.
 	p = newLab(t, func(c *Config) { c.Limits.Timeout = 2 * time.Second }).connect("")
 	setTestMethod(func(_ *Session, r *request) (any, error) {
 		for range 12 { // longer than the limit, with bytes moving

@@ -83,6 +83,6 @@ func TestWithinOfFiles(t *testing.T) {
 	}
 	t.Setenv("HOME", at("frontend"))
 	if !s.Within("~") || !s.Within("~/src") || s.Within("~/../secret") || s.Within("~other") {
-		t.Error("~ does not mean the home directory alone")
+		t.Error("with HOME in a root: ~ or ~/src is outside, or ~/../secret or ~other is inside")
 	}
 }

@@ -62,7 +62,7 @@ func plainCases() []Case {
 func replacedCases() []Case {
 	c := func(name string, call Call, check func(e *Env)) Case {
 		call = call.needing(func(k Can) bool { return !k.LearnsLater })
-		return Case{Name: "replaced/" + name, Tree: []string{"a=old"}, Call: call, Check: check, Then: func(e *Env) {
+		return Case{Name: "replaced/" + name, Tree: []string{"a=old"}, Call: call, Check: check, Disturb: func(e *Env) {
 			e.Must(errorOf(e.Front.ReadFile("code/a")))
 			e.Must(os.WriteFile(e.Src+"/tmp", []byte("new"), 0o644))
 			e.Must(os.Rename(e.Src+"/tmp", e.Src+"/a"))

@@ -72,7 +72,7 @@ func speedCases() []Case {
 	var all []Case
 	for _, c := range []Call{read("code/a", whatever), write("code/a", "x"), mkdir("code/new"), list("code/sub"), stat("code/sub/b")} {
 		all = append(all, Case{Name: "speed/" + c.Text, Req: "R061", Tree: tree, Policy: slow, Call: c, Want: names.Rate, Unguarded: true,
-			Then: func(e *Env) { _, _ = e.Front.Stat("code/a") }}) // the one operation that need not wait
+			Disturb: func(e *Env) { _, _ = e.Front.Stat("code/a") }}) // the one operation that need not wait
 	}
 	return all
 }
@@ -98,7 +98,7 @@ func suspendedCases() []Case {
 	var all []Case
 	for _, c := range append(changes(), read("code/a", whatever), list("code"), stat("code/a")) {
 		all = append(all, Case{Name: "suspended/" + c.Text, Req: "R093", Subject: true, Tree: []string{"a=hello", "kept=k", "sub/b=x", "empty/"},
-			Policy: p, Call: c, Want: names.Suspended, Unguarded: true, Then: suspend})
+			Policy: p, Call: c, Want: names.Suspended, Unguarded: true, Disturb: suspend})
 	}
 	return all
 }
@@ -112,7 +112,7 @@ func pausedCases() []Case {
 	var all []Case
 	for _, c := range append(changes(), read("code/a", whatever), list("code"), stat("code/a")) {
 		all = append(all, Case{Name: "paused/" + c.Text, Req: "pause", Tree: []string{"a=hello", "kept=k", "sub/b=x", "empty/"},
-			Call: c, Want: names.Paused, Unguarded: true, Then: pause})
+			Call: c, Want: names.Paused, Unguarded: true, Disturb: pause})
 	}
 	return all
 }
@@ -191,7 +191,7 @@ func idleCases() []Case {
 	var all []Case
 	for _, c := range append(changes(), read("code/a", whatever), list("code"), stat("code/a")) {
 		all = append(all, Case{Name: "idle/over " + c.Text, Req: "R070", Tree: tree, Policy: brief, Call: c, Want: names.Revoked, Gone: true,
-			Unguarded: true, Then: func(e *Env) { e.awaitEnd("code") }})
+			Unguarded: true, Disturb: func(e *Env) { e.awaitEnd("code") }})
 	}
 	return append(all,
 		Case{Name: "idle/not-yet", Req: "R070", Tree: tree, Policy: guard.Policy{Limits: guard.Limits{Idle: time.Hour}}, Call: read("code/a", "hello")},

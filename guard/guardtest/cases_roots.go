@@ -70,15 +70,15 @@ func endedCases() []Case {
 	var all []Case
 	for _, c := range append(changes(), read("code/a", whatever), list("code"), stat("code/a")) {
 		all = append(all, Case{Name: "ended/revoked " + c.Text, Req: "R070", Tree: tree, Call: c, Want: names.Revoked, Gone: true,
-			Unguarded: true, Then: func(e *Env) { e.Revoke("code") }})
+			Unguarded: true, Disturb: func(e *Env) { e.Revoke("code") }})
 	}
 	unavailable := func(name string, do func(e *Env)) Case {
 		return Case{Name: "ended/" + name, Req: "R111", Tree: tree, Call: read("code/a", whatever), Want: names.Unavailable,
-			Then: func(e *Env) { do(e); e.Recheck("code") }}
+			Disturb: func(e *Env) { do(e); e.Recheck("code") }}
 	}
 	return append(all,
 		Case{Name: "ended/nobody-approved", Req: "R067", Call: read("other/a", whatever), Want: names.NoConsent, Gone: true},
-		Case{Name: "ended/expired", Req: "R070", Tree: tree, Overlaps: true, Then: func(e *Env) { expire(e, "soon", e.Src+"/sub") },
+		Case{Name: "ended/expired", Req: "R070", Tree: tree, Overlaps: true, Disturb: func(e *Env) { expire(e, "soon", e.Src+"/sub") },
 			Call: read("soon/b", whatever), Want: names.Revoked, Gone: true},
 		unavailable("root-moved", func(e *Env) { e.Must(os.Rename(e.Src, e.Src+".moved")) }),
 		unavailable("root-replaced", func(e *Env) {
@@ -96,7 +96,7 @@ func endedCases() []Case {
 			e.Must(os.Symlink(e.Out, e.Src))
 			e.Must(os.WriteFile(e.Out+"/a", []byte("outside"), 0o644))
 		}),
-		Case{Name: "ended/same-root-after-a-detour", Tree: tree, Call: read("code/a", "hello"), Then: func(e *Env) {
+		Case{Name: "ended/same-root-after-a-detour", Tree: tree, Call: read("code/a", "hello"), Disturb: func(e *Env) {
 			e.Must(os.Rename(e.Src, e.Src+".moved"))
 			e.Must(os.Rename(e.Src+".moved", e.Src))
 			e.Recheck("code")
@@ -132,7 +132,7 @@ func fileRootCases() []Case {
 		return Case{Name: "file-root/" + name, Req: "R030", Tree: []string{"config.json={}", "other=secret", "sub/x="}, File: "config.json", Call: call, Want: want}
 	}
 	replaced := c("replaced-by-rename", read("code", "new"), 0)
-	replaced.Then = func(e *Env) {
+	replaced.Disturb = func(e *Env) {
 		e.Must(os.WriteFile(e.Src+"/tmp", []byte("new"), 0o644))
 		e.Must(os.Rename(e.Src+"/tmp", e.Src+"/config.json"))
 		e.Recheck("code")
@@ -140,13 +140,13 @@ func fileRootCases() []Case {
 	written := c("write", write("code", "new"), 0)
 	written.Check = func(e *Env) { e.Contents(e.Src+"/config.json", "new"); e.Contents(e.Src+"/other", "secret") }
 	linked := c("became-a-link", read("code", whatever), names.Escaped)
-	linked.Then = func(e *Env) {
+	linked.Disturb = func(e *Env) {
 		e.Must(os.Remove(e.Src + "/config.json"))
 		e.Must(os.Symlink(e.Src+"/other", e.Src+"/config.json"))
 	}
 	linked.Unguarded, linked.Replaced, replaced.Replaced = true, true, true
 	revoked := c("revoked", read("code", whatever), names.Revoked)
-	revoked.Then, revoked.Gone, revoked.Unguarded = func(e *Env) { e.Revoke("code") }, true, true
+	revoked.Disturb, revoked.Gone, revoked.Unguarded = func(e *Env) { e.Revoke("code") }, true, true
 	return []Case{
 		c("read", read("code", "{}"), 0), c("stat", stat("code"), 0), written, replaced, linked, revoked,
 		c("append", appendTo("code", "x"), 0), c("truncate", truncate("code", 0), 0),
@@ -164,7 +164,7 @@ func nestedCases() []Case {
 	}
 	succeedsUnguarded := func(c Case) Case { c.Unguarded = true; return c }
 	in, ro := map[string]string{"in": "sub"}, map[string]string{"ro": "sub"}
-	then := func(c Case, f func(e *Env)) Case { c.Then = f; return c }
+	then := func(c Case, f func(e *Env)) Case { c.Disturb = f; return c }
 	revokeIn := func(e *Env) { e.Revoke("in") }
 	return []Case{
 		nested("through-outer", in, read("code/sub/f", "inner"), 0, 0),

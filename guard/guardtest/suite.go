@@ -39,9 +39,9 @@ type Case struct {
 	// Root: only root can set the case up (mounts, trusted attributes); for other users it is
 	// left out.
 	Root bool
-	// Prepare runs after the grants. Then runs after Prepare and a Stat of "code" through the
-	// front end.
-	Prepare, Then func(e *Env)
+	// Prepare runs after the grants. Disturb runs after Prepare and a Stat of "code" through the
+	// front end, which may keep what it has learned.
+	Prepare, Disturb func(e *Env)
 
 	Call Call
 	// Steps are calls that must succeed before Call.
@@ -53,7 +53,7 @@ type Case struct {
 	// Gone: the caller has no live root of that name. A front end with Can.GoneIsAbsent answers
 	// ENOENT.
 	Gone bool
-	// Replaced: Then exchanged the file under a name the front end knew.
+	// Replaced: Disturb exchanged the file under a name the front end knew.
 	Replaced bool
 	// Unguarded: the same call on the bare file system succeeds.
 	Unguarded bool
@@ -224,9 +224,9 @@ func (c *Case) run(e *Env, can Can) bool {
 	if c.Prepare != nil {
 		c.Prepare(e)
 	}
-	if c.Then != nil {
+	if c.Disturb != nil {
 		_, _ = e.Front.Stat("code")
-		c.Then(e)
+		c.Disturb(e)
 	}
 	for _, step := range c.Steps {
 		if err := step.do(e.Front); err != nil {
@@ -261,7 +261,7 @@ func (c *Case) run(e *Env, can Can) bool {
 	return true
 }
 
-// makeCall makes the call and checks the answer. If Then has replaced a file (Replaced) and the
+// makeCall makes the call and checks the answer. If Disturb has replaced a file (Replaced) and the
 // front end may learn of that later, makeCall repeats the call until the answer is right. The
 // bound of the loop only ends a failed test.
 func (c *Case) makeCall(e *Env, can Can) {

@@ -45,7 +45,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		want("half a minute later", count(&o, "c", false, 6))
 		time.Sleep(30 * time.Second)
 		want("a minute later", count(&o, "a", false, 30), 11)
-		want("more than half a minute allows", count(&o, "c", false, 6), 6)
+		want("more than the bound, half a minute after six refusals", count(&o, "c", false, 6), 6)
 		o.SetBounds(ledger.Abuse{Refusals: 2})
 		want("other bounds", count(&o, "b", false, 3), 3)
 		why, suspend := o.Count("new", false)

@@ -28,8 +28,8 @@ type Trust struct {
 	java func() []byte // waits for the file for Java, and returns it; nil: it cannot be made
 }
 
-// NewTrust returns a Trust. It begins to make the file for Java, which takes milliseconds that
-// Start need not wait for.
+// NewTrust returns a Trust. It begins to make the file for Java in the background, because that takes
+// milliseconds. Start waits until the file is made.
 func NewTrust(pem []byte, hash string) *Trust {
 	java := sync.OnceValue(func() []byte { return javaTrust(slices.Concat(layout.MachineBundle(), pem)) })
 	go java()

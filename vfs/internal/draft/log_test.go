@@ -160,7 +160,7 @@ func TestCommitWaitsForTheChange(t *testing.T) {
 	boot(t, "2")
 	s = openFor(t, stages)
 	if s.Unsure("before", 0) || !s.Unsure("after", 0) {
-		t.Errorf("unsure are %v; want only the record that was noted after the lock was released", s.unsure)
+		t.Errorf("unsure are %v; want only the record that was noted after Commit had released the lock", s.unsure)
 	}
 }
 

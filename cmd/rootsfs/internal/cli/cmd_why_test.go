@@ -94,9 +94,9 @@ func TestWhyOfRecordKeepsName(t *testing.T) {
 	}
 }
 
-// hostOf returns the refused host, with its port, for the command that why proposes. It returns ""
-// if the reason was not a missing rule, and if the name is not that of one host that a rule may
-// permit.
+// hostOf returns the refused host, with its port, for the command that why proposes. It returns "" if
+// a host was refused for another reason than a missing rule or a missing answer, and "" if no rule
+// can permit the name, because it is not the name of one host.
 func TestWhyNamesHost(t *testing.T) {
 	other := fmt.Errorf("TLS asks for another server: %w", network.ErrNoRule)
 	for _, c := range []struct {

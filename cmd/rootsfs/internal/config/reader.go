@@ -157,9 +157,9 @@ func (r *reader) named(at *tomltree.Node, to reflect.Value) {
 	}
 }
 
-// list appends to a slice, which may already hold the items of the table for all roots. For an item
-// with a mistake, list appends the zero value, so that the other items keep their indexes. If the
-// items have to be tables, list leaves out an item that is no table.
+// list appends to a slice, which may already hold the items of the table for all roots. An item with
+// a mistake is appended without the value that has the mistake, so that the other items keep their
+// indexes. If the items have to be tables, list leaves out an item that is no table.
 func (r *reader) list(n *tomltree.Node, to reflect.Value, k *key) {
 	kind := kindOf(to.Type().Elem(), k)
 	switch {

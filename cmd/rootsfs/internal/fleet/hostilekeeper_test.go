@@ -189,7 +189,7 @@ func TestMissingOrdersAreBroughtOnce(t *testing.T) {
 	for _, brought := range []bool{false, true} {
 		a.sentMissing = brought
 		if _, err := a.leaseOf(leaseAnswer{Missing: []string{allMachines}}); err == nil {
-			t.Error("a keeper that lacks orders gives a lease")
+			t.Error("the machine accepts a lease from a keeper that lacks orders")
 		}
 		select {
 		case <-a.wake:
@@ -198,7 +198,7 @@ func TestMissingOrdersAreBroughtOnce(t *testing.T) {
 			}
 		default:
 			if !brought {
-				t.Error("the machine waits with the orders")
+				t.Error("the machine does not ask at once, to send the orders that the keeper lacks")
 			}
 		}
 	}
