@@ -311,10 +311,10 @@ func metricTable(t *testing.T) string {
 
 // outputs are the types that --json prints, with the file of each.
 var outputs = []struct{ title, file, name string }{
-	{"`status --json`: a list of sessions", "internal/control/types.go", "Status"},
-	{"`roots list --json`, and `roots` of a session: a list of roots", "internal/control/types.go", "Root"},
-	{"`process` of a session", "internal/control/types.go", "Process"},
-	{"`server` of a session", "internal/control/types.go", "Confined"},
+	{"`status --json`: a list of sessions", "internal/control/status.go", "Status"},
+	{"`roots list --json`, and `roots` of a session: a list of roots", "internal/control/status.go", "Root"},
+	{"`process` of a session", "internal/control/status.go", "Process"},
+	{"`server` of a session", "internal/control/status.go", "Confined"},
 	{"`files` of a session: a list of connected servers", "../../broker/stats.go", "Stats"},
 	{"`consent list --json`: a list of questions", "../../broker/ask.go", "Question"},
 	{"`items` of a question", "../../broker/ask.go", "Item"},
@@ -326,7 +326,7 @@ var outputs = []struct{ title, file, name string }{
 	{"`policy check --json`, and `why --json`", "internal/control/policy.go", "CheckAnswer"},
 	{"`why --json`, besides", "internal/cli/why_explain.go", "explanation"},
 	{"`stage list --json`: a list of stages", "internal/cli/cmd_stage.go", "stageEntry"},
-	{"`stage` of a staged root", "internal/control/types.go", "Stage"},
+	{"`stage` of a staged root", "internal/control/status.go", "Stage"},
 	{"`stage diff --json`: a list of changes", "internal/cli/stage_diff.go", "stageDiffEntry"},
 	{"`stage apply --json` and `stage discard --json`", "internal/cli/stage_apply.go", "stageResult"},
 	{"`undo --json`", "internal/cli/cmd_undo.go", "undoResult"},

@@ -4,44 +4,55 @@ import (
 	"go/ast"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
-// Package session sets each field of control.Status that is not in unfilled. If no code set a
-// field, the command status would print the field as if there were nothing to report.
+// A session, or the command run, sets each field of control.Status, and of the types of package
+// control that it consists of, unless the field is in unfilled. If no code set a field, the command
+// status would print the field as if there were nothing to report.
 func TestStatusIsFilled(t *testing.T) {
-	var fields []string
+	types := map[string]*ast.StructType{}
 	for _, s := range sources(t, "cmd/rootsfs/internal/control") {
-		if filepath.Base(s.rel) != "types.go" {
-			continue
-		}
 		ast.Inspect(s.file, func(n ast.Node) bool {
-			spec, ok := n.(*ast.TypeSpec)
-			if !ok || spec.Name.Name != "Status" {
-				return true
-			}
-			for _, f := range spec.Type.(*ast.StructType).Fields.List {
-				for _, name := range f.Names {
-					fields = append(fields, name.Name)
+			if spec, ok := n.(*ast.TypeSpec); ok {
+				if body, ok := spec.Type.(*ast.StructType); ok {
+					types[spec.Name.Name] = body
 				}
 			}
-			return false
+			return true
 		})
 	}
-	if len(fields) < 20 {
-		t.Fatalf("found the fields %q", fields)
-	}
-	set := setIn(sources(t, "cmd/rootsfs/internal/session"))
-	for _, name := range fields {
-		if !slices.Contains(set, name) && unfilled[name] == "" {
-			t.Errorf("nothing in cmd/rootsfs/internal/session sets the field %s of control.Status", name)
+	run := slices.DeleteFunc(sources(t, "cmd/rootsfs/internal/cli"), func(s source) bool {
+		return !strings.HasPrefix(filepath.Base(s.rel), "run_")
+	})
+	set := setIn(append(sources(t, "cmd/rootsfs/internal/session"), run...))
+	todo, count := []string{"Status"}, 0
+	for i := 0; i < len(todo); i++ {
+		for _, f := range types[todo[i]].Fields.List {
+			for _, name := range f.Names {
+				count++
+				if full := todo[i] + "." + name.Name; !slices.Contains(set, name.Name) && unfilled[full] == "" {
+					t.Errorf("neither package session nor a file run_*.go of package cli sets the field %s of package control", full)
+				}
+			}
+			ast.Inspect(f.Type, func(n ast.Node) bool {
+				if id, ok := n.(*ast.Ident); ok && types[id.Name] != nil && !slices.Contains(todo, id.Name) {
+					todo = append(todo, id.Name)
+				}
+				_, isOther := n.(*ast.SelectorExpr) // a type of another package
+				return !isOther
+			})
 		}
+	}
+	if count < 100 {
+		t.Fatalf("found %d fields in the types %q", count, todo)
 	}
 }
 
 // unfilled lists the fields that a session does not set itself, with the reason.
 var unfilled = map[string]string{
-	"Stale": "set by the command that lists mounts, for a mount without a session",
+	"Status.Stale": "set by the command that lists mounts, for a mount without a session",
 }
 
 // setIn returns the names of the fields that files set in literals or by assignment, or whose

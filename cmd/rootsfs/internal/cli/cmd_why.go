@@ -184,48 +184,56 @@ func (a *app) command(w commandWords) names.Text {
 	return w.line()
 }
 
-// whySpec grants the root in a separate registry without front ends, and asks that registry.
+// whySpec asks about a root that no session has.
 func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error) {
 	spec, err := rootspec.Parse(f.root)
 	if err != nil {
 		return nil, err
 	}
-	g, err := fromSpec(spec)
+	var e *explanation
+	err = withRoot(ctx, spec, func(x session.Explainer, got guard.Grant) error {
+		req := control.CheckRequest{Op: f.op, Subject: f.subject}
+		if err := setCheckPath(&req, path); err != nil {
+			return err
+		}
+		path = x.Locate(&req)
+		if first, _, _ := strings.Cut(path, "/"); !filepath.IsAbs(path) && first != string(got.Root) {
+			path = filepath.Join(got.Resolved, path) // below the root
+		}
+		req.Path = path
+		ans, err := x.Check(ctx, req)
+		e = &explanation{CheckAnswer: ans}
+		if e.Root != "" {
+			e.RootPath, e.Mode = names.Foreign(got.Resolved), got.Policy.Rights.String()
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	g.Policy.Rights, g.Origin = spec.Rights, "command line"
-	reg, err := writabledirs.Registry(doctorRules(nil))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _, _ = reg.RevokeAll(context.WithoutCancel(ctx)) }() // no program uses its roots
-	got, err := reg.Grant(ctx, g)
-	if err != nil {
-		return nil, err
-	}
-	req := control.CheckRequest{Op: f.op, Subject: f.subject}
-	if err := setCheckPath(&req, path); err != nil {
-		return nil, err
-	}
-	x := runExplainer(reg)
-	path = x.Locate(&req)
-	if first, _, _ := strings.Cut(path, "/"); !filepath.IsAbs(path) && first != string(got.Root) {
-		path = filepath.Join(got.Resolved, path) // below the root
-	}
-	req.Path = path
-	ans, err := x.Check(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	e := &explanation{CheckAnswer: ans}
-	if e.Root != "" {
-		e.RootPath, e.Mode = names.Foreign(got.Resolved), got.Policy.Rights.String()
 	}
 	if !e.Allowed {
 		e.Allow = e.runLine(path)
 	}
 	return e, nil
+}
+
+// withRoot grants a root in a separate registry without front ends, and calls ask.
+func withRoot(ctx context.Context, spec rootspec.Spec, ask func(x session.Explainer, got guard.Grant) error) error {
+	g, err := fromSpec(spec)
+	if err != nil {
+		return err
+	}
+	g.Policy.Rights, g.Origin = spec.Rights, "command line"
+	reg, err := writabledirs.Registry(doctorRules(nil))
+	if err != nil {
+		return err
+	}
+	defer func() { _, _ = reg.RevokeAll(context.WithoutCancel(ctx)) }() // no program uses its roots
+	got, err := reg.Grant(ctx, g)
+	if err != nil {
+		return err
+	}
+	return ask(runExplainer(reg), got)
 }
 
 // runExplainer returns an explainer that treats the roots of a registry as those of a session of
@@ -271,8 +279,15 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 		e.Advice = secretAdvice(r)
 		return e, nil
 	}
+	req := control.CheckRequest{Path: (r.Root + "/" + r.Name()).Raw(), Path2: secondPath(r), Op: opWord(r), Subject: r.Subject.Raw()}
+	if req.Op == names.OpRename.String() && r.PathHash == "" {
+		e.path2 = req.Path2
+	}
 	if e.Ended {
 		e.noteMissingRights(r)
+		if e.path2 != "" && e.builtIn {
+			e.findRefusedName(ctx, req)
+		}
 		e.startedBy, e.point = t.StartedBy(), t.Point
 		e.Allow = e.runLine(t.HostPath(r))
 		return e, nil
@@ -280,7 +295,7 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	if slices.Contains(e.Since, e.Root) {
 		e.noteMissingRights(r)
 	}
-	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &control.CheckRequest{Path: (r.Root + "/" + r.Name()).Raw(), Path2: secondPath(r), Op: opWord(r), Subject: r.Subject.Raw()})
+	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &req)
 }
 
 // judgeAgain asks the live session of a refusal on record for the present verdict, and adds the

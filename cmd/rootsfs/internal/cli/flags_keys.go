@@ -21,8 +21,8 @@ type keyFlags[T any] struct {
 // netLimits has the limits that --net-limit sets.
 type netLimits = keyFlags[network.Limits]
 
-// addLimits adds --limit, and for each limit a hidden flag such as --max-file, which older
-// versions had instead of --limit.
+// addLimits adds --limit, and for each limit a hidden flag such as --max-file. Older versions had these
+// flags instead of --limit.
 func addLimits(cmd *cobra.Command, f *keyFlags[guard.Limits]) {
 	f.addNamed(cmd, "limit", "limit each root: `NAME=VALUE`, such as max_file=10M or idle=10m (rootsfs help limits); repeatable", config.Limits())
 	f.addEach(cmd, "", config.Limits())

@@ -45,6 +45,7 @@ type explanation struct {
 
 	choices    func()   // prints Left, and what the owner can do about it
 	recordedOp string   // as the audit log names the operation
+	path2      string   // the new name of a rename
 	endOp      string   // the operation that ended the root: revoke, expire, …
 	startedBy  string   // the command that started an ended session: run, mount or serve
 	point      string   // the mountpoint of that session
@@ -194,7 +195,7 @@ func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
 		}
 	}
 	if e.Rule.From == control.BuiltIn {
-		out = append(out, "--allow", literalPattern(e.rel()))
+		out = append(out, e.allowFlags()...)
 	}
 	if gitignore {
 		out = append(out, "--respect-gitignore")
@@ -218,9 +219,22 @@ func (e *explanation) grantFlags() commandWords {
 	case e.Lacks != "":
 		return commandWords{e.spec(e.widerMode())}
 	case e.isBuiltinRule():
-		return commandWords{e.spec(e.Mode), "--allow", literalPattern(e.rel())}
+		return append(commandWords{e.spec(e.Mode)}, e.allowFlags()...)
 	}
 	return commandWords{e.spec(e.Mode)}
+}
+
+// allowFlags returns a flag that allows the path that a rule refused. If a rename was refused because
+// of a file at its old name or below, a second flag allows this file at its new name, too.
+func (e *explanation) allowFlags() commandWords {
+	flags := commandWords{"--allow", literalPattern(e.rel())}
+	refused, from := cmp.Or(e.At, e.Path).Raw(), e.Path.Raw()
+	if e.path2 != "" && names.Under(refused, from) {
+		if rel, ok := strings.CutPrefix(e.path2+refused[len(from):], e.Root.Raw()+"/"); ok {
+			flags = append(flags, "--allow", literalPattern(rel))
+		}
+	}
+	return flags
 }
 
 // isBuiltinRule reports whether a built-in rule refused the operation.

@@ -15,7 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/auditview"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -130,6 +132,31 @@ func (e *explanation) noteMissingRights(r *audit.Entry) {
 		e.Lacks = (want &^ have).String()
 	} else if err == nil && r.Kind.Raw() == names.ReadOnly.String() && have&guard.Write == 0 {
 		e.Lacks = guard.Write.String()
+	}
+}
+
+// findRefusedName finds the name that a built-in rule is about, if an ended session has refused a
+// rename. The records do not have this name, which may lie in the renamed directory, so
+// findRefusedName asks about the same rename in a root like the one on record. If the directory has
+// changed so that such a root does not refuse the rename by a rule, no command is proposed.
+func (e *explanation) findRefusedName(ctx context.Context, req control.CheckRequest) {
+	e.builtIn = false
+	spec, err := rootspec.Parse(e.spec(e.Mode).Raw())
+	if err != nil {
+		return
+	}
+	req.Subject = "" // the new root is for every server
+	var ans control.CheckAnswer
+	err = withRoot(ctx, spec, func(x session.Explainer, _ guard.Grant) (err error) {
+		ans, err = x.Check(ctx, req)
+		return err
+	})
+	switch {
+	case err != nil:
+	case ans.Allowed:
+		e.Advice = "a new session with the same root allows it, as the files are now"
+	case ans.Rule != nil:
+		e.Rule, e.At = ans.Rule, ans.At
 	}
 }
 
