@@ -147,7 +147,7 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 		if err := allowed.With(&r.grant).Check(r.grant.Resolved, rights); err != nil {
 			return policyChange{}, err
 		}
-		lost := next.Rights &^ rights
+		lost, gained := next.Rights&^rights, rights&^next.Rights
 		detail := next.Rights.String() + " -> " + rights.String()
 		next.Rights = rights
 		if err := g.noteWritable(r.grant.Resolved, rights); err != nil {
@@ -156,7 +156,7 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 		if err := checkTrash(next.Trash, r.src, r.grant.Resolved, rights); err != nil {
 			return policyChange{}, err
 		}
-		return policyChange{policy: &next, detail: detail, narrows: lost != 0, widens: lost == 0, hides: lost&^rules.MutatingRights != 0}, nil
+		return policyChange{policy: &next, detail: detail, narrows: lost != 0, widens: lost == 0 || gained != 0, hides: lost&^rules.MutatingRights != 0}, nil
 	})
 }
 

@@ -124,13 +124,15 @@ func TestSetDrains(t *testing.T) {
 	}
 }
 
-// A widening that cannot be recorded is refused.
+// A widening that cannot be recorded is refused, also if it takes another right away.
 func TestWideningNeedsItsRecord(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})
 	s.rec.Fail(errors.New("full"))
-	if err := s.Set(bg, "r", guard.ReadWrite); err == nil {
-		t.Error("no error")
+	for _, rights := range []guard.Rights{guard.ReadWrite, guard.Read | guard.Write} {
+		if err := s.Set(bg, "r", rights); err == nil {
+			t.Errorf("%v: no error", rights)
+		}
 	}
 	s.rec.Fail(nil)
 	wantKind(t, s.once(req(t, names.OpWrite), 1), names.ReadOnly)

@@ -16,10 +16,9 @@ import (
 // own. Over the bound the least recently used descriptor is closed, but not that of a file
 // without a name: such a file could not be opened again for a program that still holds it.
 type fileCache struct {
-	mu       sync.Mutex // guards the fields below, and cached and lruElem of nodes
-	lru      list.List  // of *node, most recent first
-	max      int
-	nameless int // descriptors of files without a name, outside the list
+	mu  sync.Mutex // guards the fields below, and cached and lruElem of nodes
+	lru list.List  // of *node, most recent first
+	max int
 }
 
 // maxOpen is the largest possible value of fileCache.max.
@@ -127,7 +126,6 @@ func (k *fileCache) add(n *node, f *vfs.File) *vfs.File {
 		k.lru.Remove(last)
 		oe.lruElem = nil
 		if old.parent().dir == nil {
-			k.nameless++
 			continue
 		}
 		closing = append(closing, oe.cached)
@@ -152,8 +150,6 @@ func (k *fileCache) drop(n *node) {
 	if e.lruElem != nil {
 		k.lru.Remove(e.lruElem)
 		e.lruElem = nil
-	} else if f != nil {
-		k.nameless--
 	}
 	k.mu.Unlock()
 	if f != nil {

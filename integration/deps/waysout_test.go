@@ -16,7 +16,7 @@ import (
 var waysOut = map[string]string{
 	// Metrics and logs.
 	"cmd/rootsfs/internal/session/metrics.go label": "names.Escape of subjects; roots have checked names",
-	"cmd/rootsfs/internal/cli/output.go handler":    "ReplaceAttr: LogAttr",
+	"cmd/rootsfs/internal/cli/output.go handler":    "ReplaceAttr: logAttr",
 	// An encoder of JSON escapes quotes, so that a text cannot end its string. The rule tells who
 	// reads the JSON, or which function escapes the rest.
 	"broker/internal/jsonline/append.go encoder":       "frames for a peer",

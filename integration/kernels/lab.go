@@ -83,8 +83,18 @@ func (l *lab) buildFiles(ctx context.Context) error {
 	if _, err := build.run(ctx, "sh", "-c", `git ls-files -z -c -o --exclude-standard | tar --null --ignore-failed-read -T - -c | tar -x -C "$1"`, "sh", dir+"/src"); err != nil {
 		return err
 	}
-	// Tests that build rootsfs get the program that is built already.
-	goCommand := "#!/bin/sh\n" + `[ "$1 $2 $4" = "build -o ../../cmd/rootsfs" ] && exec cp /k/bin/rootsfs "$3"` + "\necho 'there is no Go here' >&2\nexit 1\n"
+	// Tests that build rootsfs (testkit.Build) get the program that is built already.
+	const goCommand = `#!/bin/sh
+while [ $# -gt 0 ]; do
+	case $1 in
+	-o) to=$2 ;;
+	../../cmd/rootsfs) exec cp /k/bin/rootsfs "$to" ;;
+	esac
+	shift
+done
+echo 'there is no Go here' >&2
+exit 1
+`
 	if err := os.WriteFile(dir+"/bin/go", []byte(goCommand), 0o755); err != nil {
 		return err
 	}

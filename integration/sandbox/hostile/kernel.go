@@ -76,7 +76,15 @@ func init() {
 			if err := unix.Uname(&u); err != nil {
 				return err
 			}
-			return unix.Sethostname([]byte(unix.ByteSliceToString(u.Nodename[:])))
+			if err := unix.Sethostname([]byte(unix.ByteSliceToString(u.Nodename[:]))); err == nil {
+				return nil
+			}
+			// A tick of 0 is invalid, but the kernel looks first whether the caller may set the clock.
+			_, err := unix.Adjtimex(&unix.Timex{Modes: unix.ADJ_TICK})
+			if err == unix.EINVAL {
+				return nil
+			}
+			return err
 		}},
 		attempt{"learn the host's name", func(t *targets) error {
 			if name, err := os.Hostname(); err != nil || name != t.Host {
@@ -253,9 +261,12 @@ func mountNew(*targets) error {
 }
 
 // unmount tries an unmount that has no effect, so that only the permission counts: a
-// permitted MNT_EXPIRE gives EAGAIN the first time.
+// permitted MNT_EXPIRE gives EAGAIN the first time, and EINVAL for the root.
 func unmount() error {
-	var last error
+	last := unix.Unmount("/", unix.MNT_EXPIRE)
+	if last == unix.EINVAL {
+		return nil
+	}
 	for _, p := range []string{"/proc", "/dev/pts", "/dev/shm", "/tmp"} {
 		if last = unix.Unmount(p, unix.MNT_EXPIRE); last == nil || last == unix.EAGAIN || last == unix.EBUSY {
 			return nil

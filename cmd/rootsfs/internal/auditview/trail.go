@@ -25,6 +25,8 @@ type Trail struct {
 	// Older reports that an earlier version of rootsfs wrote the newest record of a control
 	// operation. That version did not record the directories, Level and Point.
 	Older bool
+	// HidesPaths reports that the records have no paths, or hashes of them.
+	HidesPaths bool
 
 	earlier *Trail       // the newest earlier session of this name with a refusal; nil: none
 	unsure  *audit.Entry // the newest refusal for which isUnsure reports true
@@ -81,6 +83,7 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 		if e.AnchorHash != "" { // not a continuation; the session before may have left no record of its end
 			t.begin()
 		}
+		t.HidesPaths = e.Paths != "" && e.Paths != audit.PathsFull.String()
 		return
 	case e.Verdict != "allowed" || e.Via != "control":
 		return

@@ -194,6 +194,8 @@ func checkText(c *control.CheckAnswer) (text, remedy string) {
 		text += fmt.Sprintf("allowed: %s (%s) lifts %s %s (%s)", names.Quote(c.Rule.Pattern), ruleOrigin(c.Rule), c.Lifted.Effect, names.Quote(c.Lifted.Pattern), ruleOrigin(c.Lifted))
 	case c.Allowed && slices.Contains([]string{"delete", "rmdir"}, c.Op):
 		text += "allowed; a directory, if no pattern is about anything in it"
+	case c.Allowed && c.Op == names.OpRename.String():
+		text += "allowed, if no pattern is about the new name"
 	case c.Allowed:
 		text += "allowed"
 	case c.Lacks != "":

@@ -279,8 +279,12 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 		e.Advice = secretAdvice(r)
 		return e, nil
 	}
+	if t.HidesPaths && (r.Effect != "" || r.Kind.Raw() == names.Escaped.String()) { // it depends on the path
+		e.Advice = "the records do not have the path (audit_paths): ask about it, with rootsfs why PATH"
+		return e, nil
+	}
 	req := control.CheckRequest{Path: (r.Root + "/" + r.Name()).Raw(), Path2: secondPath(r), Op: opWord(r), Subject: r.Subject.Raw()}
-	if req.Op == names.OpRename.String() && r.PathHash == "" {
+	if req.Op == names.OpRename.String() {
 		e.path2 = req.Path2
 	}
 	if e.Ended {

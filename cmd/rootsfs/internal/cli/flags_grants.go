@@ -124,7 +124,7 @@ func parseUntil(s string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// parseSize is config.ParseSize, but accepts "", for which it returns 0 (no limit), and refuses a
+// parseSize is config.ParseSize, but accepts "", for which it returns 0 (the default), and refuses a
 // size of 0.
 func parseSize(s string) (int64, error) {
 	if s == "" {
@@ -132,7 +132,7 @@ func parseSize(s string) (int64, error) {
 	}
 	n, err := config.ParseSize(s)
 	if err == nil && n == 0 {
-		return 0, errors.New("write a size above 0 such as 500K, 10M or 1G; leave the flag out for no limit")
+		return 0, errors.New("write a size above 0 such as 500K, 10M or 1G; leave the flag out for the default")
 	}
 	return n, err
 }
