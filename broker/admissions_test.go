@@ -34,7 +34,7 @@ func TestEveryCallIsAdmittedOnce(t *testing.T) {
 		{"files/copy", `{"oldPath":"project/f","newPath":"project/copy"}`},
 	}
 	// hasSeveral reports whether a call consists of several operations, which pass the gate one by
-	// one: a copy opens one file, reads it piece by piece and writes another; the creation of a
+	// one. A copy opens one file, reads it piece by piece and writes another. The creation of a
 	// file with its parents is a mkdir -p and a creation.
 	hasSeveral := func(method, params string) bool {
 		return method == "files/copy" || strings.Contains(params, `"type":"file","parents":true`)

@@ -91,9 +91,9 @@ func (s *Session) rewriteParams(method string, params []byte) (out []byte, keep 
 const maxServerName = 200 // bytes of a server's name and version together, which people read
 
 // noteServerInfo records the server's name and version, and the revision of the protocol, if the
-// result in b has them: the result of initialize has all of them, and that of server/discover has
-// the name and version in its _meta. b is an answer to the SDK, and keys are the path to the
-// result in b. Once a name is recorded, noteServerInfo changes nothing.
+// result in b has them. The result of initialize has all three, and that of server/discover has
+// the name and version in its _meta. b is an answer to the SDK, or only its result. keys are the
+// path to the result in b. Once a name is recorded, noteServerInfo changes nothing.
 func (s *Session) noteServerInfo(b []byte, keys ...string) {
 	if !bytes.Contains(b, []byte(`serverInfo"`)) {
 		return

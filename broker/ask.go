@@ -58,8 +58,8 @@ type Item struct {
 // Fewer decisions deny the rest.
 type Answer struct {
 	Decisions []Decision `json:"decisions"`
-	// By says who answered, for status and the audit: "terminal", "control",
-	// "the host's elicitation", "configuration".
+	// By says who answered, for status and the audit: for example "terminal", "control",
+	// "the host's elicitation" or "deny-all".
 	By string `json:"by"`
 }
 

@@ -76,7 +76,7 @@ func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 		c.candidates = append(c.candidates, &candidate{Item: Item{Requested: names.Foreign(path), Mode: rights.String(), Rights: rights}})
 	}
 	if len(c.candidates) > 0 {
-		// The question is counted before a path is opened: one question too many costs nothing.
+		// Count the question before a path is opened, so that a question over the limit opens none.
 		if err := s.limits.spendQuestion(); err != nil {
 			return nil, err
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// lateRequest returns a request like one that was admitted before the end of the session, and
-// whose method runs only after the end.
+// lateRequest returns a request as if it was admitted before the end of the session. Its method
+// runs only after the end.
 func lateRequest(s *Session, params string) *request {
 	return &request{params: []byte(params), ctx: context.Background(), stamps: s.stamps()}
 }

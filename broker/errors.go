@@ -28,7 +28,7 @@ type hinted struct {
 	hint  string
 	etag  string
 	limit int64
-	final bool // this request will never succeed, although others with its error may
+	final bool // this request will never succeed, although other requests with the same error may
 }
 
 func (e *hinted) Error() string { return e.err.Error() }

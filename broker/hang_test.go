@@ -88,7 +88,7 @@ func TestConsentOutlastsTheTimeout(t *testing.T) {
 	}
 }
 
-// One question too many is refused before its paths are opened.
+// A question over the limit is refused before its paths are opened.
 func TestConsentLimitGoesFirst(t *testing.T) {
 	o := newHangingOpener()
 	l := newLabOn(t, o, func(c *Config) { c.Asker, c.Limits.Consents = &answers{give: allow()}, 1 })

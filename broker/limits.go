@@ -49,8 +49,8 @@ func newLimiter(l Limits) *limiter {
 }
 
 // asksLocked returns the limit of a subject's questions. All sessions of the subject share the
-// limit, even sessions that have ended: a new session gives no more questions. Sessions whose
-// subject has no name share nothing, because they may be different servers.
+// limit, even sessions that have ended, so a new session allows no additional questions. Sessions
+// whose subject has no name share nothing, because they may be different servers.
 func (b *Broker) asksLocked(who guard.Subject) *rate.Limiter {
 	limit := perSecond(float64(b.cfg.Limits.Consents)/60, b.cfg.Limits.Consents)
 	if who == "" || limit == nil {

@@ -106,8 +106,8 @@ func (s *Session) admit(r *request, size int64) (err error) {
 }
 
 // maxRejections is how many answers to requests that were not admitted may wait for the
-// peer to read them. These answers are small. If a peer has not read so many answers and goes on
-// sending, the session reads nothing more from it.
+// peer to read them. These answers are small. If a peer leaves maxRejections answers unread and
+// goes on sending, the session reads nothing more from it.
 const maxRejections = 1024
 
 // reject answers a request that was not admitted. The goroutine that reads the peer's frames

@@ -110,7 +110,7 @@ func TestNothingLateAfterTheRootEnds(t *testing.T) {
 	}
 }
 
-// readAnswers reads until so many requests have an answer. contents is the number of bytes in the
+// readAnswers reads the answers to this number of requests. contents is the number of bytes in the
 // lines with contents; reasons are the reasons of the refusals, by id.
 func readAnswers(t *testing.T, out *bufio.Reader, requests int) (contents int, reasons map[int]string) {
 	t.Helper()

@@ -49,8 +49,8 @@ type Session struct {
 	clients  []*binding
 }
 
-// refusalBurst and refusalsPerSecond limit how many refusals before the gate get records of their
-// own: so many at once, and then so many a second. A server at work causes a handful.
+// Limits of the refusals before the gate that get records of their own: refusalBurst at once, and
+// then refusalsPerSecond in each second. A server at work causes a handful.
 const (
 	refusalBurst      = 1000
 	refusalsPerSecond = 100

@@ -143,7 +143,7 @@ func TestTerminalWithdrawn(t *testing.T) {
 }
 
 // forged returns a server's text that looks like a question and its answer. On a terminal with
-// that many columns, the forged question and the forged answer each begin a line.
+// this number of columns, the forged question and the forged answer each begin a line.
 func forged(columns int) string {
 	line := func(s string) string { return s + strings.Repeat(" ", columns-len(s)%columns) }
 	return line("forged") + line("forged question 9999") + line("  approve 9999? [y/N] y forged") + strings.Repeat("forged.", 200) +

@@ -32,7 +32,7 @@ type Options struct {
 	RelativeOnly bool
 }
 
-const maxChunk = 64 << 20 // base64 of it stays below what JSON decoders buffer comfortably
+const maxChunk = 64 << 20 // bytes; its base64, a third longer, is in memory as a whole
 
 func (o *Options) withDefaults() Options {
 	var d Options

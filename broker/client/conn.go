@@ -175,10 +175,10 @@ func (c *conn) deliver(id []byte, r reply) {
 	to <- r
 }
 
-// call sends one request and waits for its result. It returns *jsonrpc.Error for an error
-// reply, ctx.Err() if ctx ended first (the client is then told to cancel the request), or the reason
-// why the request could not be sent or the connection ended. ctx should be the handler's: over HTTP
-// it selects the stream for the request. The caller must release the reply.
+// call sends one request and waits for its result. The error is a *jsonrpc.Error for an error
+// reply, or the reason why the request could not be sent or the connection ended. If ctx ends first,
+// the error is ctx.Err(), and the client is told to cancel the request. ctx should be the handler's:
+// over HTTP it selects the stream for the request. The caller must release the reply.
 func (c *conn) call(ctx context.Context, method string, params any) (reply, error) {
 	if err := ctx.Err(); err != nil {
 		return reply{}, err

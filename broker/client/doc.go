@@ -29,8 +29,8 @@
 // client becomes a *names.Error with the client's own reason, or [ErrNotSupported] if the client
 // does not know the method. A request that is refused with "too fast, try again in n ms" is sent
 // again once, after that time, unless the time exceeds [Options.MaxRetryWait] or the context would
-// end first. The ids of these requests hold 128 random bits, so that none equals an id of the
-// SDK's.
+// end first. The ids of all requests of this package hold 128 random bits, so that none equals an
+// id of the SDK's.
 //
 // A [Guard] compares path elements, never prefixes of the text. It denies paths that it cannot
 // resolve, and denies everything when there are no roots.

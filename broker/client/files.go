@@ -17,8 +17,8 @@ import (
 // client accepts absolute paths in roots that it announced or that Consent approved. It
 // compares names: the path must begin with the root's path from roots/list, or with the path
 // given to Consent. A link from elsewhere into a root is not accepted. Answers and events name
-// paths by their root. Every method except Consent and ConsentMode refuses a path before it
-// sends anything if the path climbs (".."), has a NUL byte, is not UTF-8, or is an invalid file
+// paths by their root. Every method except Consent and ConsentMode refuses a malformed path before
+// it sends anything: a path that climbs (".."), has a NUL byte or is not UTF-8, or an invalid file
 // URI or Windows path (a device name, for example).
 //
 // Call each method with the context of the handler that needs the answer. The context sets the
@@ -161,7 +161,8 @@ func (f *Files) writeChunk(ctx context.Context, p wire.WriteParams, data []byte)
 }
 
 // asText reports whether data is UTF-8 and its JSON escapes add at most a third to its length,
-// as base64 does. A line end or tab counts as two bytes; each other control character as six.
+// as base64 does. A quote, backslash, line end or tab counts as two bytes, and each other control
+// character as six.
 func asText(data []byte) bool {
 	extra := 0
 	for _, b := range data {
@@ -196,8 +197,8 @@ func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[w
 		if o.NoMetadata {
 			p.Metadata = new(bool)
 		}
-		// A client's cursors may go in a circle. seen is the cursor that page 1, 2, 4, 8 and so on
-		// named: a circle comes to it again, and only one cursor is kept.
+		// A client's cursors may form a circle. seen is the nextCursor of the last page whose number
+		// is a power of two. A circle reaches such a cursor again, so one kept cursor is enough.
 		seen := ""
 		for page := 1; ; page++ {
 			r, err := do[wire.ListResult](ctx, f, request{method: wire.List, path: dir, params: p})

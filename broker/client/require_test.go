@@ -293,7 +293,7 @@ func TestRootsInsideRequest(t *testing.T) {
 	if len(retries) != 4 {
 		t.Errorf("%d retries", len(retries))
 	}
-	// R168, R169: what the client declares comes with each request, roots as an empty object.
+	// R168, R169: each request carries the client's declarations, roots as an empty object.
 	calls := rec.lines("read", `"tools/call"`)
 	if len(calls) != 8 {
 		t.Errorf("%d calls on the wire", len(calls))

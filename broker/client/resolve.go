@@ -112,7 +112,7 @@ func walk(abs string) (string, error) {
 		}
 		target, isLink, err := readLink(s.Path())
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && !s.FromLink: // what a link leads to must exist
+		case errors.Is(err, fs.ErrNotExist) && !s.FromLink: // the target of a link must exist
 			missing = true
 			return "", nil
 		case err != nil:

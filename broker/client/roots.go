@@ -44,12 +44,13 @@ type RootsOptions struct {
 	IgnoreChanges bool
 	// Platform says how to read a session's paths. Default: Local, always.
 	Platform func(*mcp.ServerSession) Platform
-	// OnRefresh is called after each reading that succeeded, without a lock
-	// held, from a goroutine of the service. The snapshots of a session come in order.
+	// OnRefresh is called with each new Snapshot, also with one of roots that came with a
+	// request, without a lock held, from a goroutine of the service. The Snapshots of a session
+	// come in order.
 	OnRefresh func(*mcp.ServerSession, Snapshot)
 }
 
-// Snapshot is a client's roots at one reading. The service does not change a Snapshot that it
+// Snapshot is a client's roots at one moment. The service does not change a Snapshot that it
 // has returned. Treat Roots as read-only.
 type Snapshot struct {
 	Version uint64 // 1 for the session's first Snapshot; each further Snapshot adds 1

@@ -15,8 +15,8 @@ import (
 // which says "look again".
 const maxQueued = 1024
 
-// WatchOptions chooses the changes that Watch reports; the zero value: all changes of the
-// directory itself.
+// WatchOptions chooses the changes that Watch reports. The zero value reports all changes of the
+// watched file, or of the watched directory and the names in it.
 type WatchOptions struct {
 	Recursive bool
 	Events    []string // wire.EventModified, EventCreated, EventDeleted; none: all

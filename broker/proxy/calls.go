@@ -8,10 +8,10 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// calls holds a host's unanswered calls, since revision 2026-07-28. They are needed because
-// an answer may ask for roots, a request that the host must not get (see inputs.go). The
-// session also uses the place of an answer for its own questions to the host's user (see
-// question.go).
+// calls holds the unanswered calls of a host that speaks revision 2026-07-28 or later. The proxy
+// needs them because an answer may ask for roots, a request that the host must not get (see
+// inputs.go). The proxy also puts the session's questions to the host's user in the place of an
+// answer (see question.go).
 type calls struct {
 	mu         sync.Mutex // guards the fields below, and the calls
 	byHost     map[string]*call

@@ -1,7 +1,7 @@
 // Package proxy stands between an MCP host and a server that speak over stdio. Instead of the
 // host, the proxy answers the server's requests for roots and files: files/*, and roots/list, both
-// as a request of its own and inside a result (SEP-2322). To the host's capabilities the proxy
-// adds those for roots and files/*.
+// as a request of its own and inside a result (SEP-2322). The proxy adds the capabilities for roots
+// and files/* to the host's.
 //
 // Everything else passes byte for byte: numbers that no float holds, unknown fields, keys
 // that repeat deep inside, odd ids, CR LF, and a last line without an end. From the host,

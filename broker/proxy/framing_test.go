@@ -68,8 +68,8 @@ var framings = map[string]string{
 // lenient names the reader in hostReaders that is more lenient than the host of any SDK.
 const lenient = "from the first brace on"
 
-// hostReaders read the proxy's output as the hosts of five SDKs do, and as hosts do that
-// skip other text. Each function returns the texts that the host takes for messages.
+// hostReaders read the proxy's output as the hosts of five SDKs do, and as hosts that skip
+// other text would. Each function returns the texts that the host takes for messages.
 var hostReaders = map[string]func(out string) []string{
 	"Go, a stream of JSON": func(out string) (all []string) {
 		dec := json.NewDecoder(strings.NewReader(out))

@@ -10,9 +10,9 @@ import (
 )
 
 // When its host has left, a server that waits for an answer is stopped, because the answer
-// cannot come any more. It may ask before the host leaves or after, and its request may be for
-// the session or for the host. (Otherwise it would run until its own timeout, which is a minute
-// for servers on the TypeScript SDK.)
+// cannot come any more. The server may ask before or after the host leaves, and its request may be
+// for the session or for the host. (If it were not stopped, the server would run until its own
+// timeout, which is a minute for servers on the TypeScript SDK.)
 func TestHostLeaves(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, nil)

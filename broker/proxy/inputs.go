@@ -207,10 +207,11 @@ func (p *Proxy) removeRoots(b []byte, c *call, in *inputs, state []byte) []byte 
 	}})
 }
 
-// addRoots handles a call that the host repeats with answers, if its requestState is the
-// proxy's: it adds the roots to the answers, and restores the server's requestState. It returns
-// any other request as it is. If isHandled is true, the message must not be carried. If addRoots
-// refuses the message, it also sends the host an error.
+// addRoots handles a call that the host repeats with answers, if its requestState is the proxy's.
+// If the requestState is the id of a question, handleRetry handles the call. Otherwise addRoots
+// adds the roots to the answers, and restores the server's requestState. It returns any other
+// request as it is. If isHandled is true, the message must not be carried. If addRoots refuses the
+// message, it also sends the host an error.
 func (p *Proxy) addRoots(b []byte, f *jsonline.Frame) (out []byte, isHandled bool) {
 	at, ok := jsonline.Lookup(b, f.Params, requestState)
 	if !ok {

@@ -57,7 +57,7 @@ type Proxy struct {
 	auto           *detector
 	host           *outlet
 	server         *outlet
-	prefix         string // of every id that newID makes; 64 random bits of it are this proxy's own
+	prefix         string // of every id that newID makes; it has 65 random bits, chosen in New
 	stats          counters
 	questions      sync.Map // chan response of each question that the host has not answered, by id
 	calls          calls

@@ -141,7 +141,7 @@ var lineSeeds = []string{
 }
 
 // isUnchanged reports whether the pump passed its input on unchanged. One change is allowed
-// while the mode is undecided: if part of a server's line has passed, and a CR and a message
+// while the mode is undecided. If part of a server's line has passed, and a CR and a message
 // follow, the pump puts a newline before the CR, so that the message begins a line.
 func isUnchanged(in, out string, undecided bool) bool {
 	if in == out {

@@ -175,9 +175,9 @@ func hasMessage(lines []byte) bool {
 	return false
 }
 
-// trimInvisible returns a line without the characters at its beginning that some readers skip:
-// blanks of any kind, characters that have no graphic form, such as NUL and a byte order mark, and
-// bytes that are not UTF-8.
+// trimInvisible returns a line without the characters at its beginning that some readers skip.
+// These are blanks of any kind, characters that have no graphic form, such as NUL and a byte order
+// mark, and bytes that are not UTF-8.
 func trimInvisible(line []byte) []byte {
 	return bytes.TrimLeftFunc(line, func(r rune) bool { return r == utf8.RuneError || unicode.IsSpace(r) || !unicode.IsGraphic(r) })
 }

@@ -5,7 +5,7 @@
 //
 //   - The changes turn the one text into the other exactly, whatever bytes the texts have, unless
 //     the changes exceed the caller's bound (enough).
-//   - A comparison of long texts ends soon after its context.
+//   - A comparison of long texts ends soon after its context ends.
 //   - Hunks can be applied by patch and git apply.
 //
 // # Not promised

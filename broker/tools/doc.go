@@ -25,7 +25,7 @@
 //     call returns a question as its result (input required), the question stays open until it
 //     expires, because the client may call again with the answer.
 //   - Every refusal and failure of a call is recorded once. If very many HTTP requests are
-//     refused, some of these refusals are recorded.
+//     refused, only some of these refusals get a record of their own.
 //   - Over HTTP, answers that clients do not read hold bounded memory, over all connections.
 //     A call that finds no room in time is refused before it changes anything.
 //   - A client that does not read delays no revocation. Data read before a revocation is in no

@@ -26,7 +26,7 @@ type bench struct {
 	t    testing.TB
 	reg  *guard.Registry
 	cfg  tools.Config
-	ask  *broker.Broker // asks the owner for clients over HTTP; nil: nobody is asked
+	ask  *broker.Broker // asks the owner, for clients over HTTP and after letClientAnswer; nil: nobody is asked
 	srv  *tools.Server
 	mcp  *mcp.Client
 	host *mcp.ClientSession

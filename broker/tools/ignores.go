@@ -134,7 +134,7 @@ func (g *ignores) load(up ignoreRules, p guard.Path, list []entry, whole bool) (
 	}
 	rules := slices.Concat(at.rules, own)
 	set, err := pattern.New(rules, pattern.Options{})
-	if err != nil { // too many: only those from above count, or none in a nested repository
+	if err != nil { // too many rules: only the rules from above count; in a nested repository, none
 		g.large++
 		return at, nil
 	}

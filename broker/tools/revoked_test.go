@@ -41,8 +41,8 @@ var readingArgs = map[string]string{
 	"edit_file":                 `{"path":"code/in/file","edits":[{"oldText":"text","newText":"new"}],"dryRun":true}`,
 }
 
-// Data that was read before a revocation is in no answer after it. In this test each reading tool
-// has done its work, but its answer is not handed over yet, when a root ends: the root of the
+// Data that was read before a revocation is in no answer after it. In this test a root ends after
+// a reading tool has done its work and before its answer is handed over. The root is that of the
 // tool's path, which may be approved again at once, or a root inside it. The end of a root
 // elsewhere, whose data is not in the answer, changes nothing.
 func TestRevokedBeforeTheAnswer(t *testing.T) {
@@ -266,7 +266,8 @@ func TestEditWithoutDifference(t *testing.T) {
 	}
 }
 
-// A call that is cancelled while it waits for others is on record, once, as one that runs is.
+// A call that is cancelled while it waits for other calls is recorded once, like a call that is
+// cancelled while it runs.
 func TestCancelledWhileItWaits(t *testing.T) {
 	s := newRevocable(t)
 	noError(t, s.s.room.Acquire(t.Context(), int64(s.s.cfg.InFlight)))

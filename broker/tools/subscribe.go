@@ -140,7 +140,7 @@ type notice struct {
 	about   string // the method of a list's notification, or a resource's URI
 }
 
-// unsent is the number of notices on their way.
+// unsent returns the number of notices on their way.
 func (n *notices) unsent() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

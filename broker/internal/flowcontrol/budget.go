@@ -67,8 +67,8 @@ const WaitStep = 200 * time.Millisecond
 
 // Acquire waits until there is room for n bytes, and reserves n bytes. It calls patient again and
 // again with the time that it has waited. When patient returns false, Acquire gives up: the error
-// is ErrCount or ErrBytes. Once a caller has waited in vain, others give up at once, until something is released. If done is
-// closed while Acquire waits, the error is context.Canceled.
+// is ErrCount or ErrBytes. Once a caller has waited in vain, others give up at once, until
+// something is released. If done is closed while Acquire waits, the error is context.Canceled.
 func (b *Budget) Acquire(n int64, done <-chan struct{}, patient func(waited time.Duration) bool) (*Reservation, error) {
 	if r, err := b.TryAcquire(n); err == nil {
 		return r, nil

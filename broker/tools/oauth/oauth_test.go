@@ -224,7 +224,7 @@ func TestRequire(t *testing.T) {
 		token     string
 		status    int
 		challenge []string
-		absent    string // no part of the challenge
+		absent    string // text that the challenge must not have
 	}{
 		"good":        {i.Token(serverURL, m{"scope": "files"}), 200, nil, "Bearer"},
 		"no token":    {"", 401, []string{meta, `scope="files"`}, "error="},
