@@ -136,7 +136,7 @@ func (s *Session) Bind(client *mcp.Client) {
 	}
 }
 
-// binding has an SDK client and the roots that it was given.
+// binding has an SDK client and the roots that the client was given.
 type binding struct {
 	s      *Session
 	client *mcp.Client

@@ -154,7 +154,7 @@ func (w *sessionWatch) send(ctx context.Context, e *watch.Event) {
 	if e.Ended {
 		ctx = w.s.ctx // this event is sent, however long the peer takes
 		if w.s.removeWatch(w.id) == nil {
-			return // files/unwatch ended the watch: this event could come after its answer
+			return // ended by files/unwatch: this event could come after the answer to files/unwatch
 		}
 	}
 	select {

@@ -274,7 +274,7 @@ func (c *call) progress() func(done int64) {
 }
 
 // awaitProgress waits until the client has received the last report of progress, which must come
-// before the answer.
+// before the answer, or until the call is cancelled.
 func (c *call) awaitProgress() {
 	select {
 	case c.reporting <- struct{}{}:

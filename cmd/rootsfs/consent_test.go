@@ -171,7 +171,7 @@ func (a *asker) cli(want int, args ...string) string {
 }
 
 // recorded waits until text is in the session's records. It reads their files, because a command
-// that is started again and again takes processor time from what it waits for.
+// that is started again and again takes processor time from the session.
 func (a *asker) recorded(text string) {
 	a.t.Helper()
 	testkit.Until(a.t, "a record of "+text, func() bool {

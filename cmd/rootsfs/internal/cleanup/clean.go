@@ -106,10 +106,10 @@ func afterMount(log *slog.Logger, point, id, device string) error {
 	return clearSessions()
 }
 
-// detach ends the FUSE connection of the mount with this ID and device, and detaches the mount,
-// unless the mount is gone: the kernel may have given its device number to a later mount. If the
-// mounts cannot be listed, detach ends no connection, and detaches the top-most rootsfs mount at
-// point.
+// detach ends the FUSE connection of the mount with this ID and device, and detaches the mount. If
+// no mount has both, detach does nothing: the kernel may have given the device number of the mount
+// to a later one. If the mounts cannot be listed, detach ends no connection, and detaches the
+// top-most rootsfs mount at point.
 func detach(point, id, device string) error {
 	all, err := mountpoint.Mounts()
 	isThere := slices.ContainsFunc(all, func(in mountpoint.Info) bool { return strconv.Itoa(in.ID) == id && in.Dev == device })

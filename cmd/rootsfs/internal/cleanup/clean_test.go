@@ -68,7 +68,7 @@ func TestClearLeft(t *testing.T) {
 	}
 }
 
-// The kernel gives the device number of a mount that is gone to a later mount. The cleaner of the
+// The kernel may give the device number of a mount that is gone to a later mount. The cleaner of the
 // earlier mount ends the FUSE connection of its own mount only.
 func TestAfterMountSparesLaterMount(t *testing.T) {
 	const inNamespace = "ROOTSFS_TEST_OWN_MOUNTS"

@@ -119,7 +119,7 @@ func TestAwaitsTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	session := filepath.Join(base, "victim")
-	program := filepath.Join(t.TempDir(), "rootsfs") // package cleanup takes a program with this name for rootsfs
+	program := filepath.Join(t.TempDir(), "rootsfs") // the name that the program has when it is installed
 	if err := os.Symlink(exe, program); err != nil {
 		t.Fatal(err)
 	}

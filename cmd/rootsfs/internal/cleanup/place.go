@@ -10,8 +10,8 @@
 // close: the kernel closes the descriptors and locks of a killed process one after the other.
 //
 // If the cleaner of a run was killed as well, the run's place is left: the directory that contains
-// the mount. The next run, mount or doctor removes a place whose lock is free and whose mount
-// answers no call (ClearLeft).
+// the mount. The next run, mount or doctor removes such a place if it is older than leftAfter, its
+// lock is free and its mount answers no call (ClearLeft).
 //
 // # Not promised
 //
@@ -38,7 +38,8 @@ import (
 
 // Place is the directory that contains a run's mount. Only this user may enter the directory. If
 // this user is root, the group of the run's command may enter it, too. The mountpoint is the only
-// entry of its parent, because Landlock's rules keep a reference to a mountpoint's parent.
+// entry of its parent, because level landlock lets the command write in the whole parent (see
+// hostRules of package sandbox).
 type Place struct {
 	dir string
 	mu  sync.Mutex // held while the place is removed

@@ -2,9 +2,9 @@
 //
 // # Promises
 //
-// Commands print their results to standard output. If they fail, they print at most one line to
-// standard error, with advice. Exit codes are those of exit.go. Every command that reports
-// takes --json, whose field names do not change.
+// Commands print their results to standard output. An error is one line on standard error, with
+// advice. Exit codes are those of exit.go, except that run has the exit code of its command. Every
+// command that reports takes --json, whose field names do not change.
 //
 // # Not promised
 //

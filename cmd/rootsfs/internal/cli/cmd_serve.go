@@ -123,8 +123,8 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 }
 
 // leaveOutMissing leaves out, with a warning, the roots that do not exist and the directories that
-// cannot be read: a drive may be unplugged. The servers that rootsfs serve replaces do the same. If
-// all roots are missing, none is left out, so the start fails and says why.
+// cannot be read: a drive may be unplugged. The MCP servers that `rootsfs serve` replaces do the
+// same. If all roots are missing, none is left out, so the start fails and says why.
 func (a *app) leaveOutMissing(opt *session.Options) {
 	missing := map[string]error{} // by directory
 	for i := range opt.Roots {
@@ -149,9 +149,9 @@ func (a *app) leaveOutMissing(opt *session.Options) {
 	})
 }
 
-// Bounds of the delayed garbage collection. Little memory of a call outlives the call, and
-// looking for that little after every few calls costs more than the calls themselves (measured:
-// with the delay, reads of 1 MB and directory trees take half as long).
+// Bounds of the delayed garbage collection. Almost all memory of a call is free after the call. A
+// collection after every few calls costs more than the calls themselves. (Measured: with the delay,
+// reads of 1 MB and directory trees take half as long.)
 const (
 	garbagePercent = 400
 	garbageLimit   = 512 << 20 // bytes of memory; close to this limit, Go collects more often

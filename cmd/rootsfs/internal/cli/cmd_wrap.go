@@ -336,8 +336,8 @@ func (w *wrapping) chooseFlags(s *hostconfig.Server, place hostconfig.Machine, r
 }
 
 // addRoot adds to r a root and the place where its path leads. It leaves out, with a note, a root
-// that `rootsfs run` would refuse: the path passes a link that others can change, the path leads to
-// a place of rootsfs itself, or the ceiling of this machine forbids the root.
+// that `rootsfs run` would refuse. The reason is a link in the path that others can change, a path
+// to a place of rootsfs itself, or the ceiling of this machine.
 func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	isProposed := len(w.flagRoots) == 0
 	one := wrapRoot{Spec: names.Foreign(root.Spec), From: names.Text(root.From), Outside: isProposed && w.file.outside(root.Path)}
@@ -435,8 +435,8 @@ func (w *wrapping) notesFor(name string) (notes []names.Text) {
 	return notes
 }
 
-// steers returns the variables of a server that rootsfs obeys and that the host's file may not
-// set.
+// steers returns the settings of a server in the host's file that rootsfs itself would obey: see
+// hostconfig.Server.SteeringSettings. The file may not have them.
 func (w *wrapping) steers(s *hostconfig.Server) []string {
 	var secrets []string
 	if w.own != nil {

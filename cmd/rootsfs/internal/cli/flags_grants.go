@@ -124,8 +124,8 @@ func parseUntil(s string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// parseSize is config.ParseSize, but accepts "", for which it returns 0 (the default), and refuses a
-// size of 0.
+// parseSize is config.ParseSize, but accepts "", for which it returns 0 (the sandbox's default), and
+// refuses a size of 0.
 func parseSize(s string) (int64, error) {
 	if s == "" {
 		return 0, nil

@@ -21,8 +21,8 @@ import (
 // A confined git does not find ~/.gitconfig with the owner's name and address. The functions here
 // read the name and the address without running git. They read no repository's configuration.
 
-// maxSmallFile bounds the size, in bytes, of the files of a HOME that are read: git's configuration,
-// settings and credentials.
+// maxSmallFile is how many bytes of a file of a HOME are read: git's configuration, settings or
+// credentials. The rest of a larger file is ignored.
 const maxSmallFile = 1 << 20
 
 // gitEnv returns the command's environment with more variables (git-config(1), GIT_CONFIG_COUNT).

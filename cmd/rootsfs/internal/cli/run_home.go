@@ -173,8 +173,9 @@ func giveHome(fd int, uid, gid uint32) (isEmpty bool, err error) {
 	return true, nil
 }
 
-// bringHome copies files of the owner's HOME into a kept HOME that lacks them. The command may
-// have made links there; os.Root follows no link that leads out. If a file cannot be written there,
+// bringHome copies files of the owner's HOME into a kept HOME that lacks them, each up to
+// maxSmallFile bytes. It leaves out binary files. The command may have made links in the kept HOME;
+// os.Root follows no link that leads out. If a file cannot be written there,
 // bringHome adds a note. The note says what to remove if the command has put something else in the
 // place of the file's parent directory, and has the error otherwise.
 func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
@@ -230,7 +231,8 @@ func obstacle(in *os.Root, file string) string {
 	return path.Clean(file)
 }
 
-// exists reports whether a directory has something at file, be it a link that leads nowhere.
+// exists reports whether a directory has something at file, even if that is a link that leads
+// nowhere.
 func exists(in *os.Root, file string) bool {
 	_, err := in.Lstat(file)
 	return err == nil

@@ -28,8 +28,8 @@ func TestHomeName(t *testing.T) {
 	}
 }
 
-// A file that cannot be made in a kept HOME although nothing is in its place: the note has the
-// error, and asks nobody to remove the file.
+// If a file cannot be made in a kept HOME although nothing is in its place, the note has the error,
+// and asks nobody to remove the file.
 func TestBringHomeNamesTheError(t *testing.T) {
 	owner := t.TempDir()
 	t.Setenv("HOME", owner)

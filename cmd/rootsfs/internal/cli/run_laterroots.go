@@ -141,8 +141,8 @@ func (l *laterRoots) recheck(name guard.RootName) {
 	}
 }
 
-// follow binds and unbinds roots, so that the bound roots are those of rootsToBind. It reports the
-// roots that could not be bound in the session's status.
+// follow binds and unbinds roots, so that the bound roots are those of rootsToBind. The session's
+// status then shows which roots could not be bound, and which ones the command can only read.
 func (l *laterRoots) follow() {
 	<-l.ready
 	if !l.target.canBind() {

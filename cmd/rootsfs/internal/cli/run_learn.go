@@ -112,8 +112,8 @@ func (l *learnLog) observe(e guard.Event) {
 	have.times++
 }
 
-// unseenOf describes the accesses of a command that rootsfs does not see, and why. It returns "" if
-// rootsfs sees all.
+// unseenOf says which accesses of the command rootsfs does not see, and why. It returns "" if
+// rootsfs sees all of them.
 func unseenOf(box *sandbox.Options, level sandbox.Level) string {
 	const looked = "what it looked for beside its roots"
 	switch {

@@ -219,7 +219,8 @@ func (n *commandNet) expire(rule network.Rule) {
 	}
 }
 
-// awaitRefusals waits until each attempt of the command to reach a host is on record.
+// awaitRefusals waits, for a bounded time, until each attempt of the command to reach a host is on
+// record: see network.Gate.Settle.
 func (n *commandNet) awaitRefusals() {
 	if n != nil {
 		n.gate.Settle()

@@ -19,10 +19,13 @@ import (
 )
 
 // A command is started in its confinement by the same file and name as on the host. Any of the
-// following can be a link, or be reached through a link: a directory of PATH (nvm's "current"), a
-// program whose name decides its behaviour (bunx is bun), HOME (/home leads to /var/home), or a
-// directory above a root. The private mount shows these links, unless a confined program can have
-// made them.
+// following can be a link, or be reached through a link:
+//   - a directory of PATH (nvm's "current")
+//   - a program whose name decides its behaviour (bunx is bun)
+//   - HOME (/home leads to /var/home)
+//   - a directory above a root
+//
+// The private mount shows these links, unless a confined program can have made them.
 
 // command returns the path of the command on the host, or the command's name if no directory of
 // PATH has it. A relative path behind -- is relative to the command's working directory.

@@ -54,8 +54,8 @@ func (n *commandNet) warnFirst(host string) {
 	})
 }
 
-// connectionRecord returns the record of a connection's outcome. A connection that ended
-// because TLS named a server without a rule, or no known server, counts as refused.
+// connectionRecord returns the record of a connection's outcome. A connection counts as refused if
+// it ended because TLS named a server without a rule, or because the server cannot be known.
 func connectionRecord(e network.Event) guard.Record {
 	rec := guard.Record{Time: e.Began, Op: names.OpConnect, Verdict: guard.Allowed, Read: e.Received, Written: e.Sent, Duration: e.Duration}
 	if e.State == network.Ended {

@@ -253,7 +253,8 @@ func mayBeHost(f *os.File) bool {
 }
 
 // describeTree fills in the options that depend on the roots, and makes the kept home. It is called
-// after the session has begun, because the session may refuse the home.
+// after the session has begun, so no home is made if the session refuses the roots, such as a root
+// that contains the home.
 func (r *runner) describeTree(box *sandbox.Options) error {
 	roots := r.reg.Roots()
 	for _, st := range roots {

@@ -71,9 +71,9 @@ func (f *runFlags) findSecret(name string, blocks []config.Secret) (s *secret.Se
 }
 
 // checkDefaultURL returns an error if it is not certain where the credential of a --secret without
-// a URL is to go: if the secret has no default URL, or if the variable for the secret's base URL is
-// set to another URL. A repository's settings may have set this variable, so the owner has to write
-// the URL.
+// a URL is to go. This is so if the secret has no default URL, or if the variable for the secret's
+// base URL is set to another URL. A repository's settings may have set this variable, so the owner
+// has to write the URL.
 func checkDefaultURL(s *secret.Secret) error {
 	write := "write --secret " + names.ShellWord(s.Name+"=https://HOST")
 	if s.URL == (secret.URL{}) {

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// judge returns a judge of the places that programs can write to: in earlier sessions, by the
-// configuration and in this run.
+// judge returns a judge of the places that programs can write to: in earlier and live sessions, by
+// the configuration and in this run.
 func (p *runPlan) judge() *writabledirs.Judge {
 	dirs := p.session.Config.WritableDirs()
 	for _, g := range p.session.Roots {
@@ -49,9 +49,9 @@ func (p *runPlan) isPassed(name string) bool {
 }
 
 // givenName returns the name of the run if the owner gave it: by --name, by the preset of an
-// agent, or by a command that lies in no root, in no kept HOME and in no other directory that
-// programs can write to. [[net]], [[secret]] and [[root]] blocks refer to this name. The name of a
-// command in a project does not count, because the project chooses the name.
+// agent, or by a command. A command counts only if it lies in no root, in no kept HOME and in no
+// other directory that programs can write to: a project chooses the names of the commands in it.
+// [[net]], [[secret]] and [[root]] blocks refer to the name of the run.
 func (p *runPlan) givenName() string {
 	if p.session.Name != "" {
 		return p.session.Name

@@ -38,9 +38,9 @@ func modeText(st *guard.Status) string {
 	return mode
 }
 
-// warnContinued warns about roots of the session s: if the root continues a stage with changes of
-// earlier sessions, if the root has a new stage because another session has another stage of the
-// root open, and if the root's stage is damaged.
+// warnContinued warns about a root of the session s if its stage has changes of earlier sessions, or
+// is damaged. It also warns if the stage is new because another session has another stage of the
+// same root open.
 func (a *app) warnContinued(s *session.Session) {
 	for _, st := range s.Registry().Roots() {
 		if st.Stage == nil {

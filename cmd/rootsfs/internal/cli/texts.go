@@ -69,7 +69,7 @@ func netText(c *control.Confined) string {
 }
 
 // foldQuoted breaks a line of rootsfs so that no row of the terminal begins with a part of a
-// foreign text in quotation marks: a quoted text that does not fit in its row gets rows of its own,
+// foreign text in quotation marks. A quoted text that does not fit in its row gets rows of its own,
 // which names.Fold makes. The words around quoted texts, and commands that are shown for copying,
 // stay as they are.
 func foldQuoted(line string, columns int) string {

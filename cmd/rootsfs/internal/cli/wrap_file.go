@@ -141,9 +141,9 @@ func projectOf(path, target string) string {
 }
 
 // isOwners reports whether the file counts as the owner's own: it belongs to no project, no
-// program can write to it, and it is at a place for settings, that is in the home directory
-// itself or below a directory there whose name begins with a dot. Files that were unpacked from
-// an archive lie elsewhere.
+// program can write to it, and it is at a place for settings. Such a place is the home directory
+// itself, or lies below a directory there whose name begins with a dot. Files that were unpacked
+// from an archive lie elsewhere.
 func (f *hostFile) isOwners() bool {
 	home, err := os.UserHomeDir()
 	if err == nil {
@@ -269,10 +269,10 @@ func backupsIn(dir, base string) ([]*hostFile, error) {
 	return list, nil
 }
 
-// replace atomically replaces the file that links lead to by doc, with the same mode and owner. It
-// makes a backup of the old file first, unless a backup already has the old file's contents, and
-// returns the path of the backup. If exact is set, exact is the path of a backup that has the
-// contents of doc. replace then makes no backup, and returns exact.
+// replace atomically replaces f.target by a file with the contents doc, and with the same mode and
+// owner. It makes a backup of the old file first, unless a backup already has the old file's
+// contents, and returns the path of the backup. If exact is set, exact is the path of a backup that
+// has the contents of doc. replace then makes no backup, and returns exact.
 func (f *hostFile) replace(doc []byte, exact string) (backup string, err error) {
 	if err := unix.Faccessat(unix.AT_FDCWD, f.target, unix.W_OK, unix.AT_EACCESS); err != nil {
 		return "", fmt.Errorf("%s may not be written (mode %04o): another program may manage it; change it there, or chmod u+w it: %w",

@@ -122,8 +122,8 @@ func (c *Config) roots(f *File) {
 	}
 }
 
-// root returns the root of a block. Where the block has no key of its own, the tables for all roots
-// count. Lists of patterns are those of [policy], followed by those of the block.
+// root returns the root of a block. A key that the block lacks has the value in the tables for all
+// roots. Lists of patterns are those of [policy], followed by those of the block.
 func (b *rootBlock) root(f *File) Root {
 	root := b.Root
 	root.Rights, root.Line = cmp.Or(b.Rights, guard.ReadOnly), b.line()

@@ -7,7 +7,7 @@
 // A file with a mistake is not used. An unknown key, a value of the wrong type or out of range,
 // and a name given twice are errors with the file, the line and the key. No input makes the
 // package panic, and its work is bounded (maxSize). A file that another user could have written
-// is refused: the file and every directory on the way to it, links included, must belong to the
+// is refused. The file and every directory on the way to it, links included, must belong to the
 // user or to root and be writable by nobody else (except sticky directories). A root in the
 // file must not contain the file.
 //

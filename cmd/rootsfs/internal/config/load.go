@@ -33,8 +33,8 @@ func Load(path string) (*Config, error) {
 	return parseAt(path, resolved, doc)
 }
 
-// parseAt is parse for a file whose path without links is resolved. It refuses roots that contain
-// this path.
+// parseAt is parse, and also refuses roots that contain resolved, the path of the file without
+// links.
 func parseAt(path, resolved string, doc []byte) (*Config, error) {
 	c, err := parse(path, xdg.Home(), doc)
 	if err != nil {
