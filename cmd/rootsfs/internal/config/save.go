@@ -177,7 +177,7 @@ func block(r Root, defaults guard.Limits) (string, error) {
 			return "", fmt.Errorf("%s is not UTF-8, which TOML cannot hold; give the root on the command line", names.Quote(s))
 		}
 	}
-	lines := differing(r, Root{Rights: ^r.Rights}) // always with the mode
+	lines := differing(r, Root{Rights: ^r.Rights}) // the rights always differ, so the mode is written
 	table := func(name string, keys []string) {
 		if len(keys) > 0 {
 			lines = append(lines, name+" = { "+strings.Join(keys, ", ")+" }")

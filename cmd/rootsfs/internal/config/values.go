@@ -168,7 +168,7 @@ func notEmpty(s string) error {
 	return nil
 }
 
-// checkAct accepts the words for what the owners of a fleet may be allowed to do.
+// checkAct accepts the words for the kinds of acts that the owners of a fleet may be allowed.
 func checkAct(s string) error {
 	if s != "answer" && s != "grant" {
 		return fmt.Errorf("%s is neither answer nor grant", names.Quote(s))

@@ -34,8 +34,8 @@ const (
 	// denies all other paths.
 	Configuration Answerer = "`[[files.allow]]`"
 	// StartingHost is the MCP host on the standard streams of rootsfs. The owner started this
-	// host. It asks its user by a form (elicitation). It is the only answerer that may answer
-	// questions that came over its own connection.
+	// host. It asks its user by a form (elicitation). No other answerer may answer a question
+	// that came over the answerer's own connection.
 	StartingHost Answerer = "the MCP host that started rootsfs"
 	// Owner answers over the control socket, with rootsfs console, consent or top.
 	Owner Answerer = "the owner"

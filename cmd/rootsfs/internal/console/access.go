@@ -108,8 +108,8 @@ func (a *access) known(r *http.Request) bool {
 	return found
 }
 
-// hasCookie reports whether a request has a login's cookie. Another server on the loopback address
-// may have set a second cookie of the same name.
+// hasCookie reports whether a request has a login's cookie. It compares every cookie of that name,
+// because another server on the loopback address may have set a second one.
 func (a *access) hasCookie(r *http.Request, in *login) bool {
 	found := false
 	for _, c := range r.CookiesNamed(a.cookie) {

@@ -174,7 +174,7 @@ func TestAsk_R068_R087_R088_R089(t *testing.T) {
 	}
 }
 
-// If the same server asks again for a path that was denied for good, or for one below it, the
+// If the same server asks again for a path whose denial is remembered, or for a path below it, the
 // owner is not asked. The owner is asked for another server, and for other paths.
 func TestDenyAndRemember(t *testing.T) {
 	l := newLab(t)

@@ -352,7 +352,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		if !ok {
 			return
 		}
-		// Do not wait for a browser that does not read.
+		// Wait no longer than writeTimeout for a browser that does not read.
 		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 		if enc.Encode(u) != nil || rc.Flush() != nil {
 			return

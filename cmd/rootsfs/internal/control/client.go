@@ -80,8 +80,8 @@ func (c *Client) dial() (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// finalAnswerTimeout is how long a client waits, after its context has ended, for the session's
-// answer, which reports the work that was done before.
+// finalAnswerTimeout is how long a client waits for the answer of ApplyStage after its context has
+// ended. The answer reports the changes that were applied before.
 const finalAnswerTimeout = 5 * time.Second
 
 // send sends one request and returns the answer, whose body the caller closes. When ctx ends, the

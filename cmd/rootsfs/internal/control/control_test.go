@@ -25,7 +25,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// fakeSession serves the requests to a session, and records the latest ones to add and to revoke.
+// fakeSession serves the requests to a session, and records the latest requests to add and to
+// revoke.
 type fakeSession struct {
 	added   []guard.Grant
 	revoked RevokeRequest

@@ -82,8 +82,8 @@ func (d *Dir) listen(log *slog.Logger) (*listener, error) {
 	// descriptor is short, and no link can be put in its way.
 	err = unix.Bind(fd, &unix.SockaddrUnix{Name: d.fdPath(socketFile)})
 	if err == nil {
-		// The mode is not set by the umask: the whole process shares it, and may create files for
-		// the mount meanwhile. Until here the directory's mode keeps others out.
+		// Set the mode here and not by the umask: the whole process shares the umask, and may create
+		// files for the mount meanwhile. Until here the directory's mode keeps others out.
 		err = unix.Fchmodat(d.fd, socketFile, 0o600, 0)
 	}
 	if err == nil {

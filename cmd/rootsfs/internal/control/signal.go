@@ -106,9 +106,9 @@ func (c *Client) lastReport() *SignalRevoked {
 	return &a
 }
 
-// signal sends a signal to the session's process, and not to a later process with the same id: it
-// opens a descriptor of the process first, and then compares the start time of the process with that
-// of the session. Without such a descriptor, the id may get to another process between the
+// signal sends a signal to the session's process, and not to a later process with the same id. For
+// that, it first opens a descriptor of the process, and then compares the start time of the process
+// with that of the session. Without such a descriptor, the id may get to another process between the
 // comparison and the signal.
 func (c *Client) signal(sig unix.Signal) error {
 	if !c.info.Signal {

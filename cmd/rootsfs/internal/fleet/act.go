@@ -73,7 +73,7 @@ const (
 	maxFrameData  = 16 << 10
 	frameWindow   = 64               // frames that the owner has not read yet
 	progressTime  = 2 * time.Second  // between two signs of life, both ways
-	silenceTime   = 15 * time.Second // without a sign of life, after which an answer ends
+	silenceTime   = 15 * time.Second // an answer ends after this time without a sign of life
 )
 
 // listPath is the path of the request for the list of sessions.

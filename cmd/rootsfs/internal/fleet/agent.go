@@ -37,7 +37,7 @@ type agent struct {
 	wake   chan struct{} // asks for a lease now
 	status atomic.Pointer[StandingStatus]
 
-	// What the agent does to the machine.
+	// The functions by which the agent acts on the machine. Tests replace them.
 	carryOut   func(context.Context, []Revocation) ([]Ended, error)
 	lower      func(context.Context) ([]Ended, error)
 	writeLease func(control.Lease) error

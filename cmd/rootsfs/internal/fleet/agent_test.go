@@ -19,7 +19,7 @@ import (
 )
 
 // puppet is a machine with a real agent and no sessions: actions records what the agent would do
-// to them, and the leases that it writes.
+// to sessions, and the leases that the agent writes.
 type puppet struct {
 	*agent
 	mu          sync.Mutex

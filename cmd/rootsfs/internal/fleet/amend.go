@@ -70,7 +70,7 @@ func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (se
 	}
 	b, err := dial(o.Names, Address{server, o.info.Pin}, partyOwner, func() (credential, error) { return o.cred, nil }, false)
 	if err != nil {
-		return false, nil // the caller says what to do
+		return false, nil // the caller tells the owner to start the keeper
 	}
 	defer b.Close()
 	got, err := o.sendCharters(ctx, &Charter{Fleet: o.Names.ID, Keepers: []string{key.Public()}}, []*Bus{b})

@@ -238,7 +238,7 @@ func (h relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if strings.HasSuffix(q.URL.Path, "/metrics") {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		w.WriteHeader(a.Status)
-		_ = cleanText(out, a) // after an error the reader sees that the answer is broken
+		_ = cleanText(out, a) // after an error the text ends early
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -178,8 +178,8 @@ func (b *Bus) whileConnected(ctx context.Context) (context.Context, context.Canc
 }
 
 // answer answers the request of a party. It refuses a request that wants its answer at a subject
-// outside of the party's own inbox: a server lets a request name any subject for the answer, and a
-// keeper's rights reach further than those of the party that asks.
+// outside of the party's own inbox. A server lets a request name any subject for the answer, and a
+// keeper may publish on subjects on which the party may not.
 func (b *Bus) answer(m *nats.Msg, party string, data []byte) error {
 	if !strings.HasPrefix(m.Reply, inbox(party)+".") {
 		return fmt.Errorf("%s wants its answer at %s, which is not its own", names.Quote(party), names.Quote(m.Reply))

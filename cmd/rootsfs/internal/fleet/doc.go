@@ -1,5 +1,5 @@
-// Package fleet connects the machines of one person or team: a server that all of them reach,
-// the invitation of machines, and what owners, keepers and machines say to each other over the server.
+// Package fleet connects the machines of one person or team: it has a server that all of them reach,
+// the invites of machines, and the messages of owners, keepers and machines over the server.
 //
 // An owner invites machines, and gives them orders: revocations, locks and ceilings. A keeper confirms
 // orders, and gives each machine its lease. The agent of a machine carries out the orders in the
@@ -7,13 +7,13 @@
 //
 // The server is NATS, embedded. Its keys (operator, account, users) decide who may connect and which
 // subjects a connection may use. A fleet can use an external NATS server instead, whose administrator
-// decides that. What the parties rely on is signed by other keys, because a server has its clients
-// sign a text that it chooses, the nonce: a signing key is never also the key of a connection.
+// decides that. Everything that the parties rely on is signed by other keys. A signing key is never also
+// the key of a connection, because a server has its clients sign a text that it chooses, the nonce.
 //
 // # Promises
 //
 //   - A machine's connection publishes only on the machine's own subjects, and once on the reply
-//     subject of each message that it hears. It hears only what is for all machines or for this one.
+//     subject of each message that it hears. It hears only messages for all machines or for this one.
 //     The fleet's own server refuses everything else.
 //   - A keeper answers a machine in that machine's inbox only, whatever address the request
 //     gives.
@@ -55,19 +55,23 @@
 //
 // # Size
 //
-// Measured by TestThousandMachines on a busy machine with 2 processors, for each of 1,000 machines and
-// one keeper: 210 KB of memory for the agent with a session's registry, 86 KB for the server and
-// keeper, 3.8 KB in 5 files at the keeper after 3 orders on record, and 53 bytes a second on the wire
-// at rest with a lease of a minute, 27 with a lease of two minutes. A request for a lease takes the
-// keeper 0.7 ms of a processor. In three revocations the p99 of confirmations was 0.42 to 0.96 s, while
-// other programs kept the machine busy, and all machines reported their status within 0.24 s.
+// TestThousandMachines has measured these figures on a busy machine with 2 processors, for each of 1,000
+// machines and one keeper:
 //
-// What breaks first is a keeper's answer to an owner, which names all machines in one message: the
-// server's bound of 1 MiB (max_payload, https://docs.nats.io/reference/faq) is reached by about 2,500
-// machines. Then commands of owners say that the keeper does not answer; leases go on. The next bound
-// is 65,536 connections, nats-server's default for max_connections. A hundred thousand machines would
-// need answers in parts and a cluster with leaf nodes (https://docs.nats.io/concepts/topologies). With a
-// lease of two minutes they would ask for 2,800 leases a second, which takes two processors of a keeper,
-// with 8.6 GB of memory for connections, 380 MB in 500,000 files at each keeper, and 2.7 MB a second on
+//   - 210 KB of memory for the agent with a session's registry, and 86 KB for the server and keeper;
+//   - 3.8 KB in 5 files at the keeper, after 3 orders on record;
+//   - on the wire at rest, 53 bytes a second with a lease of a minute, and 27 with one of two minutes.
+//
+// A request for a lease takes the keeper 0.7 ms of a processor. In three revocations the p99 of
+// confirmations was 0.42 to 0.96 s, while other programs kept the machine busy, and all machines
+// reported their status within 0.24 s.
+//
+// A keeper's answer to an owner breaks first, because it names all machines in one message: about 2,500
+// machines reach the server's bound of 1 MiB (max_payload, https://docs.nats.io/reference/faq). Then
+// commands of owners say that the keeper does not answer; leases go on. The next bound is 65,536
+// connections, nats-server's default for max_connections. A hundred thousand machines would need answers
+// in parts and a cluster with leaf nodes (https://docs.nats.io/concepts/topologies). With a lease of two
+// minutes they would ask for 2,800 leases a second, which takes two processors of a keeper. They would
+// need 8.6 GB of memory for connections, 380 MB in 500,000 files at each keeper, and 2.7 MB a second on
 // the wire. The bounds of JetStream do not matter: the fleet stores nothing there.
 package fleet

@@ -134,7 +134,7 @@ func (f *realFleet) newServer(dir ServerDir, name string) *netServer {
 	return s
 }
 
-// faults returns what can fail.
+// faults returns the faults of the servers and the machines.
 func faults(f *realFleet, servers []*netServer, all []*probedMachine) (list []fault) {
 	for _, s := range servers {
 		list = append(list,

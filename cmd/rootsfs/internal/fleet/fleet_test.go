@@ -351,8 +351,8 @@ func TestMachinesBelievesSignaturesOnly(t *testing.T) {
 	}
 }
 
-// If the disk of a keeper is full, the keeper's refusal says so, and what to do. The refusal for another
-// error is the text of that error.
+// If the disk of a keeper is full, the keeper's refusal names the cause and a remedy. The refusal for
+// another error is the text of that error.
 func TestFullDiskOfAKeeper(t *testing.T) {
 	full := &fs.PathError{Op: "write", Path: "/srv/keeper", Err: unix.ENOSPC}
 	if text := refusalText(fmt.Errorf("kept: %w", full)); !strings.HasPrefix(text, "the keeper's disk is full (") || !strings.HasSuffix(text, "give the command again") {

@@ -72,7 +72,7 @@ func hashOf(document []byte) string {
 type Owner struct {
 	Names   Names
 	Charter *Charter
-	Bus     *Bus // to the first server that answers
+	Bus     *Bus // to the first of the servers that answer, in the charter's order
 
 	buses    []*Bus // to all that answer
 	info     ownedFleet

@@ -93,10 +93,14 @@ type answers[T any] struct {
 	errNone error // why nobody answered
 }
 
-// gather sends a request over each connection, and returns the keepers' answers. It returns at the first
-// of these times: when all keepers that the request reaches have answered, when no connection is left
-// that can bring an answer, restTime after a majority has answered, mostTime after the first keeper has
-// answered, or when ctx ends. An answer that no keeper of the charter has signed does not count.
+// gather sends a request over each connection, and returns the keepers' answers. An answer that no
+// keeper of the charter has signed does not count. gather returns at the first of these times:
+//
+//   - when all keepers that the request reaches have answered;
+//   - when no connection is left that can bring an answer;
+//   - restTime after a majority has answered;
+//   - mostTime after the first keeper has answered;
+//   - when ctx ends.
 func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind, number string, data []byte) answers[Out] {
 	a := answers[Out]{of: map[string]Out{}, errNone: errors.New("the fleet's keeper does not answer; see that rootsfs fleet serve runs")}
 	heard, lost := make(chan *nats.Msg, 4*maxParties*len(all)), make(chan struct{}, len(all))

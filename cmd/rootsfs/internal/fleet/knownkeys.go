@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// knownKeys has the signing keys of a machine that an owner knows. The keeper says which keys a machine
+// knownKeys has the signing keys that an owner knows of a machine. The keeper says which keys a machine
 // has. The owner believes the keeper the first time, and for one more key after the owner has invited
 // the machine again. A keeper that names another key cannot pass off its own records as the machine's.
 type knownKeys struct {

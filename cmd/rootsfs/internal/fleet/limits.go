@@ -8,8 +8,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// limits bounds what each of many parties may send. A message above the bound is not read: one
-// machine must not keep the keeper so busy that others wait.
+// limits bounds the messages, or the bytes, that each of many parties may send. A message above the
+// bound is not read: one machine must not keep the keeper so busy that others wait.
 type limits struct {
 	rate  rate.Limit
 	burst int

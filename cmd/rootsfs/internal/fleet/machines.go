@@ -217,7 +217,8 @@ func (o *Owner) Machines(ctx context.Context, wait time.Duration) ([]Machine, er
 	return all, nil
 }
 
-// answerOf returns which machine has signed an answer, and the answer; -1: none of them.
+// answerOf returns the index in recs of the machine that has signed an answer, and the status in the
+// answer; -1: none of these machines has signed it.
 func (o *Owner) answerOf(recs []machineRecord, data []byte, number string) (int, *MachineStatus) {
 	var a statusAnswer
 	by, err := openSigned(data, o.Names.ID, kindStatus, anyKey, &a)

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// cleaning runs the tests and removes what they share.
+// cleaning runs the tests, and then removes the directory of the programs that they share.
 type cleaning struct{ m *testing.M }
 
 func (c cleaning) Run() int {

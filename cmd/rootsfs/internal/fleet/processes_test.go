@@ -62,7 +62,7 @@ func (f *realFleet) start(home string, args ...string) (*exec.Cmd, string) {
 	return cmd, line
 }
 
-// stop ends a process that start has started.
+// stop ends a process, also one that SIGSTOP has stopped, and waits for its end.
 func stop(cmd *exec.Cmd) {
 	_ = cmd.Process.Signal(syscall.SIGCONT)
 	_ = cmd.Process.Kill()

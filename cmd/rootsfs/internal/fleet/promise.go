@@ -14,8 +14,8 @@ import (
 // Owners may give orders at the same time, and some keepers may not answer. An order is given in
 // two steps, so that an order with a higher number contains every confirmed order with a lower one.
 // First a majority of the keepers promises a number, and reports its newest orders: from then on
-// these keepers take no order with a lower number. Then the owner makes the order from the newest
-// of the reported ones, and a majority takes it.
+// these keepers take no order with a lower number. Then the owner makes the new order from the newest
+// reported order, and a majority of the keepers takes the new order.
 
 // promise is the number that a keeper has promised to an attempt at an order.
 type promise struct {
@@ -88,7 +88,8 @@ func (k *keeper) promise(to string, want promise, h signedOrder) (promise, error
 	if err := writeJSON(k.r.s.dir.promised(to), want); err != nil {
 		return p, err
 	}
-	return want, k.r.s.dir.writeMark(k.heads()) // shows that a copy of the directory without the promise is an older one
+	// The mark shows that a copy of the directory without the promise is older.
+	return want, k.r.s.dir.writeMark(k.heads())
 }
 
 // accept keeps the order of a request if the request's attempt has the keeper's promise. It returns
@@ -198,7 +199,8 @@ func (a orderAnswer) newer(c *Charter, to string, old signedOrder) (signedOrder,
 	return old, nil
 }
 
-// current returns the newest order that a keeper or this owner has, and has all keepers keep it.
+// current returns the newest order that a keeper or this owner has. If a keeper answers with another
+// order, current sends the newest one to all keepers.
 func (o *Owner) current(ctx context.Context, to string) (signedOrder, error) {
 	newest, err := o.copies.load(o.Charter, to)
 	if err != nil {

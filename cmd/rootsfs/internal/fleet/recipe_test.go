@@ -70,7 +70,7 @@ func TestRecipe(t *testing.T) {
 			token = string(found)
 		}
 		outputs[command] = string(out)
-		// The next command may need what the unit has started.
+		// The next command may need the program that the unit starts.
 		unit := command[strings.LastIndexByte(command, ' ')+1:]
 		if file := map[string]string{"rootsfs-fleet-serve": "serve.out", "rootsfs-fleet": "run/rootsfs/.fleet/lease"}[unit]; file != "" {
 			f.until(file, patience, func() bool { text, _ := os.ReadFile(filepath.Join(home, file)); return len(text) > 0 })

@@ -14,7 +14,7 @@ import (
 )
 
 // The orders that an agent carries out are in the machine's audit log: with their number, the
-// owner's key, what ended, and the lock and its end.
+// owner's key, the roots that ended, and the lock and its end.
 func TestActsAreOnRecord(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")

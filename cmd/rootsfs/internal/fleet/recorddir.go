@@ -126,8 +126,8 @@ func (c *checkpoint) signedPart(data []byte) ([]byte, bool) {
 }
 
 // newest returns the checkpoint of the newest intact file of a session; nil: there is none.
-// It removes what a crash has left after the checkpoint. A file that is not as its checkpoint says
-// is set aside: the machine sends such a file again if it can.
+// It removes the bytes that a crash has left after the checkpoint. A file that is not as its checkpoint
+// says is set aside: the machine sends such a file again if it can.
 func (d recordDir) newest(session string) (*checkpoint, error) {
 	list, err := d.files(session)
 	if err != nil {
@@ -149,8 +149,8 @@ func (d recordDir) newest(session string) (*checkpoint, error) {
 // checkpoint.
 var errDamaged = errors.New("it was changed here")
 
-// mend removes what a crash has left in a file: what comes after its checkpoint, and the whole file
-// if it has no checkpoint. It returns the checkpoint; nil: there is no checkpoint, and now no file.
+// mend removes the remains of a crash: the bytes of a file after its checkpoint, or the whole file if
+// it has no checkpoint. It returns the checkpoint; nil: there is no checkpoint, and now no file.
 func (d recordDir) mend(name string) (*checkpoint, error) {
 	c, err := d.checkpoint(name)
 	if err != nil {

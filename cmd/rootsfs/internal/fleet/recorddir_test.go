@@ -40,8 +40,8 @@ func (d recordDir) block(t *testing.T, name string) {
 	}
 }
 
-// A damaged file that cannot be set aside keeps its checkpoint: without it the file would be removed as
-// what a crash has left.
+// A damaged file that cannot be set aside keeps its checkpoint: without the checkpoint, mend would
+// remove the file as the remains of a crash.
 func TestSetAsideFails(t *testing.T) {
 	d, files := newRecordFiles(t, "work01")
 	d.block(t, asidePrefix+files[0])
@@ -50,8 +50,8 @@ func TestSetAsideFails(t *testing.T) {
 	}
 }
 
-// A file whose checkpoint cannot be removed stays: an owner would be told that its records are lost. A
-// file without a checkpoint can be removed.
+// A file whose checkpoint cannot be removed stays: otherwise an owner would be told that the file's
+// records are lost. A file without a checkpoint can be removed.
 func TestRemoveFails(t *testing.T) {
 	d, files := newRecordFiles(t, "work01", "work02")
 	d.block(t, files[0]+checkpointSuffix)

@@ -451,7 +451,7 @@ func (k *recordKeeper) file(q fileRequest) (a fileAnswer, err error) {
 		return a, err
 	}
 	defer d.mu.Unlock()
-	if _, err := d.head(sessionOfFile(q.File)); err != nil { // head removes what a crash has left
+	if _, err := d.head(sessionOfFile(q.File)); err != nil { // head removes the remains of a crash
 		return a, err
 	}
 	f, err := d.open(q.File, os.O_RDONLY)

@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/audit"
 )
 
-// No record is lost and none comes twice, although the shippers stop at random times, a keeper's
-// files are left as a kill during a write leaves them, messages are lost in either direction, and
-// the owner pulls in between. ROOTSFS_SOAK=1 makes the test longer, and adds a second keeper.
+// No record is lost and none comes twice, although the shippers stop at random times, and messages are
+// lost in either direction. Meanwhile the test leaves a keeper's files as a kill during a write leaves
+// them, and the owner pulls. ROOTSFS_SOAK=1 makes the test longer, and adds a second keeper.
 func TestRecordsOverRandomKills(t *testing.T) {
 	rounds := 6
 	l := newRecordLab(t)

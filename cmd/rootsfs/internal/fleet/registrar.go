@@ -107,9 +107,9 @@ const (
 )
 
 // fromOwner returns the handler of a request that only owners may make. The bus can repeat an old
-// request. So each request names the state that it changes, and does nothing in another state:
-// an invite has an ID that is used once, an order a number that is higher than those of the orders before
-// it, and a removal the invite by which the machine joined.
+// request. So each request names the state that it changes, and does nothing in another state. An
+// invite has an ID that is used once. An order has a number that is higher than the numbers of all
+// orders before it. A removal names the invite by which the machine joined.
 func fromOwner[In, Out any](r *registrar, kind string, handle func(In) (Out, error)) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		var q request[In]

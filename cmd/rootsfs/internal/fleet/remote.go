@@ -172,7 +172,8 @@ func (a *Answer) receive() {
 		case <-tick.C:
 		}
 		read := a.progress()
-		// Every eighth tick is a sign of life. Between these, report each quarter of the window.
+		// If the turn of this tick is a multiple of 8, send a sign of life. Otherwise report each
+		// quarter of the window.
 		if turn%8 == 0 || read >= reported+frameWindow/4 {
 			count++
 			reported = read

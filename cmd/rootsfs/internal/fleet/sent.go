@@ -139,11 +139,11 @@ func (l *ledger) session(name string) *sentSession {
 	return x
 }
 
-// lastBefore returns checkpoint.Follows for the audit file that begins with the record first. It is
-// first-1, unless the log has deleted records directly before first that the machine had not sent. Then
-// it is the number of the record before the deleted ones. last is the last record that was collected
-// before. The deleted records are those after the newest record that was collected, confirmed by a
-// keeper or passed (see pass). lastBefore notes them as skipped.
+// lastBefore returns checkpoint.Follows for the audit file that begins with the record number first.
+// last is the number of the last record that was collected before. The result is first-1, unless the log
+// has deleted records directly before first that the machine had not sent. The deleted records are those
+// after the newest record that was collected, confirmed by a keeper or passed (see pass). lastBefore
+// notes them as skipped, and returns the number of the record before them.
 func (l *ledger) lastBefore(session string, last, first uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,11 +17,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// shipper sends the machine's audit records to one keeper. It sends each record at least once, unless
-// the machine's log deletes the record first, the record or the name of its file or session is
-// malformed, the keeper refuses the record's file, or a record in the file is too long. The audit files
-// are the shipper's queue: the shipper reads no further while the keeper does not answer. Each keeper
-// has a shipper of its own, so that no keeper waits for another.
+// shipper sends the machine's audit records to one keeper. It sends each record at least once, except in
+// these cases:
+//
+//   - The machine's log deletes the record first.
+//   - The record, or the name of its file or session, is malformed.
+//   - The keeper refuses the record's file, or a record in the file is too long.
+//
+// The audit files are the shipper's queue: the shipper reads no further while the keeper does not
+// answer. Each keeper has a shipper of its own, so that no keeper waits for another.
 type shipper struct {
 	m      *Member
 	log    *slog.Logger

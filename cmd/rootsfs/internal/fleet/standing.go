@@ -134,7 +134,7 @@ func nextNumber(after uint64) uint64 { return max(after+1, uint64(time.Now().Uni
 const numberAhead = 366 * 24 * time.Hour
 
 // isUsable reports whether an order may have this number. An order with the highest possible number would
-// be the last one: nobody could give an order after it, even when the owner who signed it was removed.
+// be the last one: nobody could give an order after it, even after the owner who signed it was removed.
 func isUsable(number uint64) bool {
 	return number <= uint64(time.Now().Add(numberAhead).UnixMilli())
 }

@@ -95,8 +95,8 @@ func FuzzOpen(f *testing.F) {
 }
 
 // For a machine that has missed orders, every revocation in these orders is due, or the machine has to
-// end everything. No revocation that the machine has carried out is due again: it would also end what
-// was granted since.
+// end everything. No revocation that the machine has carried out is due again: it would also end later
+// grants.
 func TestMissedRevocationsAreDue(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

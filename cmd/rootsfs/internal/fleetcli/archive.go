@@ -25,7 +25,7 @@ func openArchive(f *cli.FleetFlags, args []string) (*fleet.Archive, error) {
 	}
 	a := &fleet.Archive{Owner: o, Machines: f.Machines}
 	if len(args) > 0 {
-		// A root may contain this directory. No root may contain the default directory.
+		// Unlike the default directory, this directory may lie in a root. File refuses it then.
 		if a.Dir, err = filepath.Abs(args[0]); err == nil {
 			err = writabledirs.NewJudge().File(a.Dir)
 		}

@@ -1,7 +1,7 @@
 // Package fleetcli does the work of the commands `rootsfs fleet ...` and prints their results.
 // Package cli defines the commands, with their flags and help.
 //
-// Only the program rootsfs-fleet imports this package: it links the fleet's server.
+// Only the program rootsfs-fleet imports this package, because the package links the fleet's server.
 package fleetcli
 
 import "github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"

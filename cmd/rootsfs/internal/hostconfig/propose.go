@@ -56,7 +56,7 @@ type Proposal struct {
 // root. Its path is absolute, or begins with ~ or a variable that the host expands (both are
 // kept as written). If the path is relative to the server's working directory, the working
 // directory becomes the root. For a file, the root is the file alone. For a script, the root is the
-// project of the script, without which it cannot start. Every root is read-only.
+// script's project, without which the script cannot start. Every root is read-only.
 //
 // For a server that is not Stdio, or has an Err, the proposal is empty.
 func (c *Config) Propose(s *Server, at Machine) Proposal {

@@ -8,9 +8,10 @@
 // While nothing changes, no code runs. A change is reported within 100 ms. For any number of
 // changes, the process wakes up at most a dozen times a second.
 //
-// Paths without inotify are reported every recheckEvery instead: paths on file systems that are
-// not known to be local, and paths for which no instance or watch is left. Problem says
-// why. The package does not access file systems that might hang.
+// Paths without inotify are reported every recheckEvery instead, or less often if a watcher has
+// recheckMost paths or more. Examples are paths on file systems that are not known to be local, and
+// paths for which no instance or watch is left. Problem says why. The package does not access file
+// systems that might hang.
 //
 // # Not promised
 //

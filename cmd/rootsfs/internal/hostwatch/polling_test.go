@@ -110,9 +110,9 @@ func TestEventsCannotBeRead(t *testing.T) {
 	<-changed
 }
 
-// fsnotify may report an error while it holds the lock that watching needs, such as one about a
-// directory that was moved and then removed. So errors are received also while paths are
-// checked, and do not end the watching.
+// fsnotify may report an error, such as one about a directory that was moved and then removed, while
+// fsnotify holds the lock that watching needs. So errors are received also while paths are checked,
+// and do not end the watching.
 func TestErrorWhilePathsAreLookedAt(t *testing.T) {
 	opened := make(chan *fsnotify.Watcher, 1)
 	w := start(t.Context(), func() (*fsnotify.Watcher, error) {

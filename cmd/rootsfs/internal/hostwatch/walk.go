@@ -57,7 +57,7 @@ func newFileTable() fileTable {
 }
 
 // subscriptionsOf returns the subscriptions that an event concerns. If the file of the event was
-// moved or removed, it calls gone for it.
+// moved or removed, and is watched itself, subscriptionsOf calls gone with the file.
 func (t *fileTable) subscriptionsOf(e fsnotify.Event, gone func(*watchedFile)) (all []*subscription) {
 	path := filepath.Clean(e.Name) // in the directory "/" names begin with two slashes
 	dir, base := filepath.Dir(path), filepath.Base(path)

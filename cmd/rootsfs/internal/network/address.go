@@ -6,9 +6,9 @@ import (
 )
 
 // closedPrefixes has the addresses to which a name may not lead: addresses of this machine, of its
-// link, of private networks, of carriers' networks and of metadata services, addresses for
-// multicast, addresses without a public owner, and addresses of tunnels, whose other end is
-// unknown. A rule for an address permits it nevertheless.
+// link, of private networks, of carriers' networks and of metadata services. It also has addresses
+// for multicast, addresses without a public owner, and addresses of tunnels, whose other end is
+// unknown. A rule for such an address permits the address nevertheless.
 var closedPrefixes = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15",

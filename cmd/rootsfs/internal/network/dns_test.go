@@ -32,8 +32,8 @@ func TestTooManyNamesAreOnRecord(t *testing.T) {
 	}
 }
 
-// Each answer that a name does not exist is on record, unless the name is no host name and no
-// rule permits it.
+// Each answer that a name does not exist is on record. Only the answer about a text that is no host
+// name, and that no rule permits, is left out.
 func TestMissingNamesAreOnRecord(t *testing.T) {
 	var hosts []string
 	g := New(Options{Rules: mustRules(t, "api.test,*.wild.test"), Record: func(e Event) error {

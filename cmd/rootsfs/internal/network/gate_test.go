@@ -166,8 +166,8 @@ func serve(t *testing.T, f func(net.Conn)) (port string) {
 	return port
 }
 
-// resolver answers each name with the addresses that table gives, through a real exchange of
-// DNS over a pipe.
+// resolver returns a resolver that answers each name with the addresses that table gives, through a
+// real exchange of DNS over a pipe. asked counts the queries.
 func resolver(asked *atomic.Int64, table func(name string) []string) *net.Resolver {
 	return &net.Resolver{PreferGo: true, StrictErrors: true, Dial: func(ctx, string, string) (net.Conn, error) {
 		a, b := net.Pipe()
