@@ -15,14 +15,14 @@ import (
 // bound raise an event, leave a record, and may suspend the subject. Every operation of a
 // suspended subject is refused until the owner resumes it. Everything that was handed out to the
 // subject is taken back, as when rights are taken away, so that the kernel does not answer from
-// its caches. What the subject has stored in mappings and not synced is refused, too.
+// its caches. Data that the subject has stored in mappings and not synced is refused, too.
 //
 // These refusals are not counted:
 //   - those of the owner's own operations, and of network connections
 //   - refusals that hold only for a time: by a speed limit, or during a pause
 //   - those of a subject that is suspended already
-//   - those of a look-up of a hidden name, because git status and every shell look up names that
-//     do not exist
+//   - those that report a hidden name as missing (names.Hidden), because git status and every shell
+//     look up names that do not exist
 //
 // The subject "" stands for all callers without a name: the users of a mount that is not for one
 // subject.

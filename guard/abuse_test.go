@@ -95,8 +95,8 @@ func TestAbuseSuspends(t *testing.T) {
 	}
 }
 
-// R093: looking up a hidden name does not count as a refusal, because git and every shell look up
-// many such names. The look-up is recorded all the same. Creating a hidden name counts.
+// R093: looking up or opening a hidden name does not count as a refusal, because git and every shell
+// look up many such names. The look-up is recorded nevertheless. Creating a hidden name counts.
 func TestHiddenIsNoAbuse(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadWrite})

@@ -12,10 +12,9 @@ import (
 )
 
 // SetCeilings puts other ceilings in force (rules.RootRules.Ceilings). When it returns without an
-// error, what they forbid has ended: a live root that they do not allow, or that has lived longer
-// than they allow, is revoked, and a live root with more rights than they allow has lost the excess
-// rights. Nothing is given back when a ceiling is lifted. ended has the reason for each root that
-// was revoked.
+// error, no live root exceeds them. A live root that they do not allow, or that has lived longer than
+// they allow, is revoked. A live root with more rights than they allow has lost the excess rights.
+// Nothing is given back when a ceiling is lifted. ended has the reason for each root that was revoked.
 func (g *Registry) SetCeilings(ctx context.Context, list []rules.Ceiling) (ended map[RootName]error, err error) {
 	g.mu.Lock()
 	g.rules.Ceilings = slices.Clone(list)

@@ -15,8 +15,9 @@ import (
 type policyChange struct {
 	policy *Policy // the new policy
 	detail string  // for the record and the event
-	// narrows: the change may forbid more than before. widens: it may allow more. A change that
-	// widens is recorded before it takes effect.
+	// narrows: the change may forbid more than before. widens: it may allow more. A change with
+	// widens is recorded before it takes effect. Set leaves widens unset for a change that also takes
+	// a right away.
 	narrows, widens bool
 	// hides: the change may forbid reading files that could be read before.
 	hides bool
@@ -162,9 +163,9 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 
 // SetPatterns changes a root's patterns while the root is in use, and reads .gitignore files
 // again. When it returns without an error, handles and mappings that the new patterns forbid are
-// dead, and views have dropped what they cached under the old patterns: a name that is no longer
-// hidden appears, and a name that is hidden now disappears. Open files are judged anew by the path
-// they were opened at. An open file that is no longer at that path is dead, because its present
+// dead. Views have then dropped everything that they cached under the old patterns: a name that is no
+// longer hidden appears, and a name that is hidden now disappears. Open files are judged anew by the
+// path they were opened at. An open file that is no longer at that path is dead, because its present
 // name is not known.
 func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) error {
 	r := g.snap.Load().byName[name]

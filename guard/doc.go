@@ -13,9 +13,9 @@
 //
 // A View is a way in which the kernel or a peer sees a root, such as a mount. A root ends by
 // revocation, by expiry, after its one use, or because its directory vanished or was replaced. The
-// end is total: the registry lets each View flush its dirty data, shuts the gate, cancels and
-// drains the operations in flight, lets each View take back everything that it has handed out,
-// audits, and only then answers.
+// end is total. The registry lets each View flush its dirty data, shuts the gate, and cancels and
+// drains the operations in flight. Then it lets each View take back everything that it has handed
+// out, audits, and only then answers.
 //
 // # Promises
 //

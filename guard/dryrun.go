@@ -44,7 +44,7 @@ func (k StepKind) String() string {
 // Step is one step of a dry run.
 type Step struct {
 	Kind    StepKind
-	Root    RootName        // whose policy it is; "" for a limit of the subject or in Charges.Add
+	Root    RootName        // whose policy it is; "" for a subject's limit, or one that Charges.Add exceeds
 	At      string          // of a rule: the path of the name, below Root
 	Lacks   Rights          // of a right
 	Verdict pattern.Verdict // of a rule, which another rule may have lifted

@@ -46,8 +46,8 @@ type Request struct {
 	room ledger.Room // placed here to use padding
 }
 
-// Hold is the part of a lease that a file keeps from the operation that opened it: the root and
-// lifetime that the file belongs to, the nested roots it lies in, and the verdict of the patterns.
+// Hold is the part of a lease that a file keeps from the operation that opened it. It has the root
+// and lifetime that the file belongs to, the nested roots it lies in, and the verdict of the patterns.
 // A hold does not keep the root alive: a file of an ended root stays dead, even if the same
 // directory is granted again.
 type Hold struct {
@@ -316,7 +316,7 @@ func (l *Lease) HoldAt(p Path) *Hold {
 func (l *Lease) HoldNameless() *Hold {
 	h := &Hold{root: l.root, nestingGen: l.nesting.gen}
 	for _, c := range l.crossed {
-		if !c.sameDirectory { // every operation enters those in any case
+		if !c.sameDirectory { // every operation enters the roots at the same directory in any case
 			h.crossed = append(h.crossed, c.root)
 		}
 	}

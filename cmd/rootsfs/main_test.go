@@ -247,7 +247,7 @@ func killSupervisor(daemon int) error {
 	return fmt.Errorf("the daemon %d has no supervisor", daemon)
 }
 
-// running reports whether a process runs. A zombie counts as gone, because its parent may not
+// running reports whether a process runs. A zombie counts as gone, because its parent may never
 // reap it. A zombie whose other threads have not ended counts as running: it still has its files,
 // locks and connections.
 func running(pid int) bool {

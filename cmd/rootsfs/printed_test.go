@@ -14,9 +14,10 @@ import (
 
 const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
-// pastedWords returns arguments that a printed command may contain: words with a special meaning
-// for a shell, each ASCII punctuation character alone, doubled, and before and after a letter, and
-// pairs of such characters that begin with !, ", $, ', \ or `.
+// pastedWords returns arguments that a printed command may contain:
+//   - words with a special meaning for a shell
+//   - each ASCII punctuation character: alone, doubled, and before and after a letter
+//   - pairs of such characters that begin with !, ", $, ', \ or `, between letters
 func pastedWords() []string {
 	list := []string{
 		punctuation, "a$(id>PWNED)1", "a`id>PWNED`", "';id>PWNED;'", `\';id>PWNED;\'`, "a\nid>PWNED\nb", "!!", "a!b", "!-1:p", "'!!'", `'\''!!`,

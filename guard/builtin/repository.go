@@ -15,8 +15,8 @@ const gitDir = ".git"
 
 // IsPart reports whether a file or directory that is created at a path is one of these:
 //   - the .git or .hg of a repository, or the corresponding name of another tool (Tops, *.fossil)
-//   - in a directory of git's, the directory of a worktree, of a submodule, or of unfinished work
-//     such as a rebase or cherry-pick
+//   - in a directory of git's, the directory of a worktree, any directory below modules (where the
+//     repositories of submodules lie), or the directory of unfinished work such as a rebase
 //
 // isDir says that a directory is created, and not a file. isBare reports whether a directory with
 // another name than .git is a directory of git.

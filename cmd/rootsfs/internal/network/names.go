@@ -26,8 +26,8 @@ const (
 
 	// maxNames bounds the names of one program; more are refused.
 	maxNames = 4096
-	// newNames is how many new names a program may look up in a minute. Below a wildcard,
-	// nothing else bounds the data that can leave in the labels of names.
+	// newNames is how many new names a program may look up at once, and then in each minute. Below
+	// a wildcard, nothing else bounds the data that can leave in the labels of names.
 	newNames = 256
 )
 

@@ -82,8 +82,8 @@ func (d *diag) close() {
 // owner returns a process that holds the program's end of a connection, or the zero Program if it
 // finds none. (Usually this process made the connection.) If forRecord is set, the search has less
 // time than for a question, and owner omits the search if searches for records have taken too long.
-// Nothing that the process says of itself is used: the kernel names the socket, and the file that
-// the process runs.
+// owner uses nothing that the process says of itself: it learns the socket, and the file that the
+// process runs, from the kernel.
 func (g *Gate) owner(c *conn, forRecord bool) Program {
 	g.mu.Lock()
 	in := g.inside
@@ -178,8 +178,8 @@ func diagRequest(seq uint32, from, to netip.AddrPort) []byte {
 }
 
 // holder returns a process that is in the network namespace netns and holds the socket with the
-// inode socket. It returns the zero Program if it finds none before end. If first is not 0, holder
-// tries the process with the PID first before all others.
+// inode socket. It returns the zero Program if it finds none before end. If first is not 0, it is
+// the PID of the process that holder tries before all others.
 func holder(netns uint64, socket uint32, first int, end time.Time) Program {
 	want := fmt.Sprintf("net:[%d]", netns)
 	isHolder := func(pid int) bool {

@@ -158,9 +158,10 @@ func isLocalhost(name string) bool {
 }
 
 // rooted returns a host in the form in which the gate looks it up. A name with a dot gets a final
-// dot, so that no search domain completes the name (resolv.conf(5)): the program chooses names below
-// an approved wildcard, and such a name could otherwise lead to a host of the machine's search
-// domains. A name without a dot comes from the owner, and the search domains may complete it.
+// dot, so that no search domain completes the name (resolv.conf(5)). The reason is that the program
+// chooses names below an approved wildcard: without the final dot, such a name could lead to a host
+// of the machine's search domains. A name without a dot comes from the owner, and the search domains
+// may complete it.
 func rooted(host string) string {
 	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") {
 		return host

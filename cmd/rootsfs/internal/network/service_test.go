@@ -191,8 +191,8 @@ func TestServiceKeepsToLimits(t *testing.T) {
 	}
 }
 
-// A program that holds as many connections to services as it may is refused further ones until
-// one ends.
+// A program may hold maxAnswered connections to services. Further ones are refused until one of
+// these ends.
 func TestServicesAreBounded(t *testing.T) {
 	g := New(Options{Services: []*Service{{Name: "one.service.test"}}})
 	defer g.Close()

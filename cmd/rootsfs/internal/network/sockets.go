@@ -43,10 +43,11 @@ type Reach string
 // The reaches. They depend on the features that the kernel lacks.
 const (
 	EveryPort Reach = "every address and port"
-	// SomePorts is the reach without nf_tables. A rule without a port then stands for
+	// SomePorts is the reach with routes but without nf_tables. A rule without a port then stands for
 	// defaultPorts.
 	SomePorts Reach = "the ports of the rules"
-	// NamedHosts is the reach if no routes can be made either.
+	// NamedHosts is the reach without routes, with or without nf_tables. A rule without a port then
+	// stands for defaultPorts, too.
 	NamedHosts Reach = "approved names, at the ports of the rules"
 )
 
@@ -241,9 +242,9 @@ func ResolvConf() []byte {
 	return []byte("nameserver " + resolverAddr.String() + "\nnameserver 127.0.0.1\noptions timeout:2 attempts:2\n")
 }
 
-// Settle waits, for at most settleTime, until the connections that a program has made before it
-// ended are decided about. The kernel accepts a connection before the gate does, so a program can
-// have ended before the refusal of its connection is on record.
+// Settle waits, for at most settleTime, until the gate has decided about each connection that a
+// program made before its end. The kernel accepts a connection before the gate does, so a program
+// can have ended before the refusal of its connection is on record.
 func (g *Gate) Settle() {
 	for end := time.Now().Add(settleTime); g.hasQueued() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)

@@ -5,7 +5,7 @@
 // notification is shown. Only Notifier.Failed gets an error. In the body of a notification,
 // invisible characters are escaped and markup is shown as text.
 //
-// Nobody may be there to see a notification. It takes no answer: it decides nothing.
+// Perhaps nobody sees a notification. So a notification takes no answer, and decides nothing.
 //
 // The exported functions may be called concurrently.
 package notify
@@ -33,7 +33,8 @@ const (
 // Notifier shows notifications. Make it with New.
 type Notifier struct {
 	running chan struct{}
-	// Failed, if not nil, gets the error of each notification that could not be shown.
+	// Failed, if not nil, gets the error of each failed call. It is not called for a notification
+	// that Show drops: if there is no address of a bus, or if maxCalls are in progress.
 	Failed func(error)
 }
 

@@ -66,8 +66,8 @@ func Parse(s string) (Spec, error) {
 
 // DefaultName returns the name of a root whose spec has none: the last element of its path,
 // in which "-" replaces each colon, equals sign and comma, and bytes that are not UTF-8. White space
-// at its ends, and hyphens at its beginning with the white space among them, are left out. If nothing is left, the name is "root". A
-// name that is still not valid is an error.
+// at its ends, and hyphens at its beginning with the white space among them, are left out. If nothing
+// is left, the name is "root". A name that is still not valid is an error.
 func DefaultName(path string) (guard.RootName, error) {
 	base := filepath.Base(path)
 	if base == "/" || base == "." {

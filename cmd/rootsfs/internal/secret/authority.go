@@ -16,9 +16,9 @@ import (
 )
 
 // Authority is the certificate authority of one run. It signs for the hosts of the run's
-// secrets and for no other: its certificates say so, and clients check that. Programs trust a
-// root, whose key has signed one certificate and is gone. Java ignores the constraints of the root
-// itself, so the only key that is kept is that of the certificate below the root.
+// secrets and for no other: its certificates say so, and clients check that. Programs trust a root
+// certificate, whose key has signed one certificate and is gone. Java ignores the constraints of a
+// root certificate, so the only key that is kept is that of the certificate below it.
 type Authority struct {
 	root, certificate *x509.Certificate
 	key               *ecdsa.PrivateKey // of certificate, in the memory of this process and nowhere else
@@ -30,8 +30,8 @@ const AuthorityHash = "d6d1a1cf"
 
 var authorityName = pkix.Name{Organization: []string{"rootsfs"}, CommonName: "rootsfs run, for the hosts of its secrets"}
 
-// validFor is how long certificates are valid. The key is gone at the end of the run, and
-// servers run for months.
+// validFor is how long certificates are valid. It is long because servers run for months. That does
+// no harm, because the key is gone at the end of the run.
 const validFor = 397 * 24 * time.Hour
 
 // NewAuthority makes an authority for the hosts of secrets.

@@ -126,8 +126,8 @@ public class Get {
 }`
 
 // Node and Java refuse the certificate of a server if the key of the authority has signed it for a
-// host that has no secret. Java checks the constraints only in certificates below the root: it ignores
-// the constraints of the root itself.
+// host that has no secret. Java checks the constraints only in certificates below the root
+// certificate: it ignores the constraints of the root certificate itself.
 func TestConstraintsHoldForClients(t *testing.T) {
 	a, err := NewAuthority([]*Secret{{URL: URL{Host: "api.example.com", Port: 443}}, {URL: URL{Host: "127.0.0.1", Port: 443}}})
 	if err != nil {

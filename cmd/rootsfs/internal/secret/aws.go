@@ -60,7 +60,8 @@ func CheckScope(text string) error {
 }
 
 // keyServices are services whose answers can be keys that the program could use without rootsfs.
-// Some hosts answer for several services.
+// The host of another service may answer for them, too, so readSignature looks at the service that a
+// request is signed for.
 var keyServices = []string{"iam", "sts"}
 
 // errSignedURL refuses a signature in the query: the program has made it with the placeholder.

@@ -23,8 +23,8 @@ type part struct{ value, placeholder string }
 // found has the parts of a credential that a source names.
 type found struct {
 	value string
-	// login is USER:PASSWORD for HTTP Basic, one of which is the value; "": the source names no
-	// user, or the host wants none.
+	// login is USER:PASSWORD for HTTP Basic, where USER or PASSWORD is the value; "": the source
+	// names no user, or the host wants none.
 	login string
 	// keys has the rest of a key of AWS whose value signs requests; nil: the value itself is sent.
 	keys *signingKeys

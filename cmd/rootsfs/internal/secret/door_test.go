@@ -97,7 +97,7 @@ func (d *doorLab) do(c *http.Client, url, name, value string) (*http.Response, s
 
 func basic(text string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// The host of a program that speaks https gets the credential in the place of the placeholder, if
+// A host to which the program speaks https gets the credential in the place of the placeholder, if
 // the placeholder is where clients send a credential. Otherwise the host gets the credential in the
 // secret's own header. The answer does not hold the credential.
 func TestDoor(t *testing.T) {

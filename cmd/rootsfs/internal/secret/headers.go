@@ -101,8 +101,8 @@ func (p *Proxy) isPresented(r *http.Request) bool {
 
 // fill returns the value of a header with the credential in the place of the placeholder. It reports
 // false for a value without the placeholder, and for one with text that does not belong to
-// credentials: a header that this package does not know may name a path or a method for some servers,
-// and the program must not choose that path or method.
+// credentials. Some servers may read a path or a method from a header that this package does not
+// know, and the program must not choose that path or method.
 func (c Credential) fill(name, value string) (string, bool) {
 	scheme, rest, hasScheme := strings.Cut(strings.TrimSpace(value), " ")
 	rest = strings.TrimSpace(rest)

@@ -21,8 +21,8 @@ import (
 // sending.
 type requestPath struct {
 	sent string // encoded
-	// decoded is the decoded path, in which encoded slashes stay %2F. split has them decoded, too:
-	// servers that decode a path before they split it read it like this.
+	// decoded is the decoded path, in which encoded slashes stay %2F. In split these slashes are
+	// decoded, too, because some servers decode a path before they split it.
 	decoded, split string
 	isChanged      bool // the path was written with elements that are not sent: empty ones, . and ..
 }
@@ -117,8 +117,8 @@ func parseElem(elem string) ([]string, error) {
 const lookalikes = "\u2044\u2215\u2216\u00a5\u20a9\uffe5\uffe6"
 
 // isSpecial reports whether a character of a decoded element ends a name, a path, a parameter or a
-// line for some servers, even if the character was encoded: these servers put the decoded text into
-// a request of their own.
+// line for some servers. It may do so even if it was encoded, because these servers put the decoded
+// text into a request of their own.
 func isSpecial(c rune) bool {
 	return strings.ContainsRune("/\\;?#", c) || unicode.In(c, unicode.Cc, unicode.Zl, unicode.Zp)
 }

@@ -99,9 +99,9 @@ func TestRule(t *testing.T) {
 	}
 }
 
-// A path is refused if some servers would read it as another path than the one that a rule allows:
-// they may decode it twice, put the decoded path into a new request, normalize it, or drop parts
-// that others keep.
+// A path is refused if some servers would read it as another path than the one that a rule allows.
+// Such servers may decode the path twice, put the decoded path into a new request, normalize the
+// path, or drop parts that other servers keep.
 func TestParsePathRefusesWhatServersReadDifferently(t *testing.T) {
 	for what, paths := range map[string][]string{
 		"the end of a path":                 {"/v1/secret%3F/read", "/v1/secret%3f", "/v1/%2e%2e%3F/read", "/v1/x%2Fdelete%3F/read", "/v1/secret%23/read", "/v1/secret#/read"},

@@ -23,8 +23,8 @@ import (
 )
 
 // Bounds of the program's connections to the proxy, and of the proxy's connections to the host. A
-// body has no bound unless it is held in memory (maxHashed). The time that an answer takes has
-// none.
+// body has no bound unless it is held in memory (maxHashed). The time that an answer takes has no
+// bound.
 const (
 	maxHeader        = 64 << 10
 	maxMethod        = 32 // a record has room for little more than 2,000 bytes
@@ -439,7 +439,7 @@ func (x *exchange) record() {
 	if rec.Failed != nil && x.p.reveals(rec.Failed.Error()) {
 		rec.Failed = errors.New("it failed, with an error that cannot be told") // no known error contains the credential
 	}
-	_ = x.p.opt.Record(rec) // a request that was sent has room, and any other one was refused
+	_ = x.p.opt.Record(rec) // a request that was sent has reserved room, and a refusal needs none
 }
 
 // countedBody counts the bytes of a body. If the body breaks off, countedBody stores the error in failed.

@@ -33,7 +33,7 @@ func (s *Secret) IsInVariable() bool {
 }
 
 // Read returns the credential: the output of the command, the contents of the file, the credential
-// that findOwners finds for the host, or the value of the variable. Read removes this variable from
+// that findOwnersCredential finds, or the value of the variable. Read removes this variable from
 // the environment of this process. No error contains the credential. The judge refuses a command or
 // a file that programs can write. env is the environment of commands. Their working directory is /,
 // so that they run in no project.

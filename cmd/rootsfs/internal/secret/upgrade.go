@@ -10,14 +10,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A request may ask for another protocol on its connection (RFC 9110, 7.8): websocket, or what
-// container engines use. The rules decide about the request. What follows the host's consent is
-// passed on both ways, and the credential is removed from the bytes of the host.
+// A request may ask for another protocol on its connection (RFC 9110, 7.8): websocket, or a protocol
+// of container engines. The rules decide about the request. If the host agrees, the bytes of both
+// directions are passed on, and the credential is removed from the bytes of the host.
 
 // upgradeOf returns the protocol that a request asks for, or "" if the request asks for none. It
 // returns an error for more than one protocol, and for a protocol whose name begins with h or tls,
-// as the names of HTTP and TLS do: over these, further requests could follow that no rule sees. For
-// h2c it returns "", because a server may answer such a request by HTTP/1.1.
+// as the names of HTTP and TLS do. Over HTTP or TLS, further requests could follow that no rule sees.
+// For h2c upgradeOf returns "", because a server may answer such a request by HTTP/1.1.
 func upgradeOf(r *http.Request) (string, error) {
 	protocol := strings.Join(r.Header.Values("Upgrade"), ",")
 	lower := strings.ToLower(strings.TrimSpace(protocol))

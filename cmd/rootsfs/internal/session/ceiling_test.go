@@ -10,7 +10,7 @@ import (
 )
 
 // The fleet's agent is told once which roots the ceiling it wrote has ended, also if the session saw
-// the file before the agent asked. The owner who gave the order counts these roots.
+// the file before the agent asked. The report on the owner's order has the number of these roots.
 func TestCeilingOfFleetReportsEndedRoots(t *testing.T) {
 	s, work := start(t, "code")
 	dir := filepath.Join(work, "state/rootsfs/fleet")

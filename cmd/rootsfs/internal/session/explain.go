@@ -49,7 +49,7 @@ func (x Explainer) Check(ctx context.Context, req control.CheckRequest) (control
 	if err != nil {
 		return control.CheckAnswer{}, err
 	}
-	// The caller is a program: the owner is never suspended.
+	// Ask as a program does: the gate ignores suspensions and pauses for the owner.
 	ask := guard.Request{Op: op, Need: need, Caller: guard.Caller{Subject: guard.Subject(req.Subject), Via: guard.ViaFUSE}}
 	if req.Path2 != "" {
 		if ask.Path2, err = x.Registry.Parse(ask.Caller.Subject, req.Path2); err != nil {

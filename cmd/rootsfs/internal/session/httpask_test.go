@@ -28,7 +28,7 @@ import (
 type greedy struct {
 	t         *testing.T
 	questions atomic.Int64
-	unable    bool // it can show no form after all
+	unable    bool // it cannot show forms
 	session   *mcp.ClientSession
 }
 

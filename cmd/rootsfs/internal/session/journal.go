@@ -58,8 +58,8 @@ func openJournal(dir, session string, reg *guard.Registry) (*journal, error) {
 	return &journal{reg: reg, file: f}, nil
 }
 
-// Begin implements vfs.Journal. If a line cannot be written to the journal, the file is replaced
-// all the same, and only the clean-up after a kill misses the name.
+// Begin implements vfs.Journal. If a line cannot be written to the journal, the user's file is
+// replaced nevertheless, and only the clean-up after a kill misses the temporary name.
 func (j *journal) Begin(p guard.Path) (done func()) {
 	st, ok := j.reg.Lookup(p.Root)
 	if !ok {

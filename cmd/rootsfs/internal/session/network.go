@@ -111,7 +111,7 @@ func (s *Session) noteRemoved(removed []string) error {
 	return nil
 }
 
-// cutNetwork removes every rule and records that.
+// cutNetwork removes every rule and every secret of the network, and records that.
 func (s *Session) cutNetwork() []control.Ended {
 	if s.opt.Network == nil {
 		return nil

@@ -151,8 +151,8 @@ func TestUnanchored(t *testing.T) {
 	}
 }
 
-// The configuration keeps audit files for no shorter time than the ceiling demands, and deletes none
-// for their size then.
+// Under a ceiling, audit files are kept at least as long as the ceiling demands, whatever the
+// configuration says. No file is then deleted because of the size of all files.
 //
 // cmd/rootsfs/ceilingways_test.go reads the next line.
 // ceiling: records.days by configuration

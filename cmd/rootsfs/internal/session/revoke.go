@@ -84,7 +84,8 @@ func (s *Session) RevokeBySignal(ctx context.Context) {
 	}
 }
 
-// revokeForSubject revokes the roots that are for the subject who alone, or for a session of who.
+// revokeForSubject revokes the roots that were granted to one subject alone, or to a session of that
+// subject.
 func (s *Session) revokeForSubject(ctx context.Context, who guard.Subject) ([]control.Ended, error) {
 	var which []guard.RootName
 	for _, st := range s.reg.Roots() {

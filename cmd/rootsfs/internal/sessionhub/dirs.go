@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 )
 
-// sessionDirs watches the directory of the sessions, and the directory of each session. A session
-// is live when its directory has the file session.json.
+// sessionDirs watches the directory of the sessions, and the directory of each session. Commands find
+// a session from the moment at which its directory gets the file session.json.
 type sessionDirs struct {
 	watcher *hostwatch.Watcher
 	changes chan struct{}     // holds a token when sessions may have begun or ended

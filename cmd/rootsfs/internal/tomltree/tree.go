@@ -30,7 +30,9 @@ import (
 
 // Limits bound a document.
 type Limits struct {
-	Depth int // the largest depth of a node; a key of the document itself has depth 1
+	// Depth is the largest depth of a node; a key of the document itself has depth 1. An array or an
+	// inline table must be less deep, even if it is empty.
+	Depth int
 	Keys  int // the largest number of keys of one table; 0: any number
 }
 

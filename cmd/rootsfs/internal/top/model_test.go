@@ -210,8 +210,8 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 	}
 }
 
-// A key answers no question if the program was stopped before the key, if the key before has just
-// answered or shown the question, or while the key is held down.
+// A key answers no question if the program was stopped until the key was pressed, if the previous key
+// has just answered a question or shown this one, or if the key is held down.
 func TestTypedAhead(t *testing.T) {
 	for _, keys := range []string{"r", "dr", "2r"} {
 		m := newHostileModel(100, 200)

@@ -11,9 +11,10 @@ import (
 )
 
 // CertificateFiles refuses certificate authorities that programs can write: the files that
-// SSL_CERT_FILE and SSL_CERT_DIR name for crypto/x509. It makes crypto/x509 read them now, in the
-// background, because a root that is granted later may contain the files. wait returns when the
-// files have been read: the caller must call wait before a program starts.
+// SSL_CERT_FILE and SSL_CERT_DIR name for crypto/x509. It makes crypto/x509 read the files before a
+// program starts, because a root that is granted later may contain them. crypto/x509 reads them in
+// the background. wait returns when they have been read: the caller must call it before a program
+// starts.
 func (j *Judge) CertificateFiles() (wait func(), err error) {
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 		if err := j.File(file); err != nil {
@@ -33,9 +34,9 @@ func (j *Judge) CertificateFiles() (wait func(), err error) {
 	return func() { <-done }, nil
 }
 
-// certificateDir refuses a directory of authorities if programs can write it or an entry of it.
-// There are hundreds of entries, most of them links, and File makes dozens of system calls for
-// each.
+// certificateDir refuses a directory of authorities if programs can write it or an entry of it. It
+// uses knownDirs, because there are hundreds of entries, most of them links, and File makes dozens of
+// system calls for each.
 func (j *Judge) certificateDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

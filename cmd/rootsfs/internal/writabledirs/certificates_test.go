@@ -34,7 +34,7 @@ func TestCertificateFiles(t *testing.T) {
 		filepath.Join(base, "root/a.pem"): false, "../root/a.pem": false, filepath.Join(base, "own/far.pem"): false,
 		filepath.Join(base, "own/link/a.pem"): false, filepath.Join(base, "own/../root/a.pem"): false,
 		filepath.Join(base, "shared/link.pem"): false, // everybody can replace it
-		filepath.Join(base, "shared/a.pem"):    true,  // File checks only for links who else can change them
+		filepath.Join(base, "shared/a.pem"):    true,  // other users matter to File only at links
 	} {
 		dir := filepath.Join(base, "dir")
 		at := filepath.Join(dir, "a.pem")
