@@ -233,7 +233,7 @@ func (j Judge) movesUserRepo(r *root, path string, id rules.Identity, t pattern.
 
 // Move returns a function that judges the names in a directory that is to be moved from one
 // path to another. The function refuses a name if a pattern is about it at the old or at the new
-// path. rel is a path below the directory that is moved: that of the directory with the name.
+// path. rel is the path of the directory that has the name, below the moved directory.
 func (j Judge) Move(from, to string) func(rel, name string, t pattern.Type) error {
 	return func(rel, name string, t pattern.Type) error {
 		for _, top := range [...]string{from, to} {

@@ -16,7 +16,7 @@ import (
 // the roots and tombstones in it (nesting).
 //
 // Several roots can have the same directory, if each is for a different subject. A nested root
-// concerns only callers of its own subject. The root of a single subject counts as nested in a
+// concerns only the callers that its subject covers. The root of a single subject counts as nested in a
 // root for everybody at the same directory. With every operation through the root for everybody,
 // the subject also enters its own root, so that its own grant bounds the operation, too.
 

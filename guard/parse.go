@@ -55,9 +55,9 @@ func (g *Registry) parseAbs(who Subject, s string) (Path, error) {
 // maxNotedLinks bounds the links that NoteLink stores, because clients name some of them.
 const maxNotedLinks = 256
 
-// NoteLink makes Parse follow a link: it reads a path that begins with the link's absolute path
+// NoteLink makes Parse follow a link: Parse reads a path that begins with the link's absolute path
 // (at) as if it began with target, unless a root contains the path. The caller has checked that at
-// leads to target on the host, by no link that programs can change.
+// leads to target on the host, and that programs can change none of the links between the two.
 func (g *Registry) NoteLink(at, target string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

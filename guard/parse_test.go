@@ -60,8 +60,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The path by which a root was approved refers to it only until the root ends. A root that lies
-// at the path itself goes first.
+// The path by which a root was approved refers to this root until the root ends, or another root is
+// approved by the same path. A root that lies at the path itself goes first.
 func TestParse_approved(t *testing.T) {
 	s, base := realSetup(t)
 	at := func(rel string) string { return filepath.Join(base, rel) }

@@ -90,7 +90,7 @@ func (g *Registry) pausedAt(now time.Time, dry bool) *Error {
 		return nil
 	}
 	if !dry && lease.pausing.CompareAndSwap(false, true) {
-		go g.pauseFor(lease) // which waits for the operation that calls pausedAt
+		go g.pauseFor(lease) // not in this goroutine: pauseFor waits for the operation that calls pausedAt
 	}
 	p := Pause{Cause: PausedByLease, Since: now, Reason: lease.reason}
 	return p.refusal()

@@ -20,8 +20,8 @@ type Charges struct{ l *Lease }
 // Charges returns the charges of the operation.
 func (l *Lease) Charges() Charges { return Charges{l} }
 
-// reserve charges the quotas with the most that the operation may use. Settle refunds
-// what it did not use.
+// reserve charges the quotas with the most that the operation may use. Settle refunds the part that
+// the operation did not use.
 func (c Charges) reserve() error {
 	req := &c.l.req
 	var bytes int64

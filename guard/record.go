@@ -13,8 +13,8 @@ import (
 // Verdict is the outcome of an operation.
 type Verdict uint8
 
-// The verdicts. Refused is a decision (of the gate or of file permissions),
-// Failed an error of the file system, Allowed everything else.
+// The verdicts. Refused is a decision (see Kind.Refusal), or the answer to a malformed request. Failed
+// is any other error. Allowed is everything else.
 const (
 	Allowed Verdict = iota + 1
 	Refused
@@ -27,7 +27,7 @@ func (v Verdict) String() string { return rules.WordOf(v, "none", "allowed", "re
 // same facts, and more, for people; no program reads Detail.
 type Facts struct {
 	Dir    string // directory or file on the host, of a root
-	Origin string // who granted the root
+	Origin string // who granted the root; of the orders of a fleet, the key of their owner
 
 	Effect   string // effect of the rule that refused: hide, deny or protect
 	Rule     string // the pattern of that rule
@@ -47,7 +47,7 @@ type Facts struct {
 	Method     string // of that request; "": the program has refused the TLS handshake
 	URLPath    string // of that request
 	Status     int    // of the answer; 0: none
-	SecretRule string // the rule of the secret that would allow a request that none allows
+	SecretRule string // the rule that the owner can add to the secret, to allow the refused request
 
 	Cause  string // of a pause and its end: a PauseCause
 	Reason string // of a pause: the owner's words, or which fleet the lease is from
@@ -64,11 +64,11 @@ type Record struct {
 	Op       Op
 	Path     Path
 	Path2    Path   // the second path of rename and link
-	Rights   Rights // what the operation needed
+	Rights   Rights // that the operation needed; of a root's grant, change or end: of the root
 	Verdict  Verdict
 	Kind     Kind          // the reason, if it was not allowed
 	Errno    syscall.Errno // the answer to the kernel
-	Read     int64         // bytes; of OpClose, the sum since the open
+	Read     int64         // bytes; of OpClose, the sum since the open; of a root's end, the sum of its life
 	Written  int64
 	Duration time.Duration
 	Facts

@@ -50,7 +50,7 @@ type View interface {
 }
 
 // Flusher is a View that may hold data not yet written. Flush is called while the gate is
-// still open. No rate limit applies to what it writes.
+// still open. No rate limit applies to the writes of Flush.
 type Flusher interface {
 	Flush(ctx context.Context, c Change) error
 }
@@ -72,7 +72,7 @@ const (
 	EventUnavailable EventKind = "unavailable"
 	EventChanged     EventKind = "changed"
 	EventRefusal     EventKind = "refusal"
-	// EventRepository: a root's user has made a repository in it.
+	// EventRepository: a root's user has made a repository in the root.
 	EventRepository EventKind = "repository"
 	// EventAbuse: a subject was refused too often.
 	EventAbuse EventKind = "abuse"

@@ -216,9 +216,9 @@ func (g *Registry) flushAndShut(ctx context.Context, roots []*root, to State, ta
 	return outers
 }
 
-// flushEach makes views flush roots, and outers, which are the other roots around them, side by
-// side. It sends the index of a root to ready when that root and the roots around it, through
-// which its files can be written, are flushed.
+// flushEach makes views flush all roots, and all other roots around them (outers), at the same time.
+// It sends the index of a root to ready when that root and the roots around it, through which its
+// files can be written, are flushed.
 func (g *Registry) flushEach(ctx context.Context, roots []*root) (ready <-chan int, outers []*root) {
 	flushed := make(map[*root]chan struct{}, len(roots))
 	for _, r := range roots {
@@ -260,8 +260,8 @@ func sideBySide(roots []*root, f func(i int, r *root)) {
 	wg.Wait()
 }
 
-// endAgain handles the second ending of a root. Revoking an unavailable root forgets it; in any
-// other case endAgain reports the first ending.
+// endAgain handles the second ending of a root. Revoking an unavailable root takes it off the list of
+// roots, and leaves a tombstone. In any other case endAgain reports the first ending.
 func (g *Registry) endAgain(ctx context.Context, r *root, to State) (Ended, error) {
 	if to == RevokedState && State(r.state.Load()) == UnavailableState {
 		g.shut([]*root{r}, to)

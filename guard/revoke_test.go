@@ -393,10 +393,10 @@ func (failing) Invalidate(_ context.Context, c guard.Change) error {
 	return nil
 }
 
-// Nested roots that end together do not wait for each other: an ending that has locked several
-// roots must not wait for the lock of one of them, in order to narrow the views of that root. Two
-// endings do not wait for each other either, if each has a root around a root of the other. A wait
-// that lasts until the deadline would be reported in Ended.Err.
+// Nested roots that end together do not wait for each other: an ending that has locked several roots
+// does not wait for the lock of one of them when it narrows the views of that root. Two endings do
+// not wait for each other either, if each has a root around a root of the other. A wait that lasts
+// until the deadline would be reported in Ended.Err.
 func TestEndingsDoNotWaitForEachOther(t *testing.T) {
 	s := newSetup(t, nil)
 	s.AddView(&view{})

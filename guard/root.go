@@ -128,10 +128,10 @@ type root struct {
 	read           atomic.Int64
 	refused        atomic.Int64
 	nesting        atomic.Pointer[nesting]
-	narrowed       atomic.Uint64   // grows when less may be read through the root than before, see Stamps
+	narrowed       atomic.Uint64   // grows when less may be read through the root, or its nesting changes, see Stamps
 	timer          *time.Timer     // guarded by Registry.mu
-	life           ledger.Lifetime // without an end, it ends with the session
-	endingOverdue  atomic.Bool     // it is overdue, and is being ended
+	life           ledger.Lifetime // if it has no end, the root ends with the session
+	endingOverdue  atomic.Bool     // the root is overdue, and is being ended
 	created        rules.CreatedFiles
 	facts          *rules.RootFacts
 	moves          *moveLock

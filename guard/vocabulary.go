@@ -13,7 +13,7 @@ func NewPath(root RootName, rel string) (Path, error) { return names.NewPath(roo
 type (
 	// RootName is a root's unique name within a session.
 	RootName = names.RootName
-	// Path is a place inside a root.
+	// Path is a location inside a root.
 	Path = names.Path
 	// Op is an operation.
 	Op = names.Op

@@ -37,7 +37,7 @@ func rightsCases() []Case {
 			switch {
 			case row.takes == 0:
 			case row.takes&right != 0:
-				c.Unguarded = false // the front end's call has succeeded, so that a second one on the bare file system may fail
+				c.Unguarded = false // the front end's call has succeeded, so the same call on the bare file system may fail
 			case right&reading != 0 && row.takes&reading == 0:
 				c.Want = names.ReadOnly // nothing in this root changes, whatever the operation
 			default:

@@ -1,6 +1,5 @@
-// Package guardtest is the conformance suite of package guard: one table of cases
-// that every front end of the guarded tree must answer alike, whether programs use it
-// through a mount, through method calls, through JSON-RPC or through tools.
+// Package guardtest is the conformance suite of package guard. It is one table of cases that every
+// front end of the guarded tree must answer alike: a mount, method calls, JSON-RPC and tools.
 //
 // A front end implements Front and hands a constructor to Run. Each case builds
 // a directory (see Tree), approves it as the root "code", makes one call through

@@ -40,7 +40,7 @@ type Case struct {
 	// left out.
 	Root bool
 	// Prepare runs after the grants. Disturb runs after Prepare and a Stat of "code" through the
-	// front end, which may keep what it has learned.
+	// front end, which may cache the answer.
 	Prepare, Disturb func(e *Env)
 
 	Call Call
@@ -135,8 +135,8 @@ type Suite struct {
 	// Subject is the subject for which the front end speaks, "" for none.
 	Subject guard.Subject
 	// Staged: each root "code" is granted with guard.Stage, which keeps its changes apart from
-	// the source. Cases whose root cannot be staged are left out. Call must leave the source
-	// as it was.
+	// the source. Cases whose root cannot be staged are left out. The Call of a case must leave
+	// the source as it was.
 	Staged bool
 	// Apply applies the changes of a staged root before its case reads files of the host.
 	Apply func(root guard.RootName) error

@@ -112,14 +112,15 @@ func Deep(t testing.TB, dir, name string, count int, contents string) string {
 	return strings.Repeat(name+"/", count) + "leaf"
 }
 
-// sourceState describes the source of a staged root, which a case's call must leave unchanged:
-// paths, types, modes, sizes, modification times, and the contents of regular files.
+// sourceState returns the paths, types, modes, sizes and modification times of the files in a staged
+// root's source, and the contents of the regular files. A case's call must leave all of these
+// unchanged.
 func sourceState(e *Env) string {
 	e.Helper()
 	var out strings.Builder
 	err := filepath.WalkDir(e.Src, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
-			return nil // a case has moved it, or its path is too long
+			return nil // a case has moved the file, or the path is too long
 		}
 		info, err := d.Info()
 		if err != nil {

@@ -47,8 +47,8 @@ type offences struct {
 	reportedAt        time.Time     // when Count last returned the text of a report
 }
 
-// maxOffenders bounds the memory for refused subjects. The rootsfs session chooses the names of
-// subjects, not the callers, so there are few subjects.
+// maxOffenders bounds the memory for refused subjects. There are few subjects, because the rootsfs
+// session, and no caller, chooses their names.
 const maxOffenders = 4096
 
 // SetBounds puts bounds in force. If they differ from the earlier bounds, counting begins anew.

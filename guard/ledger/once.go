@@ -16,7 +16,8 @@ import (
 //     last mapping are closed. Until then, what the subject does to the file through the same
 //     front end is part of the use, except opening the file again.
 //   - Any other operation, such as a server's files/read or files/write, is the whole use.
-//     An operation that fails without having moved a byte does not count.
+//     An operation that fails without having moved a byte does not count, unless it was
+//     answered before its system calls had ended.
 //
 // During the use, an operation that would begin another use is refused. After the use the root
 // ends as by a revocation. Once.done stays true until the root has ended, so that no second use

@@ -78,9 +78,9 @@ func (a *Account) Refund(bytes, created int64) {
 	a.created.Add(-created)
 }
 
-// addUpTo adds n to counter, or reports false if the sum would exceed limit (0: none). A refused
-// request does not change the counter even for a moment, so that it cannot crowd out another
-// request. A dry run does not change the counter either.
+// addUpTo adds n to counter, or reports false if the sum would exceed limit (0: none). An n that is
+// refused does not change the counter even for a moment, so it cannot crowd out another request. A
+// dry run does not change the counter either.
 func addUpTo(counter *atomic.Int64, n, limit int64, dry bool) bool {
 	for n != 0 {
 		have := counter.Load()

@@ -30,11 +30,10 @@ func (n RootName) Format(s fmt.State, verb rune) { Foreign(n).Format(s, verb) }
 // LogValue implements slog.LogValuer: see Foreign.
 func (n RootName) LogValue() slog.Value { return Foreign(n).LogValue() }
 
-// ParseRootName checks that s can name a root: 1 to MaxRootName bytes of valid UTF-8, without
-// slash, colon, equals sign or comma, and without characters that are not graphic, such as NUL,
-// control characters and invisible format characters. The name must not be "." or "..", begin with
-// a hyphen, or begin or end with white space. Colon, equals sign and comma separate the parts of a
-// root SPEC.
+// ParseRootName checks that s can name a root: 1 to MaxRootName bytes of valid UTF-8 that consist of
+// graphic characters, without slash, colon, equals sign or comma. NUL, control characters and
+// invisible format characters are not graphic. The name must not be "." or "..", begin with a hyphen,
+// or begin or end with white space. Colon, equals sign and comma separate the parts of a root SPEC.
 func ParseRootName(s string) (RootName, error) {
 	bad := func(why string) (RootName, error) {
 		return "", &Error{Kind: Invalid, Err: textError("root name " + QuoteShort(s) + " " + why)}

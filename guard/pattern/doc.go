@@ -26,8 +26,8 @@
 //  3. A pattern that matches a directory holds for everything in it. Below a hidden or
 //     denied directory `!pattern` has no effect, because the directory cannot be entered.
 //     Below a protected directory it does have an effect.
-//  4. Allow lifts rules of the built-in lists and of .gitignore files, for what it matches
-//     and for everything below. It does not lift the owner's own rules: for that, write
+//  4. Allow lifts rules of the built-in lists and of .gitignore files, for the names that it
+//     matches and for everything below. It does not lift the owner's own rules: for that, write
 //     `!pattern` in the same list.
 //
 // # How it works

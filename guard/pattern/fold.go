@@ -65,8 +65,11 @@ func Plain(s string) bool {
 }
 
 // Suspicious reports whether a name could be another spelling of a file's name that Fold does
-// not cover: a name with "~", as the short names of FAT and NTFS have (SECRET~1), with ":", as
-// streams have (a:b), with a control character, or with a character beyond ASCII.
+// not cover. It does so if the name has one of these:
+//   - "~", as the short names of FAT and NTFS have (SECRET~1)
+//   - ":", as streams have (a:b)
+//   - a control character
+//   - a character beyond ASCII
 func Suspicious(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; c >= utf8.RuneSelf || c == '~' || c == ':' || c < ' ' {

@@ -48,7 +48,7 @@ const (
 	// Except has directories in which built-in rules do not apply, except for those about
 	// version control (see Condition.vcs).
 	Except
-	// ReservedHide: names that are hidden whatever the owner writes, see package guard.
+	// ReservedHide: names that are hidden whatever the owner writes, see rules.TrashName.
 	ReservedHide
 	listCount
 )

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Ceiling bounds the roots on this machine, no matter which user approves them. A registry can have several
-// ceilings; a root then stays within each of them. The zero Ceiling allows every root.
+// Ceiling bounds the roots on this machine, no matter which user approves them. A registry can have
+// several ceilings; a root then stays within each of them. The zero Ceiling allows every root.
 type Ceiling struct {
 	// Places are the directories that may be roots; nil: there is no bound.
 	Places []CeilingPlace

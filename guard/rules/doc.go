@@ -1,7 +1,9 @@
-// Package rules says what is allowed. It holds the vocabulary of an approval (Grant, Policy,
-// Rights, Patterns, Limits, Subject) and the judgements that follow from it: which rights an
-// operation lacks (Lacked), what patterns say of a name (RuleSet), which directories may be
-// roots (RootRules), and whether a grant is wider than what was asked for (Grant.WiderThan).
+// Package rules says what is allowed. It holds the vocabulary of an approval: Grant, Policy,
+// Rights, Patterns, Limits and Subject. It also holds the judgements that follow from an approval:
+//   - which rights an operation lacks (Lacked)
+//   - what patterns say of a name (RuleSet)
+//   - which directories may be roots (RootRules)
+//   - whether a grant is wider than the request (Grant.WiderThan)
 //
 // A judgement is about one root. Package guard knows which roots a path lies in, and asks for
 // each.

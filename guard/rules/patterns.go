@@ -196,8 +196,8 @@ func (p *Policy) compile(src Tree) (*RuleSet, error) {
 }
 
 // adviseIgnores adds advice to the error of a root whose .gitignore files cannot be used. The
-// root is refused, because without these files less would be hidden than was asked for, and a
-// program that writes into the root decides about their contents.
+// root is refused, because without these files less would be hidden than was asked for. A program
+// that writes into the root could bring that about, by making the files unusable.
 func adviseIgnores(err error) error {
 	return fmt.Errorf("%w; shorten or remove it, or leave --respect-gitignore out and name what is hidden with --hide", err)
 }
@@ -208,9 +208,9 @@ type RuleSet struct {
 	hides  bool // some rule hides names
 	set    *pattern.Set
 	folded *pattern.Set // with MixedNames: for directories that fold names; else nil
-	// initials has the first letters that plain names (pattern.Plain) have where a rule with
-	// capital letters, or beyond ASCII, applies to them in folded. To other plain names and
-	// directories, folded and set apply alike.
+	// initials marks the first letters of plain names (pattern.Plain) to which a rule may apply in
+	// folded alone, because the rule has capital letters or characters beyond ASCII. To plain names
+	// and directories with any other first letter, folded and set apply alike.
 	initials [256]bool
 }
 
@@ -247,7 +247,7 @@ func (r *RuleSet) judge(root *RootFacts, f pattern.Facts, dir, name string, t pa
 	return v
 }
 
-// noteCapitals adds the first letters of the path elements that the pattern names, if it is not
+// noteCapitals adds the first letters of a pattern's path elements to initials, if the pattern is not
 // plain.
 func (r *RuleSet) noteCapitals(text string) {
 	if pattern.Plain(text) {
@@ -266,7 +266,7 @@ func (r *RuleSet) noteCapitals(text string) {
 	}
 }
 
-// mayFold reports whether the rules may judge a name in the directory dir otherwise if dir folds
+// mayFold reports whether the verdict on a name in the directory dir may be another one if dir folds
 // names.
 func (r *RuleSet) mayFold(dir, name string) bool {
 	if r.folded == nil {

@@ -90,8 +90,8 @@ func (foldingTree) Look(string, bool) (rules.LookResult, error) {
 	return rules.LookResult{}, &names.Error{Kind: names.NotExist}
 }
 
-// In a directory that folds names, a rule refuses every spelling of its name: the rule may have
-// capital letters, or the spelling, or both. In other directories each spelling is another name.
+// In a directory that folds names, a rule refuses every spelling of its name, whether the rule or the
+// spelling has the capital letters. In other directories each spelling is another name.
 func TestRulesInFoldingDirectories(t *testing.T) {
 	p := rules.Policy{Patterns: rules.Patterns{Hide: rules.Texts("Secret.txt", "lower.txt", "Dir/", "**/Deep/*.zzz", "\u212aelvin"), Protect: rules.Texts("**/Ci/run", "**/ci2/run")}}
 	if err := p.Compile(foldingTree{}); err != nil {

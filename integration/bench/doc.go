@@ -15,7 +15,7 @@
 // source directory (so no other daemon is alive, and the peer has no state of an earlier run),
 // prepares and times the workload, and stops the peer. For a workload the repetitions are outermost
 // and the peers take turns inside each repetition. The order of the peers rotates and is reversed
-// every other time, so that a noisy minute, and the disk writes that the peer before has left, hit
+// every other time, so that a noisy minute, and the disk writes that the previous peer has left, hit
 // all peers alike. A cell is the median of the repetitions divided by the native median. A peer
 // that no goal depends on (see inGoals), such as plain bindfs, is not repeated after it has used up
 // -limit on a workload. The report names such cells under the table.
@@ -27,27 +27,28 @@
 //     the kernel's caches of the mount. The programs that the row runs (tar, git) are
 //     read back into memory before the clock starts. A cold row needs root. Without
 //     root it is skipped, and the report names it.
-//   - Reads check a stamp in every 4 KiB block, and walks check counts and sizes. Writes
-//     are read back from the source directory with the clock stopped. tar is checked by its
-//     length, du against du of the source, and git status must be clean. A peer that
-//     answers wrongly is "broken", never fast.
+//   - Reads check a stamp in every 4 KiB block, and walks check counts and sizes. Writes are
+//     read back, with the clock stopped, from the directory in which the peer keeps them: the
+//     source, or an upper directory. tar is checked by its length, du against du of the
+//     source, and git status must be clean. A peer that answers wrongly is "broken", never fast.
 //   - audit-plain is rootsfs with --cache audit and --transport plain, whose readers read
 //     /dev/fuse. rootsfs falls back to them where the kernel offers no FUSE over io_uring.
 //   - patterns-0 and patterns-50 are rootsfs with --cache audit: patterns-0 has no pattern,
 //     patterns-50 has the built-in ones and fifty more. They run only the workloads about names.
 //   - The cost of patterns for a creation is measured in turns of two hundred files
-//     through patterns-0 and patterns-50, mounted side by side, because the disk changes the time
-//     of a whole pass by more than the patterns do. The row of the table has whole passes
+//     through patterns-0 and patterns-50, mounted side by side. The disk changes the time of a
+//     whole pass by more than the patterns do. The row of the table has whole passes
 //     nevertheless.
 //   - The work rows are steps on a tree of 10,000 files in 1,200 directories, which the first
 //     step unpacks through the mount. Each step is timed once, and works on what the steps
 //     before it have made. If -only leaves out steps before a selected step, they run, too, but
 //     are not timed.
-//   - Further work rows are programs: npm install of twenty packages of fifty files without
-//     network and with an empty cache, go build of forty packages with an empty cache, make -j4
-//     of sixty C files, a thousand inserts in SQLite with a write-ahead log, each a transaction,
-//     Node with three packages of a hundred modules, and tests that write, read and remove two
-//     thousand files. The files that a program needs are copied into the mount just before it starts.
+//   - Further work rows are programs. npm installs twenty packages of fifty files, without
+//     network and with an empty cache. go build builds forty packages with an empty cache. make
+//     -j4 compiles sixty C files. SQLite makes a thousand inserts with a write-ahead log, each in
+//     a transaction. Node loads three packages of a hundred modules. Tests write, read and remove
+//     two thousand files. The files that a program needs are copied into the mount just before it
+//     starts.
 //   - rootsfs-run runs the programs of the work rows in the sandbox of "rootsfs run". The start of
 //     the sandbox does not count. rootsfs-run does not run the other workloads.
 //   - The CPU time of the daemon is the CPU time of the peer's process. In rootsfs-run this process
@@ -86,8 +87,8 @@
 // its own, package integration/proxy, without confinement) between it and the MCP Go SDK.
 // The two ways take turns of a tenth of a second, ten in a repetition. A cell is the
 // median over these turns of the ratio (or, for the latency, of the difference) of
-// neighbours in time, because a shared machine changes its speed by more than the cost of
-// any proxy.
+// neighbours in time. A shared machine changes its speed by more than the cost of any proxy,
+// so only neighbours in time can be compared.
 //
 // The serve rows are calls of tools of `rootsfs serve` and of server-filesystem on the
 // same files, each for a second in turn (a call that takes longer is one call). The host
@@ -97,15 +98,16 @@
 // The network rows move 256 MB between a client (this program) and a server (this process) on the
 // loopback interface. They do so without a sandbox, in rootsfs run --net=HOST, and behind
 // slirp4netns, pasta and srt, if they are in PATH. srt serves only programs that use its proxy, so
-// the client uses that proxy. The peers take turns, and starts are not timed. "Connect and first
-// byte" is the median of 300 connections. The memory of many connections is the growth of VmRSS of
-// rootsfs. Revoke is the command from start to exit; then the client must find every connection
-// broken off, or the row is broken.
+// the client uses that proxy. The peers take turns, and the start of a client does not count. The
+// start of rootsfs run is timed by itself, with and without --net=HOST. "Connect and first byte" is
+// the median of 300 connections. The memory of many connections is the growth of VmRSS of rootsfs.
+// Revoke is the command from start to exit; then the client must find every connection broken off,
+// or the row is broken.
 //
 // The secret rows are requests by https to a server in this process, without a sandbox and in
-// rootsfs run --secret, where rootsfs terminates the client's TLS and makes a TLS connection of its
-// own to the server. "Request" is the median of 300 requests on one open connection. "Connect and
-// first byte" is the median of 300 requests, each on a new connection.
+// rootsfs run --secret. With --secret, rootsfs terminates the client's TLS and makes a TLS
+// connection of its own to the server. "Request" is the median of 300 requests on one open
+// connection. "Connect and first byte" is the median of 300 requests, each on a new connection.
 //
 // # What not to conclude
 //

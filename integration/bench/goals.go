@@ -57,8 +57,8 @@ const (
 	memoryGoal     = 1.3   // resident memory of audit, as a multiple of that of bareNodes
 	patternsGoal   = 1.1   // time with fifty patterns, as a multiple of the time without any
 	runGoal        = 1.1   // time in rootsfs run, as a multiple of the time through rootsfs mount
-	// workAhead is how many times as long as audit bindfs-tuned has to take for the steps on the
-	// unpacked tree.
+	// workAhead is the goal for the steps on the unpacked tree: bindfs-tuned has to take more than
+	// workAhead times as long as audit.
 	workAhead = 1.5
 )
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory is one daemon's resident size with Files names looked up.
+// memory is the resident size of one daemon after Files names were looked up.
 type memory struct {
 	Peer   string `json:"peer"`
 	Files  int    `json:"files"`

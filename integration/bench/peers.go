@@ -110,7 +110,7 @@ func patternPeer(p peer) peer {
 
 // patternFlags are fifty patterns of all the shapes people write, on top of the
 // built-in ones. None matches a name of the fixtures, since every peer has to see
-// the same files; so every pattern is tried for every name.
+// the same files.
 func patternFlags() []string {
 	var flags []string
 	for i := range 10 {

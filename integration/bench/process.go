@@ -81,8 +81,8 @@ func (s *spawner) launch(name string, argv, env []string) (*process, error) {
 	return p, nil
 }
 
-// reap passes the child's lines on until its output ends, and then waits for the child. It
-// drops lines that nobody waits for, so that a talkative daemon never blocks.
+// reap passes the child's lines on until its output ends, and then waits for the child. While
+// p.lines is full, it drops lines, so that a talkative daemon never blocks.
 func (p *process) reap(out io.Reader) {
 	for sc := bufio.NewScanner(out); sc.Scan(); {
 		select {

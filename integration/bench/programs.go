@@ -200,9 +200,9 @@ func (j *job) checkProgram(dir, out string) error {
 	return wantTree(dir, 0, 0)
 }
 
-// childTests is the mode in which this program writes, reads and removes files, as a test runner
-// does whose tests have temporary directories. The arguments are the directory, which must not
-// exist, and the number of files.
+// childTests is the mode in which this program writes, reads and removes files, as tests with
+// temporary directories do. The arguments are the directory, which must not exist, and the number of
+// files.
 const childTests = "child-tests"
 
 func runTestFiles(dir string, files string) error {

@@ -82,7 +82,7 @@ func (l *lab) secretRows(ctx context.Context, r *report, wanted *regexp.Regexp) 
 }
 
 // serveSecret starts the https server that the clients send requests to, and sets n.port to its
-// port. It adds the variables that rootsfs and the clients need to n.env.
+// port. It adds to n.env the variables that rootsfs and the clients need.
 func (n *networkLab) serveSecret() (*http.Server, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -8,8 +8,9 @@
 //
 // The functions have the names, the arguments and the errors of package os. Functions of
 // golang.org/x/sys/unix have Sys before the name. Each test binary has one child process, in which
-// the functions run. The child process is the test binary, started again. [In] makes a function of
-// a test run in the child process. [Main] fails a test binary whose process has used its own mount.
+// the functions run. The child process is the test binary, started again. [In] turns a function of a
+// test into one that runs in the child process. [Main] fails a test binary whose process has used
+// its own mount.
 package childfs
 
 import (

@@ -95,9 +95,10 @@ func observe(h *fuse.InHeader) {
 // for the mount.
 func isOwn(tid int) bool { return unix.Tgkill(os.Getpid(), tid, 0) == nil }
 
-// keepsProcessor reports whether a thread for which callOf returned nr keeps one of the processors
-// of Go's runtime while it waits: the thread polls a file in epoll_ctl, or it reads a page of a
-// mapping (nr is -1). The runtime then cannot stop all threads to look at their stacks.
+// keepsProcessor reports whether a thread keeps one of the processors of Go's runtime while it waits.
+// nr is the result of callOf for the thread. The thread keeps a processor if it polls a file in
+// epoll_ctl, or reads a page of a mapping (nr is -1). The runtime then cannot stop all threads to
+// look at their stacks.
 func keepsProcessor(nr int) bool { return nr < 0 || nr == unix.SYS_EPOLL_CTL }
 
 // sleepTries is how many times callOf checks whether a thread sleeps. It waits a millisecond after

@@ -33,10 +33,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// browserFlags are Chromium's, for every script. By the last flags it starts fewer processes: none for
-// its own window's parts, no renderer in advance, one renderer for all pages, and none for graphics.
-// Chromium takes only the last list of features, so this one repeats the features of Playwright's list
-// by which it would change or send requests.
+// browserFlags are Chromium's flags, for every script. With the last of them Chromium starts fewer
+// processes: none for the parts of its own window, no renderer in advance, one renderer for all pages,
+// and none for graphics. Chromium takes only the last list of disabled features. So the list here
+// repeats those features of Playwright's list with which Chromium would change or send requests.
 var browserFlags = []string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 	"--disable-component-update", "--disable-sync", "--in-process-gpu", "--renderer-process-limit=1",
 	"--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,SpareRendererForSitePerProcess," +

@@ -210,7 +210,7 @@ func startWithJournal(dir, journal string) (*guard.Registry, *vfs.Tree, error) {
 	return reg, tree, nil
 }
 
-// nextStart cleans up as the next daemon does at its start, and revokes the root again.
+// nextStart cleans up as the next daemon does at its start, and then revokes the root.
 func nextStart(t *testing.T, dir, journal string) {
 	t.Helper()
 	reg, _, err := startWithJournal(dir, journal)
