@@ -70,7 +70,7 @@ func Mount(t testing.TB, dir, point string) *FS {
 	return f
 }
 
-// Hold makes the next request with a name hang. The name "write" means any write. The names
+// Hold makes the next request of the given name hang. The name "write" means any write. The names
 // "getattr f" and "release f" mean only the requests about the file f.
 func (f *FS) Hold(request string) *Held {
 	h := &Held{entered: make(chan struct{}), released: make(chan struct{})}

@@ -35,7 +35,7 @@ func consoleRow(t *testing.T, text string) row {
 	return row{kernel: kernels[0], version: "5.10.0-1", results: results}
 }
 
-// The console's output of a machine becomes a row. Failures, and a wrong report of doctor, are
+// The output of a machine's console becomes a row. Failures, and a wrong report of doctor, are
 // problems.
 func TestConsoleBecomesARow(t *testing.T) {
 	r := consoleRow(t, console)

@@ -42,7 +42,7 @@ func (l *lab) mirror(d *distribution, suite string) (string, error) {
 	return l.mirrors[label], nil
 }
 
-// archive is a configuration of apt for some suites, apart from the machine's own.
+// archive is a configuration of apt for some suites. It is separate from the machine's own one.
 type archive struct {
 	dir string
 	env []string

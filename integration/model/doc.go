@@ -9,13 +9,17 @@
 // are the shortest, in Spin's steps. `make test` runs a few small configurations and
 // mutations, if Spin is installed.
 //
-// gate.pml is the gate; the next three models include it. mount.pml is the mount with
-// the kernel and programs; tree.pml is the operations on the source and their callers;
-// answers.pml is the answers of the broker and of the tools. An answer waits until a peer reads it.
-// lease.pml is the lease of a machine of a fleet: what an agent and its keepers have to do, and
-// the machine's session.
-// orders.pml is how two owners' orders get a majority of three keepers.
-// stage.pml is a staged root: its open files, its names, and the owner's apply.
+// The models are these; the next three after gate.pml include it:
+//
+//   - gate.pml: the gate
+//   - mount.pml: the mount with the kernel and programs
+//   - tree.pml: the operations on the source, and their callers
+//   - answers.pml: the answers of the broker and of the tools, each of which waits until a peer
+//     reads it
+//   - lease.pml: the lease of a machine of a fleet: the duties of an agent and its keepers, and
+//     the machine's session
+//   - orders.pml: how two owners' orders get a majority of three keepers
+//   - stage.pml: a staged root: its open files, its names, and the owner's apply
 //
 // # Properties
 //
@@ -28,8 +32,8 @@
 //	P2  No system call that changes the source begins after the ending, clean or not,
 //	    except the calls that the ending has reported as left. After a clean ending no
 //	    such call is running in the source.
-//	P3  Nothing gets stuck. Programs may stop at any step. (That an ending cannot go on
-//	    for ever among programs that never stop is not shown.)
+//	P3  Nothing gets stuck. Programs may stop at any step. (The models do not show that an
+//	    ending returns while programs go on for ever.)
 //	P4  A file or an upload opened in one lifetime of a root reaches nothing in the next.
 //	P5  Once a narrowing has returned, what it forbids is refused: names as by P1, writes
 //	    as by P2. A store that a program makes while nobody may write is not seen by
@@ -95,8 +99,8 @@
 //     name, as with any program that replaces a file.
 //   - A power loss: in stage.pml, each record is on the disk at once.
 //   - Directories, and links of files, in staged roots (stage.pml).
-//   - Kernels without the counter of evictions: there is one name for a file, so the
-//     model would say little.
+//   - Kernels without the counter of evictions: in the model a file has one name, so the
+//     model would show little about them.
 //
 // # When the code changes
 //

@@ -31,8 +31,9 @@ type fullAudit struct {
 	tree             *vfs.Tree
 }
 
-// newFullAudit makes the audit disk of a size, as tmpfs reads it. What fill creates, and picture looks
-// at again and again, grows with the size.
+// newFullAudit returns a fullAudit whose audit disk has the given size, such as "192k" (an option of
+// tmpfs). A test with a larger disk is slower: fill creates more files, and each call of picture
+// reads them all.
 func newFullAudit(t *testing.T, size string) *fullAudit {
 	t.Helper()
 	needFUSE(t)

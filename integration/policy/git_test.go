@@ -216,9 +216,9 @@ func TestReposInOtherDirectoriesAreReported(t *testing.T) {
 }
 
 // If the owner has begun a git operation, such as a rebase, the server can neither change nor
-// create files in the state that git has stored for the operation, because git runs commands from
-// this state when the operation continues. A rebase that the server has begun can be continued to
-// its end, and is reported until then. R139, R151.
+// create files in the state that git has stored for the operation. The reason is that git runs
+// commands from this state when the operation continues. A rebase that the server has begun can be
+// continued to its end, and is reported until then. R139, R151.
 func TestGitRebaseOfTheOwners(t *testing.T) {
 	need(t, "git")
 	// initConflicting creates a repository in which a rebase of main onto side stops at a conflict.

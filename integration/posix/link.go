@@ -136,7 +136,7 @@ func linkPermission(s *scene) {
 
 // linkMax: a link beyond the file system's limit fails with EMLINK and breaks nothing.
 func linkMax(s *scene) {
-	s.needRoot() // the limit does not depend on the user, and the case is slow
+	s.needRoot() // only root runs this slow case: the limit does not depend on the user
 	if testing.Short() {
 		s.Skip("makes 65000 links")
 	}

@@ -206,7 +206,7 @@ func lockWait(s *scene, set, wait int) {
 	}
 }
 
-// lockDeadlock: if two wait for each other, one gets EDEADLK.
+// lockDeadlock: if two processes wait for each other's locks, one of them gets EDEADLK.
 func lockDeadlock(s *scene) {
 	l := newLockers(s)
 	s.ok(l.set(l.a, l.fa, unix.F_SETLK, span(unix.F_WRLCK, 0, 1)), "first lock")

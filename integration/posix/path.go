@@ -208,7 +208,7 @@ func (c pathCall) search(s *scene) {
 	}
 }
 
-// parentWrite: making and removing a name takes write permission on its directory.
+// parentWrite: making and removing a name requires write permission on the name's directory.
 func (c pathCall) parentWrite(s *scene) {
 	s.needRoot()
 	if !c.creates && !c.removes {

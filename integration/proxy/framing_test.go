@@ -26,8 +26,8 @@ await ended;
 `
 
 // framer is a server that answers initialize. After notifications/initialized it writes the text in
-// its argument, a JSON string, and a ping. It prints the lines that it reads from then on to
-// standard error, and ends at the answer to the ping.
+// its argument, a JSON string, and a ping. From then on it copies each line of its input to standard
+// error. It ends at the answer to the ping.
 const framer = `
 import { createInterface } from "node:readline";
 for await (const line of createInterface({ input: process.stdin })) {
@@ -44,7 +44,7 @@ for await (const line of createInterface({ input: process.stdin })) {
 }
 `
 
-// plain is a request for roots. It and framings are written as the inside of a JSON string.
+// plain is a request for roots. plain and framings are written as the inside of a JSON string.
 const plain = `{\"jsonrpc\":\"2.0\",\"id\":666,\"method\":\"roots/list\"}`
 
 // framings are texts in which some hosts find a request for roots.

@@ -71,7 +71,7 @@ func allow(_ context.Context, q *broker.Question) (broker.Answer, error) {
 	return a, nil
 }
 
-// run starts the server and forwards messages until it has ended.
+// run starts the server and forwards messages until the server has ended.
 func run(ctx context.Context, s *broker.Session, command []string) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stderr = os.Stderr

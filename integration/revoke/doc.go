@@ -9,7 +9,7 @@
 // probe. A probe that fails before the revocation fails the test. The holder probes again
 // after the root has ended: revoked, expired, replaced, or unmounted by another process.
 // Storms are processes that do operations all the time while roots come and go. A source
-// that hangs is a FUSE mount served by another child.
+// that hangs is a FUSE mount, served by another child (slowfs) or by the test (package hangfs).
 //
 // By default the loops are shortened; ROOTSFS_SOAK=1 runs them in full.
 //

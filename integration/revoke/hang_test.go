@@ -111,7 +111,7 @@ func TestHangingSourceDoesNotHangRevoke(t *testing.T) {
 					_, err := sc.reg.Revoke(context.Background(), "hang")
 					return err
 				})
-				// A call that changes the source continues, and the revocation names it.
+				// A call that changes the source continues, and the revocation's error reports the call.
 				const left = "6 calls that change the source have not returned and may still arrive"
 				if op.cmd == "write" && (err == nil || !strings.Contains(err.Error(), left)) {
 					t.Errorf("revoke: %v, want: %s", err, left)

@@ -85,8 +85,8 @@ func continueStage(t *testing.T, src, stages string) *vfs.Tree {
 	return vfs.New(reg)
 }
 
-// upperFile returns the path of a file in the stage, which is the only one in the directory stages.
-// The path is empty if the stage has no such file.
+// upperFile returns the path of the file rel in the only stage of the directory stages. The path is
+// empty if the stage has no such file.
 func upperFile(stages, rel string) string {
 	found, _ := filepath.Glob(filepath.Join(stages, "*", "upper", rel))
 	return strings.Join(found, "\n")

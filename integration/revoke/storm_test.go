@@ -34,7 +34,7 @@ type board struct {
 	ops atomic.Int64
 }
 
-// phaseOps is how many operations a phase lasts: about thirty of each worker.
+// phaseOps is how many operations a phase lasts: about thirty of each worker, sixty with ROOTSFS_SOAK.
 var phaseOps = int64(reps(300, 600))
 
 // phase waits until the storm has done phaseOps more operations, but at most a few seconds.

@@ -107,10 +107,10 @@ func (o *outside) hostDirs() (early, late []string) {
 }
 
 // R063: a root that is granted while the command runs is visible to the command, at the root's own
-// path, when the grant is answered. The root's directory may lie at the top of the file system
-// (whether it existed before the command or not), in the system's directories, or in a directory
-// that the command has its own version of, such as /tmp. The root can be written to if it is
-// granted rw. Once the root is revoked, the root and everything that a program holds of it are
+// path, when the grant is answered. The root's directory may lie at the top of the file system, in
+// the system's directories, or in a directory that the command has its own version of, such as
+// /tmp. A directory at the top may be older or newer than the command. The root can be written to if
+// it is granted rw. Once the root is revoked, the root and everything that a program holds of it are
 // dead at once. Nothing else appears with the root.
 func TestLater(t *testing.T) {
 	for _, w := range callers {
@@ -250,8 +250,8 @@ func (o *outside) grantAround(all, group []string) {
 }
 
 // If the host replaces a file that is a root, as editors do, the root shows the new file of that
-// name, although the mount for the command is a bind mount of the file, not of its directory. This
-// holds for roots from the start and for roots that are granted later.
+// name. It does so although the mount for the command is a bind mount of the file, not of its
+// directory. This holds for roots from the start and for roots that are granted later.
 func TestLaterReplaced(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		dir, err := os.MkdirTemp("/etc", "rootsfs-later-")

@@ -27,8 +27,9 @@ var hogger = caller{name: "a user of its own", uid: 61917}
 // epoll watches, see TestRevokeWhileEpollIsExhausted.
 var resources = []string{"processes", "descriptors", "inotify", "terminals", "pipes", "signals", "locks", "inflight", "keys", "memory"}
 
-// bounded has the resources of which a confined program gets less than the user has, and the most
-// that a confined program may hold.
+// bounded has the resources of which a confined program gets less than the user has, and the
+// largest numbers that the hogs of a confined program may report. The hog of keys gets none, and
+// reports 1: it counts the refused call.
 var bounded = map[string]int{"processes": pidsMax, "inotify": 32, "terminals": 256, "signals": 4096, "keys": 1, "descriptors": 16384}
 
 // revokeWithin is the longest time that revoke --all may take, with room for a loaded machine.

@@ -150,9 +150,9 @@ func TestGrantedAgent(t *testing.T) {
 	})
 }
 
-// --socket is refused at levels that cannot distinguish sockets of the host. The flag is also
-// refused for a file that is not a socket, for a socket of rootsfs itself, for an empty path, for a
-// path that leads through another user's symbolic link, and with the name of a root.
+// --socket is refused at levels that cannot distinguish sockets of the host, and with the name of a
+// root. It is also refused for a file that is not a socket, for a socket of rootsfs itself, for an
+// empty path, and for a path that leads through another user's symbolic link.
 func TestSocketRefused(t *testing.T) {
 	eachUser(t, func(t *testing.T, o *outside) {
 		o.addTargets()

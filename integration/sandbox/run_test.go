@@ -103,7 +103,7 @@ func (c *orderCmd) CombinedOutput() ([]byte, error) {
 }
 
 // ownerCommand returns a command of the caller that speaks to a session, and neither mounts nor
-// starts anything. It needs no driver, so it starts one process instead of two.
+// starts anything. So it runs without the caller's mounts, which driver would make for it.
 func (o *outside) ownerCommand(args ...string) *exec.Cmd {
 	o.t.Helper()
 	line := o.rootsfs(args...)

@@ -24,8 +24,8 @@ type comparison struct {
 	tool string
 	args m
 	// why is the reason for a difference. If why is "", the parsed answers are equal, and so are
-	// the two $W after the call. Two errors count as equal, whatever their texts: their errors
-	// come from Node, with host paths; our errors name the root, and say what to do.
+	// the two $W after the call. Two errors count as equal, whatever their texts: the errors of
+	// server-filesystem come from Node, with host paths; ours name the root, and say what to do.
 	why          string
 	ours, theirs string // a part of each server's text, if the texts differ
 	// noted is a part of a second block that only our answer has. The rest of the answers is equal.

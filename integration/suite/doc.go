@@ -1,5 +1,5 @@
-// Command suite (`make test`) runs go test on up to four packages at a time, and checks what a
-// single test cannot see.
+// Command suite (`make test`) runs go test on four packages at a time (with -race=least, on five),
+// and checks what a single test cannot see.
 //
 //	go run ./integration/suite [-race=auto] [core|peers|confined|rest]...
 //
@@ -25,10 +25,10 @@
 // system of the run's own (scratch.go). They lie below TMPDIR, or below /tmp if TMPDIR is long or
 // has special characters such as spaces. The umask is 022.
 //
-// With -race=most, all packages but a few are tested with the race detector (race.go). -race=auto is
-// the same, but if new pages of memory are slow on the machine, only the packages whose goroutines
-// share most memory are tested with it, because the whole would take too long. The first line of the
-// output then says so.
+// With -race=most, all packages but a few are tested with the race detector (race.go). With
+// -race=least, only the packages whose goroutines share most memory are. -race=auto is -race=most,
+// but -race=least on a machine where new pages of memory are slow, because most packages would take
+// too long there. The first line of the output then says so.
 //
 // With -declared, tests find only the programs of the packages that setup.sh names, of Debian's
 // essential packages and of their dependencies (programs.go). A test that calls another program

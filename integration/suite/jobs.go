@@ -19,8 +19,9 @@ type job struct {
 	atOnce   int
 }
 
-// atOnce is how many packages are tested at a time. The tests wait for processes and deadlines: four
-// packages at a time keep two processors busy, and three do not.
+// atOnce is how many packages are tested at a time; with racedLeast it is one more (see jobs). The
+// tests wait for processes and deadlines: four packages at a time keep two processors busy, and
+// three do not.
 const atOnce = 4
 
 // longest are the directories whose tests take longest. They are tested first: a long package that
@@ -44,7 +45,7 @@ func jobs(packages []string, r raced) []job {
 		withRace.atOnce = atOnce - 1
 	case racedLeast:
 		withRace.atOnce = atOnce / 2
-		plain.atOnce++ // so that these, which are more, keep both processors busy when the others have ended
+		plain.atOnce++ // they outnumber the raced packages, and keep both processors busy after these
 	}
 	plain.atOnce += atOnce - withRace.atOnce
 	return slices.DeleteFunc([]job{withRace, plain}, func(j job) bool { return len(j.packages) == 0 })

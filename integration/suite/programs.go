@@ -19,9 +19,9 @@ var beforeSetup = []string{"ca-certificates", "gcc", "libc6-dev", "make", "git"}
 var programDirs = []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/games"}
 
 // linkPrograms fills dir with a link to each program that a test may call: the programs of Go and
-// Node.js, of the packages in beforeSetup, of the packages that setup.sh names, of Debian's
-// essential packages, and of all their dependencies. With dir as its PATH, a test that calls any
-// other program fails on every machine, not only on a machine that lacks the program.
+// Node.js, and the programs of some Debian packages. These are the packages in beforeSetup, those
+// that setup.sh names, the essential ones, and all their dependencies. With dir as its PATH, a test
+// that calls any other program fails on every machine, not only on a machine that lacks the program.
 //
 // On a machine without dpkg linkPrograms returns an error that wraps exec.ErrNotFound.
 func linkPrograms(dir, goCommand string) error {

@@ -69,7 +69,7 @@ func (r raced) onThisMachine() (raced, string, error) {
 }
 
 // pageCost returns the processor time that the first use of a page takes: the least of a few
-// measurements, in which other processes have no part.
+// measurements. It measures the time of this thread only, so other processes do not count.
 func pageCost() (least time.Duration, err error) {
 	const pages = 512
 	runtime.LockOSThread()

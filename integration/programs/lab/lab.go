@@ -1,15 +1,15 @@
 // Package lab serves a mount from a process of its own, so that a test may
 // touch the mount as any other program does: with its own system calls, and by
 // starting programs inside it. (A process must not touch a mount that it serves
-// itself: a page fault or the fork of a child would wait for the runtime that
-// is to answer it.)
+// itself: a page fault or the fork of a child would wait for this process's own Go
+// runtime, which has to answer the request.)
 //
-// A test package that uses it calls Main in its TestMain: the test binary runs
-// itself again to be the daemon. Every mount is gone when its test has ended,
+// A test package that uses package lab calls Main in its TestMain: the test binary
+// runs itself again to be the daemon. Every mount is gone when its test has ended,
 // also when the test failed or was killed: the daemon lives as long as its
 // standard input is open.
 //
-// It is a helper of tests.
+// The package is for tests only.
 package lab
 
 import (
@@ -169,7 +169,7 @@ type Option func(*config)
 // attributes.
 func PosixFull(c *config) { c.PosixFull = true }
 
-// Staged keeps the changes of all roots apart from their sources, in the directory stages.
+// Staged stages all roots: their changes go to the directory stages, not to their sources.
 func Staged(stages string) Option { return func(c *config) { c.Stages = stages } }
 
 // MountReadOnly makes the mount itself read-only, which level max needs for
@@ -224,7 +224,7 @@ func Start(t testing.TB, level string, roots []Root, opts ...Option) *Mount {
 // after the same time again SIGKILL: a hang is a failure, and must not leave a mount behind.
 const stopTimeout = 30 * time.Second
 
-// stop ends the daemon, and unmounts the mount if the daemon has left it.
+// stop ends the daemon. If the mount is still there afterwards, stop unmounts it.
 func (m *Mount) stop(t testing.TB) {
 	_ = m.stdin.Close()
 	ended := make(chan error, 1)

@@ -14,7 +14,8 @@ import (
 // hogs has a function for each resource. The function takes more and more of the resource until
 // the kernel refuses. The functions for locks and memory also stop, without an error, when they
 // have far more than any program needs. Each function returns how much it holds, and the error
-// that stopped it. The process holds the resource until the process ends.
+// that stopped it. For processes, locks, keys and memory the number includes the refused call. The
+// process holds the resource until the process ends.
 var hogs = map[string]func() (int, error){
 	"processes": func() (n int, err error) {
 		for ; err == nil; n++ {

@@ -121,7 +121,7 @@ func seize(tid int) error {
 
 // traceParent tries to trace any thread of the parent process, or to read its memory. With rootsfs
 // the parent is rootsfs's init. If /proc does not show the parent's threads, traceParent tries the
-// 63 pids after the parent's that are below this process's pid.
+// pids between the parent's and this process's, but at most 63 of them.
 func traceParent() error {
 	parent := os.Getppid()
 	threads := []int{parent}
@@ -212,7 +212,8 @@ func becomeRoot() error {
 	return unix.EPERM
 }
 
-// capability works if a capability set is not empty, or if capset(2) can add to the sets.
+// capability works if a capability set other than the bounding set is not empty, or if capset(2) can
+// add to the sets.
 func capability(*targets) error {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
