@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Changes by the host become visible, although the kernel may cache what it knows for an hour:
-// changes of contents, sizes, modes and names.
+// The host's changes of contents, sizes, modes and names become visible, although the kernel may
+// cache what it knows for an hour.
 func TestHostChangesBecomeVisible(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
 	host := func(name string) string { return filepath.Join(m.src, name) }

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// createEntry calls create, which creates a name in a directory, and publishes the file. The
-// kernel sends the caller's umask and the mode separately.
+// createEntry calls create, which creates a name in a directory. Then createEntry publishes the
+// file. umask is the caller's: the kernel sends the umask and the mode separately.
 func (fs *fileSystem) createEntry(cancel <-chan struct{}, header *fuse.InHeader, umask uint32, op guard.Op, name string, out *fuse.EntryOut,
 	create func(r *request, c guard.Caller, at vfs.At) (vfs.Info, error),
 ) fuse.Status {

@@ -108,8 +108,8 @@ func (n *node) anyFile() *vfs.File {
 	return found
 }
 
-// onFile is onNode for a request with a handle. At level Max the kernel opens existing files by
-// itself, without a handle, and the node has a descriptor of its own.
+// onFile does what onNode does, for a request with a handle. At level Max the kernel opens existing
+// files by itself, without a handle, and the node has a descriptor of its own.
 func (fs *fileSystem) onFile(cancel <-chan struct{}, header *fuse.InHeader, fh uint64, write bool, do func(r *request, n *node, f *vfs.File) error) fuse.Status {
 	return fs.answer(cancel, header, func(r *request) error {
 		n, f, err := r.openFile(header.NodeId, fh, write)

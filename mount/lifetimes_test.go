@@ -86,7 +86,7 @@ func begin[T any](f func() T) <-chan T {
 }
 
 // viewLookups are requests that look up the view of a root without the lock of a directory, so
-// that other requests run at the same time: the kernel revalidates a name, or asks for the
+// that other requests run at the same time. The kernel revalidates a name, or asks for the
 // attributes of a fixed directory.
 var viewLookups = []struct {
 	name   string

@@ -43,8 +43,8 @@ func (n *node) holders() (dirs []guard.Path) {
 // ShowsLink reports whether a mount with these options shows a link, although the link's target
 // leaves its root. dir is the directory of the link, in a root of the registry. dest is the path
 // to which the text of the target leads. Only text is judged. A target with ".." after a name is
-// refused: cleaning the text removes the name. The name may itself be a link, and the text of the
-// target would reveal it.
+// refused, because path.Clean removes the name before Visible judges the path. The name may itself
+// be a link, and the text of the target would reveal the name.
 func (o *Options) ShowsLink(reg *guard.Registry, dir guard.Path, target string) (dest string, shown bool) {
 	dest = path.Clean(target)
 	relative := !strings.HasPrefix(target, "/")

@@ -155,7 +155,7 @@ func (fs *fileSystem) SetLkw(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status 
 	})
 }
 
-// onLock is answer for a request about a lock. If create is set, an owner without a
+// onLock does what answer does, for a request about a lock. If create is set, an owner without a
 // description gets one.
 func (fs *fileSystem) onLock(cancel <-chan struct{}, in *fuse.LkIn, create bool, do func(r *request, f *vfs.File, l vfs.Lock, by vfs.Locker) error) fuse.Status {
 	return fs.answer(cancel, &in.InHeader, func(r *request) error {

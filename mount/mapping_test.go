@@ -12,8 +12,8 @@ import (
 )
 
 // mapping is a mapping of a file of this process's mount, in the child process. A page fault in
-// this process would wait for the mount, and meanwhile block what the mount needs to answer: the
-// lock of the address space, which is needed to create threads and to allocate memory, or a
+// this process would wait for the mount, and meanwhile block what the mount needs to answer. This is
+// the lock of the address space, which is needed to create threads and to allocate memory, or a
 // processor of Go's runtime, for which the garbage collector waits.
 type mapping struct {
 	t        *testing.T

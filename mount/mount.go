@@ -229,7 +229,7 @@ func (m *Mount) Close() error {
 
 // view returns the view of a root in its present lifetime. The first look-up of the root
 // creates the view. view returns nil if there is no such root. It also returns nil if the root
-// was granted again after this call had asked the registry: a view of the later lifetime is in
+// was granted again after this call had asked the registry. A view of the later lifetime is in
 // use then, and a view of an earlier lifetime must not displace it.
 func (m *Mount) view(name guard.RootName) *view {
 	st, ok := m.reg.Lookup(name)

@@ -144,7 +144,7 @@ type fileKey struct {
 	dev uint32
 }
 
-// nodeTable is all that the kernel knows of the mount. It has one lock, because names lead
+// nodeTable has the nodes that the kernel may know. It has one lock, because names lead
 // from one view into another: a root's own name is in a directory of the mount's own, or
 // of the root around it.
 type nodeTable struct {
@@ -155,7 +155,7 @@ type nodeTable struct {
 	lastView uint64
 }
 
-// viewShift is the number of low bits of a node ID, which number the node in its view.
+// viewShift is how many low bits of a node ID hold the node's number in its view.
 const viewShift = 40
 
 // find returns the node with an ID, or nil.
@@ -266,7 +266,7 @@ func (n *node) isOrphan() bool {
 }
 
 // takeAttrsCached reports whether the kernel may still cache the attributes from a LOOKUP of a
-// name in the directory, so that a listing need not repeat them: git looks up each file of its
+// name in the directory. A listing need not repeat such attributes: git looks up each file of its
 // index, and then lists the directories. takeAttrsCached reports true at most once for each LOOKUP.
 // If the kernel has dropped the attributes since, the kernel asks for them, and later listings
 // repeat them again.

@@ -20,8 +20,8 @@ const workers = 4
 // as long as a program likes: a program that reads a directory into memory which is never
 // filled (userfaultfd, a FUSE file of its own) holds the directory's lock in the kernel. So a
 // few workers send the notifications. Those of one directory are sent by one worker at a time
-// and in order. A worker that waits too long is replaced, and its directory is stuck: the
-// kernel may cache answers about that directory for a second only, until the worker goes on and
+// and in order. A worker that waits too long is replaced, and its directory is stuck. The
+// kernel may cache answers about a stuck directory for a second only, until the worker goes on and
 // has sent all of the directory's notifications.
 type delivery struct {
 	tell    func(ev watch.SourceEvent) // one event

@@ -124,8 +124,8 @@ func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 	testkit.Until(t, "an event after the directories were stuck", func() bool { return len(s.of(free)) == 101 })
 }
 
-// The events of one directory keep their order, even if several workers send them. Too many at
-// once become "anything may have changed".
+// The events of one directory keep their order, even if several workers send them. If too many
+// events wait, they become a single event: anything may have changed.
 func TestDeliveryKeepsTheOrderOfADirectory(t *testing.T) {
 	s, d := newTellRecorder(func(*node) {})
 	d.slow = time.Hour

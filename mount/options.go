@@ -126,8 +126,8 @@ const (
 	// keepTimeout is how long the kernel may cache names and attributes whose changes the
 	// source's watch reports. An hour stands for "until the mount drops them".
 	keepTimeout = time.Hour
-	// looseTimeout is how long the kernel may cache other names and attributes, such as those in
-	// directories that are not watched (on a remote file system, or beyond the watch limit) or
-	// stuck, and the attributes of files with several links. view.timeouts has the cases.
+	// looseTimeout is how long the kernel may cache other names and attributes. Examples are those
+	// in directories that are stuck or not watched (on a remote file system, or beyond the watch
+	// limit), and the attributes of files with several links. view.timeouts has the cases.
 	looseTimeout = time.Second
 )

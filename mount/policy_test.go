@@ -182,7 +182,7 @@ func TestOpenFileBecomesProtected(t *testing.T) {
 		if err := childfs.Rename(tmp, final); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(50 * time.Millisecond) // the name that was looked up last counts for a moment
+		time.Sleep(50 * time.Millisecond) // for 10 ms the tree still judges the file by its old name
 		if _, err := f.WriteAt([]byte("evil"), 0); err == nil {
 			err = f.Sync()
 			if err == nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// posixDirEnv is the directory of TestPosixtestCase, which TestPosixtest starts in a
-// process of its own.
+// posixDirEnv is the environment variable with the directory of TestPosixtestCase, which
+// TestPosixtest starts in a process of its own.
 const posixDirEnv = "ROOTSFS_POSIXTEST_DIR"
 
-// TestPosixtest runs the cases of go-fuse's posixtest at every cache level, and skips one of
-// them. The cases of a level share a mount and a process: each has a directory of its own.
+// TestPosixtest runs the cases of go-fuse's posixtest at every cache level, and skips one case.
+// The cases of a level share a mount and a process. Each case has a directory of its own.
 func TestPosixtest(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		m := newTestMount(t, guard.ReadWrite, func(o *Options, g *guard.Grant) {

@@ -100,7 +100,7 @@ func (fs *fileSystem) answer(cancel <-chan struct{}, header *fuse.InHeader, do f
 	return errno
 }
 
-// onNode is answer for a request about a node.
+// onNode does what answer does, for a request about a node.
 func (fs *fileSystem) onNode(cancel <-chan struct{}, header *fuse.InHeader, do func(r *request, n *node) error) fuse.Status {
 	return fs.answer(cancel, header, func(r *request) error {
 		n, err := r.resolve(header.NodeId)
@@ -111,7 +111,7 @@ func (fs *fileSystem) onNode(cancel <-chan struct{}, header *fuse.InHeader, do f
 	})
 }
 
-// changeNode is onNode for a request that changes the node.
+// changeNode does what onNode does, for a request that changes the node.
 func (fs *fileSystem) changeNode(cancel <-chan struct{}, header *fuse.InHeader, op guard.Op, do func(r *request, n *node) error) fuse.Status {
 	return fs.answer(cancel, header, func(r *request) error {
 		n, err := r.resolveForChange(op, header.NodeId, "")
@@ -122,8 +122,8 @@ func (fs *fileSystem) changeNode(cancel <-chan struct{}, header *fuse.InHeader, 
 	})
 }
 
-// changeDir is answer for a request that changes a name in a directory; at is the directory's
-// path.
+// changeDir does what answer does, for a request that changes a name in a directory. at is the
+// directory's path.
 func (fs *fileSystem) changeDir(cancel <-chan struct{}, header *fuse.InHeader, op guard.Op, name string, do func(r *request, dir *node, at vfs.At) error) fuse.Status {
 	return fs.answer(cancel, header, func(r *request) error {
 		dir, err := r.resolveForChange(op, header.NodeId, name)

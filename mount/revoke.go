@@ -25,9 +25,9 @@ func (v *view) flush(ctx context.Context) error {
 	return notifyAll(ctx, dirty, func(n *node) { n.notifyContent() })
 }
 
-// invalidate makes the kernel drop all that it caches of the root, after the requests that
-// passed the old gate have ended. If ctx ends before these requests, invalidate still does the
-// rest, and returns an error.
+// invalidate makes the kernel drop all that it caches of the root. First it waits for the requests
+// that passed the gate before the root's change. If ctx ends before these requests, invalidate
+// still does the rest, and returns an error.
 //
 // The root's own name comes first. With it the kernel drops every name below that no
 // program uses, and their inodes (fs/dcache.c d_invalidate), for which it sends FORGET. The

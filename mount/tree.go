@@ -15,8 +15,8 @@ import (
 // until the name is removed or replaced through the mount. Changes by the host come into the
 // tree when the file is looked up again.
 
-// linkLocked puts the node under a name in dir. Another node that had the name keeps it
-// as its latest location. The caller holds nodeTable.mu.
+// linkLocked puts the node under a name in dir. If another node had the name, that node's latest
+// location (node.name) stays as it is. The caller holds nodeTable.mu.
 func (n *node) linkLocked(dir *node, name string) {
 	if dir.removed {
 		return

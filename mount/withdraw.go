@@ -10,8 +10,8 @@ import (
 // A directory has one location in the kernel's tree. When the host or another front has moved a
 // directory that the kernel knows, and a look-up finds it at the new location, the kernel moves
 // its entry. The kernel cannot do so while a program renames between two directories
-// (__d_unalias in fs/dcache.c only tries for the locks), and never if the look-up belongs to the
-// rename: then the rename ends with ESTALE, however often it is tried. So the mount makes the
+// (__d_unalias in fs/dcache.c only tries for the locks). If the look-up belongs to the rename
+// itself, the rename ends with ESTALE, however often it is tried. So the mount makes the
 // kernel drop the old name before it answers with the new one. A directory that a program holds
 // (it is open, or a working directory, or a file below it is) keeps its old name in the kernel
 // until a look-up outside of a rename.
@@ -70,7 +70,8 @@ func (n *node) awaitWithdrawal() {
 // works in, stays in use without a name after that, until a program walks to it again. So the
 // kernel may not cache absences in a directory without a name.
 
-// withdrawName calls f, which makes the kernel drop the name of directory n.
+// withdrawName calls f, which makes the kernel drop the name of directory n, and marks n as nameless
+// (see isNameless).
 func (n *node) withdrawName(f func()) {
 	e := n.extra()
 	mark := func(by int) {

@@ -62,8 +62,8 @@ func TestConformanceStaged(t *testing.T) {
 	})
 }
 
-// treeFront calls the tree as a broker does: it follows links itself, one judged component at a
-// time.
+// treeFront calls the operations of the tree that the mount calls. It follows links itself, as the
+// kernel does for the mount, one judged component at a time.
 type treeFront struct {
 	reg *guard.Registry
 	t   *vfs.Tree

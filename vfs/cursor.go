@@ -16,9 +16,9 @@ import (
 
 // A cursor is the state of a listing: the path of the innermost directory below the start, and
 // the position in it and in each directory above it. The server keeps no state. The cursor is
-// authenticated together with its context (the caller, the lifetime of the root, the path and
-// the options of the listing), so no caller can forge or alter a cursor, or use that of another
-// caller.
+// authenticated together with its context: the caller's subject, the lifetime of the root, the path
+// and the options of the listing. So no caller can forge or alter a cursor, or use that of another
+// subject.
 //
 //	MAC of 16 bytes · number of levels below the start · length of the path · path · positions
 //

@@ -9,7 +9,7 @@
 // exchanged meanwhile. An operation with the identity of a file (At.ID) acts on that file or
 // fails with ESTALE. A File or Dir of an ended root does nothing any more. Replace leaves
 // either the old file or the new one. Among the users of one Tree no update of a file is lost
-// silently: a file that is open for writing is not replaced, and an etag is compared while no
+// silently. A file that is open for writing is not replaced, and an etag is compared while no
 // other operation of the Tree can change the file. An operation on a file system that hangs is
 // answered when its root or its context ends, or its time is up. No call that changes a source
 // begins after its root has ended or was narrowed (guard.Lease.Change).
@@ -23,9 +23,9 @@
 //
 // # Not promised
 //
-// An update can be lost between two Trees, or between a Tree and a process of the host:
-// the etag is compared immediately before the new file takes the name, and a write
-// between these two steps is lost with the old file.
+// An update can be lost between two Trees, or between a Tree and a process of the host.
+// The etag is compared immediately before the new file takes the name. A write between
+// these two steps is lost with the old file.
 //
 // A system call that hangs in a file system may take effect later. If the root is ended or
 // narrowed meanwhile, the error of that call says so (guard.Ended.Err), and the

@@ -13,7 +13,7 @@ import (
 // fail by chance.
 const maxReruns = 4
 
-// failure is a test that failed and none of whose subtests did.
+// failure is a failed test without failed subtests.
 type failure struct{ pkg, test string }
 
 // String returns the package and the test, separated by a space.
@@ -56,9 +56,9 @@ func removeScriptDirs(temp string) {
 }
 
 // rerunnable returns the failed tests if nothing but tests failed, and if at most maxReruns
-// tests failed. It returns none after a data race, a panic, a test that did not end, a package
-// that does not build or a package whose TestMain found a leak. Each of these is a fault,
-// even if it does not come a second time.
+// tests failed. It returns none after a data race, a panic or a test that did not end. It also
+// returns none if a package failed without a failed test: the package does not build, or its
+// TestMain found a leak. Each of these is a fault, even if it does not come a second time.
 func (r *report) rerunnable() (failures []failure) {
 	for _, name := range r.failures() {
 		r.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// end returns the events of a test that began and ended with action. If test is "", it returns the
-// event of the package's end.
+// end returns the event of a test's start and the event of its end, which has the given action. If
+// test is "", it returns only the event of the package's end.
 func end(pkg, test, action string) string {
 	line := func(action string) string {
 		return `{"Action":"` + action + `","Package":"` + pkg + `","Test":"` + test + `"}` + "\n"

@@ -14,8 +14,8 @@ import (
 
 // scratch is the tests' temporary directory. If the suite can mount, the directory has a file
 // system of its own: ext4 with a journal, in a file whose name is removed. On an ext4 without a
-// journal, as virtual machines have it, the kernel searches for an inode that was not removed
-// within the last minute whenever it creates a file (recently_deleted in fs/ext4/ialloc.c). Tests
+// journal, as virtual machines have it, the kernel searches, whenever it creates a file, for an
+// inode that was not removed within the last minute (recently_deleted in fs/ext4/ialloc.c). Tests
 // remove many inodes: the search took a third of the processor time of a run.
 //
 // The file system is mounted with nobarrier: nobody reads these files after a power failure, and

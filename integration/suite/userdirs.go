@@ -17,7 +17,7 @@ type dirs struct {
 	// the tests' doing.
 	ours []string
 	// all are the directories whose files are all listed. A user's browser writes
-	// there too, so that a change in one of them is a failure in CI only.
+	// there, too, so a change there is a failure in CI only.
 	all []string
 	// caches are directories that are not listed.
 	caches []string

@@ -5,8 +5,8 @@
 //
 //   - Observe does not get FORGET, RELEASE, RELEASEDIR or pages that the kernel writes back
 //     from its cache: no program waits for them.
-//   - Observe does not get IOCTL or operations that the mount does not implement: they reach
-//     no root.
+//   - Observe does not get IOCTL, which the mount refuses, or requests that go-fuse answers without
+//     the mount, such as POLL: they reach no root.
 package incoming
 
 import "github.com/hanwen/go-fuse/v2/fuse"

@@ -137,8 +137,8 @@ func WidenReadAhead(dev string) error {
 	return os.WriteFile("/sys/class/bdi/"+dev+"/read_ahead_kb", fmt.Append(nil, readAheadKiB), 0)
 }
 
-// CannotServe returns an error that tells why the kernel does not support how, a flag for mounts,
-// with a remedy.
+// CannotServe returns the error for a mount with the flag how, which the kernel does not support. The
+// error tells why, with a remedy.
 func CannotServe(how string, why error, remedy string) error {
 	return errorf(ErrNoFUSE, "%s: %v; %s", how, why, remedy)
 }

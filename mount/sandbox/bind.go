@@ -56,10 +56,10 @@ func (p *Process) CanBind() bool { return p.binder.canBind }
 // Bind shows a file or directory of the tree inside. from is its path in the tree, and at is its
 // path inside. Bind covers a file or directory that is at this path already. If there is none, Bind
 // makes an empty one and the missing parent directories, which works only in a directory that the
-// command owns. The command may write to the bound file or directory if the tree permits it and
-// either from is one of Options.Spare, or at lies in a directory where the command may write
-// anyway: Landlock's rules do not change after the start. Bind returns when the command can see
-// the file or directory.
+// command owns. The command may write to the bound file or directory if the tree and Landlock permit
+// it. Landlock's rules do not change after the start. They permit it if the path from is one of
+// Options.Spare, or if the path at lies in a directory where the command may write anyway. Bind
+// returns when the command can see the file or directory.
 func (p *Process) Bind(from, at string) error {
 	return p.ask(initproc.Message{Kind: initproc.KindBind, From: from, At: at})
 }

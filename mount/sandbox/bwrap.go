@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// initAt is the path inside of the init's program at level Bubblewrap: bwrap cannot start
+// initAt is the path, inside, of the init's program at level Bubblewrap: bwrap cannot start
 // a program that is outside.
 const initAt = "/.rootsfs-init"
 

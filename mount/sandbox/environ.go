@@ -82,10 +82,10 @@ func addMissing(env, more []string) []string {
 	return env
 }
 
-// completeEnv returns the command's environment at a level: Options.Env, and the variables that it
+// completeEnv returns the command's environment at a level. It adds the variables that Options.Env
 // lacks: for the private directories, for package managers without a network, for the user's name,
-// the shell and PATH. completeEnv removes directories from PATH that do not exist inside: their
-// names would reveal facts about the host.
+// the shell and PATH. It removes directories from PATH that do not exist inside: their names would
+// reveal facts about the host.
 func completeEnv(o *Options, level Level, private privateDirs) []string {
 	name := layout.UserName(o.UID)
 	env := addMissing(slices.Clone(o.Env), private.environ())

@@ -93,7 +93,7 @@ func (o *Options) pathDirToHost(dir string) string {
 
 // makeHostDirs makes the command's private directories, except a HOME that is kept. If the caller
 // is root and the command is not, makeHostDirs lets the command's group through Options.Private and
-// the directory around the tree. No user is in the group of DefaultID.
+// the directory around the tree. No user gets in by the group of DefaultID, because it has no members.
 func (o *Options) makeHostDirs(private privateDirs) error {
 	if o.Private == "" {
 		return invalid("Private is empty: levels landlock and none need a directory for HOME and TMPDIR")

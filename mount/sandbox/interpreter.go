@@ -48,7 +48,7 @@ type Needed struct {
 // libraries are looked for. nil: every place is trusted.
 //
 // Interpreter does not take HOME, a directory above HOME, or a directory that is
-// known to hold more than one installation (~/.local) for an installation: from there it
+// known to hold more than one installation (~/.local) for an installation. From there it
 // returns single files, and the lib/python3* of a virtual environment. Interpreter cannot find
 // files whose names a program computes; the owner must make their directory a root.
 //

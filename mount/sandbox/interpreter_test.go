@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// home makes a home directory, three levels deep as most are, and sets HOME.
+// home makes a home directory called home/u, as most are, and sets HOME.
 func home(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

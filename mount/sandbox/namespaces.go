@@ -13,9 +13,9 @@ import (
 )
 
 // buildCaps are the capabilities for building the root, all of them over the init's own
-// namespaces only. They are for mounts and the host name, the loopback interface, the
-// limits of nested namespaces, dropping capabilities, and the sockets of processes that
-// are not dumpable (package seccomp).
+// namespaces only. They are, in this order, for mounts and the host name, the loopback
+// interface, the limits of nested namespaces, the sockets of processes that are not
+// dumpable (package seccomp), and dropping capabilities.
 var buildCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE, unix.CAP_SYS_PTRACE, unix.CAP_SETPCAP}
 
 // initAttr returns the attributes of an init of level Namespaces. It starts in new

@@ -92,8 +92,8 @@ const (
 // a field says so.
 type Options struct {
 	// Args is the command and its arguments. A command without a slash is
-	// looked for on the PATH of Env (as the command itself will see it), else
-	// on the caller's.
+	// looked for on the PATH of Env (as the command itself will see it). If Env
+	// has no PATH, it is looked for in the system's directories of programs.
 	Args []string
 	// Program is the absolute path, inside, of the program to execute. The command still gets
 	// Args[0] as its name. "": Start finds the program by Args[0].
@@ -109,9 +109,9 @@ type Options struct {
 	Map  Map
 	// FlatAt is where a Flat tree appears; default DefaultFlatAt.
 	FlatAt string
-	// Roots are the absolute paths inside of the roots granted at the start,
-	// for Map Same: they decide whether /tmp, /var and /run are private or bound from the tree,
-	// and which paths below system directories are replaced.
+	// Roots are the roots granted at the start, as absolute paths inside, for Map Same. They
+	// decide whether /tmp, /var and /run are private or bound from the tree, and which paths
+	// below system directories are replaced.
 	Roots []string
 	// Spare has the paths, in the tree, of directories in which the tree shows nothing
 	// yet. With them Process.Bind can show roots at places where no directory was bound
@@ -327,6 +327,7 @@ type Network struct {
 	// ResolvConf is the command's /etc/resolv.conf.
 	ResolvConf []byte
 	// Serve is called once, before the command is started, with sockets by their names (see
-	// package initproc). It owns them. Its error is Start's.
+	// package initproc). It owns them. If it returns an error, Start fails with the text of that
+	// error.
 	Serve func(sockets map[string][]*os.File) error
 }

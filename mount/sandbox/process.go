@@ -119,11 +119,12 @@ func (p *Process) hangUp() {
 	}
 }
 
-// Ended is closed when the command has ended. Processes that it left behind are then
-// being killed: Wait waits for that.
+// Ended returns a channel that is closed when the command has ended. Processes that the command left
+// behind are then being killed: Wait waits for that.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Kill ends the command and everything it started, at once.
+// Kill ends the command and everything it started, at once. At level None it ends only the init and
+// the command.
 func (p *Process) Kill() error { return p.cmd.Process.Kill() }
 
 // AbandonOutput makes Wait return even if the command's output is not completely written to the

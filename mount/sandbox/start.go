@@ -32,7 +32,7 @@ func Refuse(why error) { initproc.Refuse(why) }
 
 // Start starts a command, confined. It returns when the command's program is
 // running (its execve has succeeded), so an error means that nothing runs.
-// When ctx ends, the command and everything it started is killed.
+// When ctx ends, the command and everything it started is killed, as by Process.Kill.
 //
 // With Options.Level zero Start takes the strongest level that works, and Report says
 // which. It goes on to a weaker level only if the machine lacks the stronger one. If a level is
@@ -276,8 +276,8 @@ func (p *Process) spawn(cmd *exec.Cmd) error {
 }
 
 // startDumpable starts the init while this process is dumpable. Until the init has executed its
-// program, the init shares this process's memory, and with it the dumpable attribute: the /proc
-// files of a process that is not dumpable belong to root, and an ordinary user could not write the
+// program, the init shares this process's memory, and with it the dumpable attribute. The /proc
+// files of a process that is not dumpable belong to root: an ordinary user could not write the
 // init's uid_map (user_namespaces(7)). So for that moment this process is as open to the user's
 // other processes as it was when it began.
 func startDumpable(cmd *exec.Cmd) error {

@@ -113,8 +113,8 @@ func TestShell(t *testing.T) {
 	})
 }
 
-// Ended is closed when the command ends, whatever processes it has left behind, and when it
-// is killed with its init.
+// The channel of Ended is closed when the command ends, whatever processes the command has left
+// behind, and when it is killed with its init.
 func TestEnded(t *testing.T) {
 	atLevels(t, append([]Level{None}, confining...), func(t *testing.T, level Level) {
 		for _, tt := range []struct {

@@ -163,9 +163,8 @@ func (r *relay) lost() error {
 	return nil
 }
 
-// copyIn copies the caller's input until it ends, the command does not want any
-// more, or the command has ended. It waits with poll, because a read from a terminal cannot be
-// cancelled.
+// copyIn copies the caller's input until the input ends, the command has closed its standard input,
+// or the command has ended. It waits with poll, because a read from a terminal cannot be cancelled.
 func (r *relay) copyIn(into *os.File) {
 	fd := int(r.stdin.Fd())
 	buf := make([]byte, 32<<10)

@@ -52,7 +52,7 @@ func (b *builder) keepTree(from string) error {
 	return nil
 }
 
-// keepRoot keeps a writable mount of the minimal root, before seal makes the root read-only.
+// keepRoot keeps a writable mount of the minimal root, before sealRoot makes the root read-only.
 func (b *builder) keepRoot() (err error) {
 	if b.late == nil {
 		return nil

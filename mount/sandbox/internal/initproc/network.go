@@ -111,9 +111,9 @@ func passOut(name string, fd int) error {
 }
 
 // permitUnixSockets permits sockets of the unix family if they can reach only the command's own
-// files and names. If sockets are granted, it permits them even with a kept HOME, whose sockets the
-// command may then reach, too. reachable is the reason why sockets can reach other files of the
-// host; nil: they cannot.
+// files and names. If sockets of the host are granted, it permits the family even with a kept HOME.
+// The command may then reach the sockets in that HOME, too. reachable is the reason why sockets can
+// reach other files of the host; nil: they cannot.
 func (p *initProc) permitUnixSockets(reachable error) {
 	const name = "unix sockets"
 	why := ""

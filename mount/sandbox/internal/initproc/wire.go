@@ -111,7 +111,7 @@ type Message struct {
 // The kinds of message. The last three are sent to the init, the others by it. KindStopped is
 // sent each time the command is stopped.
 const (
-	KindFile    = "file"    // carries a descriptor, which Name names
+	KindFile    = "file"    // carries one descriptor or several, which Name names
 	KindReady   = "ready"   // the confinement is complete; the init waits for KindRelease
 	KindStarted = "started" // the command was started (with Probe: could be); has the layers
 	KindFailed  = "failed"  // nothing was started; has the reason

@@ -97,7 +97,8 @@ func ABI() (abi int, missing string, err error) {
 	return 0, "", fmt.Errorf("ask for Landlock: %w", err)
 }
 
-// Scoped reports whether Landlock keeps a command from the abstract sockets of others.
+// Scoped reports whether Landlock keeps a command from others' abstract sockets, and from sending
+// signals to others.
 func Scoped() bool {
 	abi, _, err := ABI()
 	return err == nil && abi >= scopesABI

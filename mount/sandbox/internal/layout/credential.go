@@ -150,8 +150,9 @@ func (b *buffers) holdsCredential(path string) bool {
 }
 
 // Each match of assignment, or of credential, begins on a line that contains one of these texts in
-// lower or upper case. Other lines are not matched, because that takes milliseconds, and an
-// expression is compiled only for a file that needs it. A URL with a user in it has "@", too.
+// lower or upper case. (The line of a URL with a user in it contains "://" and "@" instead.) Other
+// lines are not matched, because matching takes milliseconds. An expression is compiled only for a
+// file that needs it.
 var (
 	assignmentHints = []string{
 		"_auth", "_pwd", "_pat", "passw", "passphrase", "token", "secret", "api_key", "apikey", "access_key", "accesskey", `"auth"`,

@@ -91,7 +91,7 @@ var sharedIPC = []uint32{
 }
 
 // tracing has the calls by which a process controls others, and reads and writes their memory.
-// The kernel (5.13 and newer) applies the filter to a call of a traced process after the tracer has
+// The kernel (4.8 and newer) applies the filter to a call of a traced process after the tracer has
 // changed the call.
 var tracing = []uint32{unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV}
 
