@@ -151,7 +151,7 @@ func randomCall(rnd *rand.Rand) pathCall {
 	return c
 }
 
-// closeOpened closes what an operation has opened.
+// closeOpened closes the file or directory that an operation has opened.
 func closeOpened(f interface{ Close() }, err error) error {
 	if err == nil {
 		f.Close()

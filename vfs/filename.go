@@ -22,11 +22,11 @@ import (
 //
 // The kernel (the link in /proc/self/fd) follows the name that the file was opened by,
 // wherever that is moved. A file that lost that name and has another one (link(2), then
-// unlink(2)) is looked for in the root, see otherName. Two kinds of files cannot be written any
-// more, because their names are not known: a file that the search does not find, and a file
-// deeper than PATH_MAX that no longer lies where it was opened, because the kernel does not
-// show its path. Programs that have a file open can go on using it after it was moved to a
-// trash or has lost its last name.
+// unlink(2)) is looked for in the root before it is changed, see otherName. If the search does not
+// find the file, the file can only be read. A file deeper than PATH_MAX that no longer lies where
+// it was opened can be neither read nor written, because the kernel does not show its path.
+// Programs that have a file open can go on using it after it was moved to a trash or has lost its
+// last name.
 
 // recheckAfter is how long a check of a file's name counts. For that time a program can still
 // write after the host has renamed the file. It gains little by that: before the rename it

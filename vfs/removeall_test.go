@@ -138,8 +138,8 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 	}
 }
 
-// R064: if a directory is moved out of the root while a removal empties it, the removal returns an
-// error if the moved directory has names left. The removed files lie one or 60 levels below.
+// R064: a directory is moved out of the root while a removal empties it. If the moved directory has
+// names left, the removal returns an error. The files lie one or 60 levels below.
 func TestRemoveOfMovedDirectory(t *testing.T) {
 	for _, depth := range []int{1, 60} {
 		b := newBed(t, false, guard.Policy{})

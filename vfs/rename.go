@@ -415,9 +415,8 @@ func (t *Tree) replaceOrMove(m *move) error {
 	return err
 }
 
-// look returns the files that have the two names. If m.oldInfo is set, look returns what
-// checkMovable has seen, and else it looks at the files now. newInfo is zero if the new name is
-// free.
+// look returns the attributes of the files that have the two names: those that checkMovable has
+// read, if m.oldInfo is set, otherwise the present ones. newInfo is zero if the new name is free.
 func (m *move) look() (oldInfo, newInfo Info, err error) {
 	if m.oldInfo != (Info{}) {
 		return m.oldInfo, m.newInfo, nil

@@ -362,8 +362,8 @@ func (p *replacement) judgeAgain() (release func(), err error) {
 	return release, nil
 }
 
-// applyAttributes gives the prepared file the attributes of the old one. If old is nil, it gives
-// it the mode of a new file.
+// applyAttributes gives the prepared file the attributes of the old one. If old is nil, the prepared
+// file gets the mode of a new file.
 func (p *replacement) applyAttributes(old *Info) error {
 	if old != nil {
 		return p.copyAttributes(old)

@@ -112,7 +112,8 @@ func RemoveStage(dir string) error {
 // StageChanges lists the changes at and below paths, sorted by path. Without paths it lists
 // all. Every name below a removed directory is listed.
 func (t *Tree) StageChanges(ctx context.Context, root guard.RootName, paths []string) ([]StageChange, error) {
-	// If the lock is held, do not wait: an apply, discard or undo recovers the stage itself.
+	// If the lock is held, do not wait: an apply, discard or undo recovers the stage itself. A
+	// checkpoint does not: the list then shows the stage as the killed apply has left it.
 	if t.stageMu.TryLock() {
 		err := t.recoverStage(ctx, root)
 		t.stageMu.Unlock()
@@ -125,8 +126,8 @@ func (t *Tree) StageChanges(ctx context.Context, root guard.RootName, paths []st
 }
 
 // StageContents returns the contents of a file: those in the stage if staged is set, else those
-// in the source. For a link it returns the target. If there are more than most bytes, the error
-// is names.Quota.
+// in the source. For a link it returns the target. If the contents of a regular file have more bytes
+// than the bound most, the error is names.Quota.
 func (t *Tree) StageContents(ctx context.Context, root guard.RootName, path string, staged bool, most int64) ([]byte, error) {
 	return asStager(ctx, t, names.OpStage, root, path, func(l *guard.Lease, _ apply.Env) ([]byte, int64, error) {
 		st, _ := beneath.StageOf(l)

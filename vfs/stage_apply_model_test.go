@@ -119,7 +119,7 @@ func TestApplyIsKilled(t *testing.T) {
 	}
 }
 
-// What the owner writes between two kills stays where the owner wrote it.
+// A file that the owner writes between two kills stays at its path, with the owner's contents.
 func TestApplyIsKilledAndEdited(t *testing.T) {
 	runs := uint64(shortOrSoak(60, 200))
 	for seed := range runs {

@@ -99,9 +99,10 @@ func checkCheckpointName(name string) error {
 	return nil
 }
 
-// StageBeforeCall makes a checkpoint of each staged root that a subject can use, before it calls
-// a tool that may write. It makes none while the owner applies or drops changes, none of a stage
-// with very many changes, and none of a stage that has not changed since its latest checkpoint.
+// StageBeforeCall makes a checkpoint of each staged root that a subject can use, before the subject
+// calls a tool that may write. It makes none while an apply, discard, undo or other checkpoint of any
+// stage is running, none of a stage with very many changes, and none of a stage that has not changed
+// since its latest checkpoint.
 func (t *Tree) StageBeforeCall(ctx context.Context, who guard.Subject, tool string) error {
 	roots := t.reg.StagedFor(who)
 	if len(roots) == 0 || !t.stageMu.TryLock() {

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// reportedLosses lists situations in which other tools that stage or undo changes have failed, by
-// the reports of their users: files were lost, came back, or were taken from their owner.
+// reportedLosses lists situations in which other tools that stage or undo changes have failed,
+// according to reports of their users: files were lost, came back, or were taken from their owner.
 var reportedLosses = []struct {
 	name   string
 	source string // files, "path=text", or directories, "path/"

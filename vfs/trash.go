@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/trash"
 )
 
-// The owner's operations on a trash. They take no caller and no right of the root, so a front
-// end must not offer them to anybody but the owner.
+// This file has the owner's operations on a trash. They check neither a caller nor the rights of the
+// root, so a front end must not offer them to anybody but the owner.
 
 type (
 	// Trashed is one kept file.
@@ -49,7 +49,7 @@ func noTrash(op guard.Op, root guard.RootName) error {
 		"root %s keeps no trash; it does with: rootsfs mount --trash, or trash = { on = true } in its [[root]] block", names.Quote(string(root)))}
 }
 
-// TrashList lists what a root's trash holds, the oldest first.
+// TrashList lists the files in a root's trash, the oldest first.
 func (t *Tree) TrashList(ctx context.Context, root guard.RootName) ([]Trashed, error) {
 	return asOwner(ctx, t, names.OpTrash, root, func(_ *guard.Lease, b *trash.Bin) ([]Trashed, error) {
 		return b.List(root)

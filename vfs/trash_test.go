@@ -100,7 +100,7 @@ func TestTrashKeeps(t *testing.T) {
 			b.must(b.t.Rename(bg, who, dir, "moved", dir, "second", 0)) // both names are one file's: nothing happens
 			b.must(second(b.t.Setattr(bg, who, b.at("d"), nil, setSize(0))))
 			// Data that these operations remove is not kept, because it is only a part of a file.
-			// The README says so.
+			// "rootsfs help trash" says so.
 			b.must(second(b.t.Setattr(bg, who, b.at("e"), nil, setSize(2))))
 			f, _, err = b.t.Open(bg, who, b.at("e"), unix.O_WRONLY)
 			b.must(err)
@@ -248,9 +248,9 @@ func (b *bed) trashUsage(paths ...string) (bytes int64, there []string) {
 	return bytes, there
 }
 
-// A file may grow after it was removed, through a descriptor or through another name. The next
-// operation that reads the trash counts the new size. If the file has become larger than the
-// trash's bound, only that file is removed.
+// A file may grow after it was removed, through a descriptor or through another name. The next run
+// of Prune counts the new size. If the file has become larger than the trash's bound, only that file
+// is removed.
 func TestTrashCountsGrowingFiles(t *testing.T) {
 	const bound, piece = 1 << 20, 64 << 10
 	text := strings.Repeat("x", piece)

@@ -30,7 +30,7 @@ func (b *bed) holdReader() (release func()) {
 
 // loseEvents keeps the tree from reading the kernel's queue of events, and fills the queue with
 // events of the directory "noise", which must be watched. Then it calls change. The kernel drops
-// the events of what change does.
+// the events that change causes.
 func (b *bed) loseEvents(change func()) {
 	b.Helper()
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")

@@ -20,7 +20,7 @@ import (
 // goroutine may have to go on before an operation has returned. So the operation does not touch
 // the watch: it returns its findings, and the goroutine applies them.
 
-// runState belongs to the goroutine. The first two never change.
+// runState belongs to the watch's goroutine. Its first two fields never change.
 type runState struct {
 	epoch uint64
 	dead  <-chan struct{} // closed when the root ends

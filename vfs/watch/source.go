@@ -57,9 +57,9 @@ func sourceEvent(e beneath.NotifyEvent, dir any) SourceEvent {
 	}
 }
 
-// SourceWatcher watches directories of the roots on the source. inotify reports
-// write(2), truncation, attributes and names; it does not report stores through
-// a mapping of a host's process, and nothing that happens on another machine.
+// SourceWatcher watches directories of the roots on the source. inotify reports write(2),
+// truncation, attributes and names. It reports neither stores of a host's process through a mapping
+// nor changes that another machine makes.
 type SourceWatcher struct {
 	in      *Inotify
 	reg     *guard.Registry
@@ -142,10 +142,10 @@ func (w *SourceWatcher) Unwatch(wd int32, dir any) {
 	}
 }
 
-// Counts returns how many directories are watched, each counted once, and how often one could not
-// be watched because Watch found no inotify watch or instance left, or because the new upper side
-// of a directory could not be watched. In a staged root, the two sides of a directory count
-// separately in watched.
+// Counts returns how many directories are watched, each counted once. In a staged root, the two
+// sides of a directory count separately. refused is how often a directory could not be watched:
+// Watch found no inotify watch or instance left, or the new upper side of a directory could not be
+// watched.
 func (w *SourceWatcher) Counts() (watched, refused int64) {
 	w.in.mu.Lock()
 	defer w.in.mu.Unlock()

@@ -44,7 +44,7 @@ func (a *applier) syncNames(list []Change) error {
 			err = beneath.SyncDir(a.l, d)
 			d.Close()
 		}
-		if errors.Is(err, unix.EACCES) { // an applied directory whose mode forbids to open it
+		if errors.Is(err, unix.EACCES) { // an applied directory whose mode forbids opening it
 			return a.st.Source(a.l).SyncAll(a.l)
 		}
 		if err != nil {

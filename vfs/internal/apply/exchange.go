@@ -14,8 +14,9 @@ import (
 
 // A file is replaced in three steps. First, the new file is completed under a temporary name.
 // Second, the new file and the old one exchange their names. Third, the old file is checked. If it
-// is the file that Plan compared, it is removed or moved to the trash. If not, the names are
-// exchanged back. So an edit that the owner made in between is at its path again.
+// is the file that Plan compared, and nobody waits to open it for writing, it is removed or moved to
+// the trash. Otherwise the names are exchanged back. So an edit that the owner made in between is at
+// its path again.
 
 // tempName returns a new temporary name.
 func tempName() string { return beneath.TempPrefix + strings.ToLower(rand.Text()) }
@@ -161,8 +162,8 @@ func (p *placement) isOurs(name string) bool {
 	return isSameFile(&now, &p.newBase)
 }
 
-// isUsed reports whether somebody has changed the file with the name temp since its recorded state
-// then, or has the file open for writing. If the file cannot be examined, isUsed reports true.
+// isUsed reports whether the file with the name temp is in another state than the recorded one
+// (then), or is open for writing. If the file cannot be examined, isUsed reports true.
 func (p *placement) isUsed(temp string, then *draft.Base) bool {
 	isAlone := func() bool { return true }
 	if then.Kind == draft.File {

@@ -119,8 +119,8 @@ func (c *Change) LeaveRemoval(cause *Change) bool {
 // leaveContents makes changes a conflict if the source does not get their directory. In the sorted
 // list the directory comes first.
 func leaveContents(list []Change) {
-	// causes maps the path of each directory that is left to the change of the outermost left
-	// directory above it, or to its own change if none is above.
+	// causes has, by path, the cause of each left directory: the change of the outermost left
+	// directory above it, or its own change if there is none above.
 	causes := map[string]*Change{}
 	for i := range list {
 		c := &list[i]

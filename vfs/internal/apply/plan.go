@@ -462,7 +462,7 @@ func (a *applier) isOpen(c *Change) bool {
 	return err == nil && a.IsWritten(shown.ID())
 }
 
-// judgeUpper is the part of judge that reads the upper directory.
+// judgeUpper is the part of judgePolicy that reads the upper directory.
 func (a *applier) judgeUpper(c *Change, dir string, kind pattern.Type) {
 	up, err := a.st.Upper(c.Path.Raw(), false)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// After a kill before or after the exchange or the removal, the next grant of the root finishes or
-// reverts the step. The path has the owner's file or the complete file of the stage, or no file if
-// the removal is finished. No temporary file is left. Changes that the owner has made since the
-// kill are not overwritten.
+// After a kill before or after the exchange or the removal, the owner's next command on the stage
+// finishes or reverts the step. The path has the owner's file or the complete file of the stage, or
+// no file if the removal is finished. No temporary file is left. Changes that the owner has made
+// since the kill are not overwritten.
 func TestRecoverStep(t *testing.T) {
 	for _, c := range []struct {
 		name, point   string

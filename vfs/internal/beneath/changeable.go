@@ -191,7 +191,7 @@ func (h *Handle) Close() {
 	}
 }
 
-// Open opens what d refers to once more, for reading; see Reopen.
+// Open opens the file of d once more, for reading; see Reopen.
 func (d Dir) Open(flags int) (Handle, error) {
 	fd, err := Reopen(d.fd, flags)
 	if err != nil {

@@ -30,9 +30,9 @@ const (
 const noObject = ^uint64(0)
 
 // Checkpoint makes a checkpoint of the stage, or only of c.Paths. If the stage equals the latest
-// checkpoint, and c has no name, it makes none: then isNew is false, and made is the latest. It also
-// makes none if nothing is staged, no checkpoint exists and the owner did not ask: then made is the
-// start.
+// checkpoint, and c has no name, Checkpoint makes none: isNew is then false, and made is the latest.
+// Checkpoint also makes none if nothing is staged, no checkpoint exists and the owner did not ask
+// for one: made is then the start.
 func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkpoint, isNew bool, err error) {
 	st := s.st
 	st.frozen.checkpointMu.Lock()

@@ -58,8 +58,8 @@ var AtStep func(point string) error
 // tempName is a name in the store's directory for copies in progress.
 func (st *staged) tempName() string { return strconv.FormatUint(st.temps.Add(1), 10) }
 
-// dropTemp removes a copy that did not get to its place. If the root has ended it stays until
-// the store is opened again.
+// dropTemp removes a copy that did not get to its place. After the end of the root, the copy stays
+// until the store is opened again.
 func (st *staged) dropTemp(l *guard.Lease, name string, flags int) {
 	_ = change(l, func() error { return unix.Unlinkat(st.tmp, name, flags) })
 }

@@ -11,9 +11,9 @@ import (
 // differently. Its methods are called while the stage is locked, so they must not wait for a
 // program, and must not look into the root.
 type Follower interface {
-	// Copying is called with by 1 before a copy of a file of the source is moved to its name in the
+	// Copying is called with by = 1 before a copy of a file of the source is moved to its name in the
 	// upper directory. The move changes nothing for programs. If the move fails, Copying is called
-	// again with by -1.
+	// again with by = -1.
 	Copying(rel string, by int)
 	// Raised says that a directory lies in the upper directory now. fd refers to the directory
 	// until Raised returns; -1: the directory could not be opened.
@@ -22,7 +22,7 @@ type Follower interface {
 	Moved(from, to string)
 	// Merged says that the source may show another directory at a path than before.
 	Merged(rel string)
-	// Hidden says whether a whiteout hides what the source has at a path.
+	// Hidden says whether a whiteout hides the source's file at a path.
 	Hidden(rel string, isHidden bool)
 }
 
@@ -59,7 +59,7 @@ func (t *followers) tell(f func(Follower)) {
 	}
 }
 
-// IsHidden reports whether a whiteout hides what the source has at a path.
+// IsHidden reports whether a whiteout hides the source's file at a path.
 func (s Stage) IsHidden(rel string) bool { return s.st.isHidden(rel) }
 
 // tellRaised tells the followers that a directory was raised. The store must already have the
@@ -85,8 +85,8 @@ func (st *staged) tellMoved(from, to string) {
 }
 
 // tellMerged tells the followers that a directory has come to a path, if the source shows a
-// directory at the path, too. The caller calls tellMerged after the change: inotify reports later
-// changes of the source.
+// directory at the path, too. The caller calls tellMerged after the change. If the owner makes a
+// directory at the path later, inotify reports it.
 func (st *staged) tellMerged(rel string) {
 	if st.isHidden(rel) {
 		return

@@ -19,7 +19,8 @@ import (
 // frozen has the files of the upper directory that are objects, too.
 type frozen struct {
 	// writes is held for reading while an operation checks whether a file is frozen and then
-	// changes it. It is held for writing while files are being frozen.
+	// changes its contents. (A change of the file's attributes holds staged.mu instead.) writes is
+	// held for writing while files are being frozen, and while Stage.Readable has changed a mode.
 	writes sync.RWMutex
 	// generation grows each time that files may have become frozen; 0: no file was ever frozen.
 	generation atomic.Uint64

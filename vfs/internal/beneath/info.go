@@ -63,7 +63,7 @@ func nanos(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
 
 const statxMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME
 
-// Stat reads the attributes of what a descriptor of the lease's root refers to.
+// Stat reads the attributes of the file that a descriptor in the lease's root refers to.
 func Stat(l *guard.Lease, fd int) (Info, error) {
 	info, err := stat(fd)
 	if err == nil {
@@ -79,7 +79,7 @@ func showIn(l *guard.Lease, info *Info) {
 	}
 }
 
-// Stat reads the attributes of what d refers to.
+// Stat reads the attributes of the file that d refers to.
 func (d Dir) Stat(l *guard.Lease) (Info, error) {
 	if d.union != nil {
 		// The directory may have been raised since it was resolved.

@@ -128,8 +128,9 @@ func (w *linkWalk) follow(name string, fd int, info *Info) error {
 	return nil
 }
 
-// others names the first user, other than this process's user and root, who owns the link or can
-// replace it, or the group or "every user" who can. It returns "" if there is none.
+// others names a user other than root and this process's user, or a group, or "every user", that owns
+// the link or can replace it. If there are several, others names only one. It returns "" if there is
+// none.
 func others(dir, link *Info) string {
 	mine := func(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 	switch {

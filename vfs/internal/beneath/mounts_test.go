@@ -59,8 +59,8 @@ func TestLocationThroughBindMounts(t *testing.T) {
 	}
 }
 
-// The roots and mount points of mounts are unescaped as the kernel escapes them. A mount that
-// shows neither a directory nor a file is left out.
+// The kernel escapes some characters in the roots and mount points of mounts, and the parser
+// restores them. A mount that shows neither a directory nor a file is left out.
 func TestMountsOfOtherKinds(t *testing.T) {
 	got, err := mountinfo.GetMountsFromReader(strings.NewReader("29 1 8:1 / / rw - ext4 /dev/sda1 rw\n"+
 		"40 29 8:1 /a\\040b\\134 /mnt/x\\011y rw,relatime shared:3 - ext4 /dev/sda1 rw\n"+

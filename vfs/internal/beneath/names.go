@@ -76,7 +76,7 @@ func Rename(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string, fl
 }
 
 // RenameNew moves a name to one that must be free. If the file system cannot refuse to replace
-// (EINVAL), as NFS and many FUSE file systems, RenameNew first checks that the new name is free.
+// (EINVAL), like NFS and many FUSE file systems, RenameNew first checks that the new name is free.
 // Then only the claims of the Tree (package claims) keep the name free between check and rename.
 func RenameNew(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string) error {
 	err := Rename(l, from, oldBase, to, newBase, unix.RENAME_NOREPLACE)

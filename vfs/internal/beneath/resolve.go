@@ -425,8 +425,8 @@ func cross(l *guard.Lease, d *Dir) (Info, error) {
 }
 
 // CrossEntry tells the lease of one name of a directory, if there are nested roots. It is for
-// operations on a name that do not open it. It returns the domain of the nested root that the
-// name is, or 0 if it is none.
+// operations on a name that do not open it. It returns the domain of the nested root at that name,
+// or 0 if no nested root is there.
 func CrossEntry(l *guard.Lease, d Dir, name string, info *Info) (uint64, error) {
 	if !l.HasNested() || l.Source().File() != "" {
 		return 0, nil

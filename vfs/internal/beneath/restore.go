@@ -57,7 +57,7 @@ func (x *stateIndex) sorted() (out draft.State) {
 	return out
 }
 
-// showsSource reports whether a state shows what the source has at a path: no whiteout hides it,
+// showsSource reports whether a state shows the source's file at a path: no whiteout hides the file,
 // and the upper directory has nothing but directories at the path and above it.
 func (x *stateIndex) showsSource(rel string) bool {
 	if n := x.nodes[rel]; n != nil && n.Object != 0 {

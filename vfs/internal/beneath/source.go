@@ -95,7 +95,7 @@ type source struct {
 	fsType                string
 	remote                bool
 	naming                rules.Naming
-	links                 []rules.Link // that the path asked passes
+	links                 []rules.Link // the links on the path in asked
 	once                  sync.Once
 	stage                 *staged // nil: the root is not staged
 }
@@ -116,8 +116,9 @@ func (s *source) Close() error {
 }
 
 // Check opens the path again and compares the identities. A single-file root is unchanged as
-// long as its directory is the same, and the name in that directory is a regular file. Check does
-// not walk a path on which another file system is mounted now, because that could hang.
+// long as its directory is the same, and the name in that directory is a regular file. For a root
+// that is not remote, Check does not walk a path on which another file system is mounted now,
+// because that could hang.
 func (s *source) Check() error {
 	if !s.remote && coveredBy(s.resolved, s.fd) {
 		return &guard.Error{Kind: names.Unavailable}

@@ -30,8 +30,9 @@ type staged struct {
 	// while swaps is held.
 	lowered atomic.Uint64
 
-	// mu is held while names change in the upper directory, but not while contents are copied,
-	// so that the copy of a large file blocks no other operation. It guards accesses.
+	// mu is held while names or attributes change in the upper directory, but not while a file is
+	// copied up, so that the copy of a large file blocks no other operation. A checkpoint or an undo
+	// that has to copy contents holds mu meanwhile. mu guards accesses.
 	mu       sync.Mutex
 	accesses map[rules.Identity]ctimes // by the file's own identity
 	// swaps guards tracked. It is held while a name gets another file, until the descriptors

@@ -31,7 +31,7 @@ func (d *Dir) begin(l *guard.Lease) (fd int, u *union, err error) {
 	return d.union.up, d.union, nil
 }
 
-// end ends what begin began. On an ordinary root u is nil.
+// end unlocks st.mu, which begin has locked. In an ordinary root, u is nil and end does nothing.
 func (u *union) end() {
 	if u != nil {
 		u.st.mu.Unlock()

@@ -39,8 +39,8 @@ func holdsXattr(fd int, name string) bool {
 	return err != unix.EOPNOTSUPP //nolint:errorlint // bare errno
 }
 
-// CopyXattrs gives a file the ACL and the user's attributes of another, and no others. It leaves
-// alone the attributes that one of the two file systems does not support.
+// CopyXattrs makes the ACL and the user.* attributes of a file the same as those of another file. It
+// leaves alone the attributes that one of the two file systems does not support.
 func CopyXattrs(l *guard.Lease, from int, to Changeable) error {
 	want, err := copiedXattrs(from)
 	if err != nil {
@@ -100,7 +100,7 @@ func attrsOf(fd int) map[string][]byte {
 	return out
 }
 
-// SameXattrs reports whether two files have the same ACL and the same attributes of the user. It
+// SameXattrs reports whether two files have the same ACL and the same user.* attributes. It
 // ignores the attributes that one of the two file systems does not support.
 func SameXattrs(x, y int) bool {
 	a, b := attrsOf(x), attrsOf(y)
@@ -116,7 +116,7 @@ func SameXattrs(x, y int) bool {
 	return true
 }
 
-// XattrsHash returns a hash of a file's ACL and attributes of the user, zero if it has none.
+// XattrsHash returns a hash of a file's ACL and user.* attributes, zero if the file has none.
 func XattrsHash(fd int) (sum [sha256.Size]byte) {
 	attrs := attrsOf(fd)
 	if len(attrs) == 0 {

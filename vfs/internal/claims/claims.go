@@ -75,7 +75,7 @@ type claim struct {
 	exclusive bool   // one holder has it alone
 	open      int32  // descriptors that are open for writing
 	inPlace   int32  // runs of WriteRange; a replacement waits for them by the claim of the name
-	begun     uint64 // how many writers have begun since the claim exists
+	begun     uint64 // how many writers have begun since the claim was created
 	waiting   []*waiter
 }
 

@@ -84,8 +84,8 @@ func (s *Store) NoteApplied(a Applied) error {
 	return appendTo(s.checkpointPath(latest)+appliedSuffix, b)
 }
 
-// appendTo appends a line to a file. If the last line there was written in part, as with a full disk or
-// by a kill, appendTo ends that line first.
+// appendTo appends a line to a file. If only a part of the last line was written, because the disk
+// was full or the process was killed, appendTo ends that line first.
 func appendTo(path string, b []byte) error {
 	f, err := createFile(path, os.O_RDWR|os.O_APPEND)
 	if err != nil {

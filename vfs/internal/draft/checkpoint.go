@@ -349,8 +349,8 @@ func (s *Store) Forget(number int) error {
 	return s.dropApplied()
 }
 
-// Excess returns the number of the checkpoint to remove next. ok is false if the store has no more
-// than most checkpoints.
+// Excess returns the number of the checkpoint to remove next. ok is false if the number of
+// checkpoints does not exceed most.
 func (s *Store) Excess(most int) (number int, ok bool) {
 	list := s.Checkpoints()
 	if len(list) <= most {

@@ -182,7 +182,8 @@ func TestAppliedOutlivesItsCheckpoint(t *testing.T) {
 	}
 }
 
-// A note that was written in part, as with a full disk or by a kill, damages no later note.
+// If only a part of a note was written, because the disk was full or the process was killed, no later
+// note is damaged.
 func TestNoteAfterATornOne(t *testing.T) {
 	s := openFor(t, t.TempDir())
 	number := s.keepFile(t, "a", "x", time.Now()).Number

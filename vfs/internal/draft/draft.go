@@ -96,7 +96,7 @@ type Store struct {
 	mu      sync.RWMutex
 	records map[string]Record
 	hidden  map[string]bool // paths of whiteouts
-	names   upperDir        // what the upper has
+	names   upperDir        // the names in the upper
 	files   int             // number of the files in names
 	moving  bool            // names may be out of date: see MoveUpper
 	steps   map[string]Step // that have not ended, by path

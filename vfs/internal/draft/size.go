@@ -74,7 +74,7 @@ func (s *Store) WillWrite(n int64) error {
 func (s *Store) Freed() { s.size.freed.Store(true) }
 
 // mayHaveRoom reports whether a measurement may find room for n bytes: programs have removed
-// something, or have written over what they had written.
+// something, or have overwritten their own data.
 func (z *sizes) mayHaveRoom(n int64) bool {
 	return z.freed.Load() || z.since > 0 && z.bytes+n <= z.limit()
 }
@@ -118,7 +118,7 @@ func (s *Store) measure() {
 	z.freed.Store(false)
 	z.names, z.changed, z.bytes, z.since = 0, 0, 0, 0
 	inUpper := map[string]bool{}
-	_ = s.walkUpper(func(rel string, st *unix.Stat_t) { // what cannot be read is not counted
+	_ = s.walkUpper(func(rel string, st *unix.Stat_t) { // names that cannot be read are not counted
 		inUpper[rel] = true
 		z.names++
 		z.bytes += st.Blocks * 512

@@ -15,7 +15,7 @@ import (
 type Store struct {
 	isWritten func(file rules.Identity) bool
 
-	mu    sync.Mutex                   // guards the fields below and what they hold
+	mu    sync.Mutex                   // guards the fields below and their elements
 	usage map[rules.Identity]*binUsage // by the identity of the trash's directory
 	// written has files that were open for writing, or had another name, when they were kept. A
 	// program that has such a file open can still write to it; see MayBeWritten.
@@ -81,8 +81,8 @@ func (b *Bin) diskUsage(info *beneath.Info) int64 {
 // since they were kept.
 const searchEvery = time.Minute
 
-// countEntry counts a new entry. If the trash has become too large, or was not searched for long,
-// countEntry calls Prune.
+// countEntry counts a new entry. If the trash has become too large, or its last search is longer ago
+// than searchEvery, countEntry calls Prune.
 func (b *Bin) countEntry(size int64) {
 	s := b.store
 	s.mu.Lock()
@@ -108,7 +108,8 @@ func (b *Bin) countEntry(size int64) {
 }
 
 // largest returns the greatest size on disk of a file that is kept. An entry with such a file takes
-// nine tenths of the bound. Prune reduces a trash that exceeds the bound to this size at most.
+// nine tenths of the bound, which is also the size to which Prune reduces a trash that exceeds the
+// bound.
 func (b *Bin) largest() int64 { return b.size - b.size/10 - entryCost }
 
 // Prune removes the entries that are too old. If the entries exceed the bound, it removes the

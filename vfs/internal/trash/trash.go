@@ -235,8 +235,8 @@ func (b *Bin) unlinkCopied(d beneath.Dir, name, rel string) error {
 	return err
 }
 
-// keep keeps a file before another file gets its name, or before the file is removed, if the file
-// cannot be renamed into the trash. It returns the entry's id, "" if the file is not kept.
+// keep keeps a file whose name another file is about to get, or a file that is about to be removed
+// and cannot be renamed into the trash. It returns the entry's id, "" if the file is not kept.
 func (b *Bin) keep(d beneath.Dir, name, rel string) (id string, err error) {
 	old, err := beneath.OpenChild(d, name)
 	if err != nil {
