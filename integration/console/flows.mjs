@@ -32,13 +32,9 @@ async function until(what, ok, times = 1200) {
 
 // The console, and its links: Enter gives another one.
 const proc = spawn(lab.binary, ["console", "--json"], { env: lab.env, stdio: ["pipe", "pipe", "inherit"] });
-// A test that has failed interrupts: the console is not to outlive it.
-for (const signal of ["SIGINT", "SIGTERM"]) {
-  process.on(signal, () => {
-    proc.kill("SIGINT");
-    process.exit(1);
-  });
-}
+// The console must not outlive this script, which a failed test interrupts.
+process.on("exit", () => proc.kill("SIGINT"));
+for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(1));
 const linesOut = readline.createInterface({ input: proc.stdout })[Symbol.asyncIterator]();
 const nextLink = async () => JSON.parse((await linesOut.next()).value).url;
 const newLink = () => {
@@ -58,10 +54,16 @@ function ask(box, message, mode, ...requestedPaths) {
   });
 }
 
-const browser = await chromium.launch({
-  executablePath: lab.chromium,
-  args: [...lab.flags, "--js-flags=--expose-gc"],
-});
+// start starts Chromium. Chromium is started again if it crashes before it has a page.
+async function start(times = 3) {
+  try {
+    return await chromium.launch({ executablePath: lab.chromium, args: [...lab.flags, "--js-flags=--expose-gc"] });
+  } catch (e) {
+    if (times === 1) throw e;
+    return start(times - 1);
+  }
+}
+const browser = await start();
 const owner = await browser.newContext({ viewport: { width: 1200, height: 900 }, acceptDownloads: true });
 owner.setDefaultTimeout(60000);
 const wrong = []; // what the browser complained of

@@ -159,8 +159,7 @@ func makeDisk(ctx context.Context, dir, img, size string) error {
 }
 
 // buildInitrd makes the initramfs for the kernel that is unpacked in dir. The initramfs has
-// busybox, init.sh, and the modules of the kernel that the variable modules lists, with the
-// modules that they need.
+// busybox, init.sh, the kernel modules in the variable modules, and the modules that these need.
 func buildInitrd(ctx context.Context, dir, version, initrd string) error {
 	// depmod looks only in /lib, also if /lib has been merged into /usr.
 	if !exists(dir + "/lib") {

@@ -20,7 +20,7 @@ import (
 
 // ownerLimit is the time after which a command of the owner counts as hung. (A command that
 // waits for a hung operation waits for sixty seconds or more.)
-const ownerLimit = 15 * time.Second
+const ownerLimit = 45 * time.Second
 
 // program is a running `rootsfs mount` with one root. newProgram makes repositories in the root and
 // starts the holder.

@@ -83,7 +83,7 @@ func (p *Process) ask(m initproc.Message) error {
 	l.requests++
 	m.Code = l.requests
 	if err := p.send(m); err != nil {
-		return failed("ask for %s inside: %v", m.At, err)
+		return failed("ask for %s inside: %w", m.At, err)
 	}
 	limit := time.NewTimer(answerLimit)
 	defer limit.Stop()

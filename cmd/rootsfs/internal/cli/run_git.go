@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,8 +23,8 @@ import (
 // A confined git does not find ~/.gitconfig with the owner's name and address. The functions here
 // read the name and the address without running git. They read no repository's configuration.
 
-// maxSmallFile is how many bytes of a file of a HOME are read: git's configuration, settings or
-// credentials. The rest of a larger file is ignored.
+// maxSmallFile bounds the size, in bytes, of the files of a HOME that are read: git's configuration,
+// settings and credentials.
 const maxSmallFile = 1 << 20
 
 // gitEnv returns the command's environment with more variables (git-config(1), GIT_CONFIG_COUNT).
@@ -78,8 +80,8 @@ func gitIdentity() [][2]string {
 // readGitUser reads name and email in the [user] section of a file of git's configuration into
 // found. It does not read included files.
 func readGitUser(file string, found map[string]string) {
-	text, ok := readSmallFile(file)
-	if !ok {
+	text, err := readSmallFile(file)
+	if err != nil {
 		return
 	}
 	section := ""
@@ -122,17 +124,28 @@ func gitValue(s string) string {
 	return b.String()
 }
 
-// readSmallFile reads at most the first maxSmallFile bytes of a regular file. It reports whether
-// the file could be read, and these bytes are text.
-func readSmallFile(path string) (string, bool) {
+// readSmallFile reads a regular file of text. If the file is larger than maxSmallFile bytes, the error
+// is errLargeFile.
+func readSmallFile(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
-		return "", false
+		return "", err
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "", false
+		return "", errors.Join(err, errors.New("it is not a regular file"))
 	}
-	b, err := io.ReadAll(io.LimitReader(f, maxSmallFile))
-	return string(b), err == nil && strings.IndexByte(string(b), 0) < 0
+	b, err := io.ReadAll(io.LimitReader(f, maxSmallFile+1))
+	switch {
+	case err != nil:
+		return "", err
+	case bytes.IndexByte(b, 0) >= 0:
+		return "", errors.New("it is not text")
+	case len(b) > maxSmallFile:
+		return "", errLargeFile
+	}
+	return string(b), nil
 }
+
+// errLargeFile says that a file is too large to be read or copied.
+var errLargeFile = errors.New("it is larger than 1 MiB")

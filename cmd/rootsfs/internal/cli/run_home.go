@@ -173,10 +173,9 @@ func giveHome(fd int, uid, gid uint32) (isEmpty bool, err error) {
 	return true, nil
 }
 
-// bringHome copies files of the owner's HOME into a kept HOME that lacks them, each up to
-// maxSmallFile bytes. It leaves out binary files. The command may have made links in the kept HOME;
-// os.Root follows no link that leads out. If a file cannot be written there,
-// bringHome adds a note. The note says what to remove if the command has put something else in the
+// bringHome copies files of the owner's HOME into a kept HOME that lacks them. It leaves out files
+// that readSmallFile cannot read. The command may have made links in the kept HOME; os.Root follows
+// no link that leads out. If a file cannot be written there, bringHome adds a note. The note says what to remove if the command has put something else in the
 // place of the file's parent directory, and has the error otherwise.
 func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
 	if len(files) == 0 {
@@ -192,8 +191,8 @@ func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
 		if err != nil {
 			continue // there is no HOME to copy from
 		}
-		text, ok := readSmallFile(from)
-		if !ok {
+		text, err := readSmallFile(from)
+		if err != nil {
 			continue
 		}
 		if err := bringFile(in, file, text, int(uid), int(gid)); err != nil {

@@ -47,6 +47,28 @@ func TestBringHomeNamesTheError(t *testing.T) {
 	}
 }
 
+// A file that is too large to be copied into a kept HOME is left out: a part of it would be another
+// file, such as JSON that ends early.
+func TestBringHomeLeavesOutLargeFiles(t *testing.T) {
+	owner, home := t.TempDir(), t.TempDir()
+	t.Setenv("HOME", owner)
+	large, small := strings.Repeat("x", maxSmallFile+1), strings.Repeat("x", maxSmallFile)
+	testkit.Must(t, os.WriteFile(filepath.Join(owner, "large"), []byte(large), 0o600), os.WriteFile(filepath.Join(owner, "small"), []byte(small), 0o600))
+	if notes := bringHome(home, []string{"large", "small"}, uint32(os.Getuid()), uint32(os.Getgid())); notes != nil {
+		t.Errorf("%q", notes)
+	}
+	got, err := os.ReadFile(filepath.Join(home, "small"))
+	if testkit.Must(t, err); string(got) != small {
+		t.Errorf("%d bytes of the small file were copied", len(got))
+	}
+	if _, err := os.Lstat(filepath.Join(home, "large")); err == nil {
+		t.Error("a part of the large file was copied")
+	}
+	if err := (&runPlan{}).checkHomeFile(filepath.Join(owner, "large")); err == nil || !strings.Contains(err.Error(), "larger than 1 MiB") {
+		t.Errorf("the warning about the large file: %v", err)
+	}
+}
+
 // A full disk leaves no part of a file in a kept HOME: the next start would take the part for a
 // file of the command's own.
 func TestBringHomeLeavesNoPartOfAFile(t *testing.T) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -117,7 +118,7 @@ func (r *runner) hintNames() {
 
 // trustedHomeFiles returns the files to copy into a kept HOME. It leaves out, with a warning, files
 // that programs could have replaced by a link to another file of the owner, files that the ceiling
-// forbids, and files that hold a credential of --secret.
+// forbids, files that are too large, and files that hold a credential of --secret.
 func (r *runner) trustedHomeFiles() (files []string) {
 	judge := r.plan.judge()
 	for _, file := range r.plan.homeParts {
@@ -128,10 +129,8 @@ func (r *runner) trustedHomeFiles() (files []string) {
 		if err == nil {
 			err = r.plan.session.Ceiling.CheckPath(session.Resolve(from), guard.ReadOnly)
 		}
-		if text, ok := readSmallFile(from); err == nil && ok {
-			if s := r.plan.secretIn(text); s != nil {
-				err = fmt.Errorf("it holds the credential of --secret %s", s.Name)
-			}
+		if err == nil {
+			err = r.plan.checkHomeFile(from)
 		}
 		if err != nil {
 			r.a.warn("%s is left out of the kept HOME: %s", names.Quote(cmp.Or(from, file)), names.EscapeQuoted(err.Error()))
@@ -140,4 +139,17 @@ func (r *runner) trustedHomeFiles() (files []string) {
 		files = append(files, file)
 	}
 	return files
+}
+
+// checkHomeFile returns an error if a file is too large to be copied into a kept HOME, or holds a
+// credential of --secret.
+func (p *runPlan) checkHomeFile(file string) error {
+	text, err := readSmallFile(file)
+	if errors.Is(err, errLargeFile) {
+		return err
+	}
+	if s := p.secretIn(text); s != nil {
+		return fmt.Errorf("it holds the credential of --secret %s", s.Name)
+	}
+	return nil
 }

@@ -1,13 +1,16 @@
 package fleet
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -166,6 +169,21 @@ func TestActsAreJudged(t *testing.T) {
 		if status, got := l.act(c[0], c[1]); status != http.StatusOK {
 			t.Errorf("%s without a record: %d %s", c[0], status, got)
 		}
+	}
+}
+
+// If the text of a machine's metrics cannot be passed on to its end, the reader gets an error.
+func TestCutMetricsAreAnError(t *testing.T) {
+	l := newActLab(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, "whole 1\n%s\n", strings.Repeat("x", bufio.MaxScanTokenSize))
+	})
+	server := httptest.NewServer(relay{l.remote, l.in, "m/s"})
+	defer server.Close()
+	resp, err := http.Get(server.URL + "/metrics")
+	l.must(err)
+	defer resp.Body.Close()
+	if text, err := io.ReadAll(resp.Body); err == nil || string(text) != "whole 1\n" {
+		t.Errorf("read %q, %v", text, err)
 	}
 }
 

@@ -238,7 +238,9 @@ func (h relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if strings.HasSuffix(q.URL.Path, "/metrics") {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		w.WriteHeader(a.Status)
-		_ = cleanText(out, a) // after an error the text ends early
+		if cleanText(out, a) != nil {
+			panic(http.ErrAbortHandler) // so that the reader sees that the text is not complete
+		}
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

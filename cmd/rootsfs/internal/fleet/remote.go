@@ -152,7 +152,7 @@ func (a *Answer) receive() {
 	alive, tick := time.Now(), time.NewTicker(progressTime/8)
 	defer tick.Stop()
 	var reported, count uint64
-	for turn := 0; ; turn++ {
+	for ticks := 0; ; {
 		select {
 		case m := <-a.messages:
 			f, err := a.open(m)
@@ -172,9 +172,8 @@ func (a *Answer) receive() {
 		case <-tick.C:
 		}
 		read := a.progress()
-		// If the turn of this tick is a multiple of 8, send a sign of life. Otherwise report each
-		// quarter of the window.
-		if turn%8 == 0 || read >= reported+frameWindow/4 {
+		// Every eighth tick is a sign of life. Between these, report each quarter of the window.
+		if ticks++; ticks%8 == 1 || read >= reported+frameWindow/4 {
 			count++
 			reported = read
 			a.sendProgress(progress{Count: count, Read: read})
