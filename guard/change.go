@@ -15,9 +15,8 @@ import (
 type policyChange struct {
 	policy *Policy // the new policy
 	detail string  // for the record and the event
-	// narrows: the change may forbid more than before. widens: it may allow more. A change with
-	// widens is recorded before it takes effect. Set leaves widens unset for a change that also takes
-	// a right away.
+	// narrows: the change may forbid more than before. widens: it may allow more. A change that
+	// widens is recorded before it takes effect.
 	narrows, widens bool
 	// hides: the change may forbid reading files that could be read before.
 	hides bool
