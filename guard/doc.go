@@ -46,8 +46,9 @@
 // # Not promised
 //
 // Parse finds a root by names alone; where the path leads when it is opened is up to package
-// vfs. Calls that hang in the source cannot be taken back, and calls that only read may begin
-// after the end of a root. When a root is granted inside another one, or a server is
+// vfs. System calls that hang in the source cannot be taken back. An operation that was answered
+// before its system calls had ended may begin further ones that only read, also after the end of the
+// root (Lease.Change refuses all others). When a root is granted inside another one, or a server is
 // suspended, operations that run longer than the deadline go on, and the error says so. The
 // package does not confine processes, and it trusts the operating system's user that runs it.
 // It compiles on every platform; the Opener that turns a path into a descriptor exists for

@@ -132,11 +132,16 @@ func (p *initProc) permitUnixSockets(reachable error) {
 		return
 	}
 	p.conf.Filter.Unix = true
-	if p.conf.Net {
+	switch {
+	case p.conf.Net:
 		// The init makes the command's calls of bind, and refuses to bind these sockets: see
 		// package seccomp. Landlock refuses the abstract names of other processes.
 		p.noteOn(name, "to granted sockets and in pairs; none can be bound, as they have names in the host's network")
-	} else {
+	case p.conf.KeptHome:
+		p.noteOn(name, "among its own processes, to granted sockets, and to those of the host's in HOME")
+	case len(p.conf.Sockets) > 0:
+		p.noteOn(name, "among its own processes, and to granted sockets; no other of the host's can be reached")
+	default:
 		p.noteOn(name, "among its own processes; none of the host's can be reached")
 	}
 }
