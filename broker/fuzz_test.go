@@ -76,10 +76,12 @@ func FuzzEvents(f *testing.F) {
 		pieces, _ := pass(&inPieces{bytes.NewReader(stream), int(size)})
 		single, _ := pass(iotest.OneByteReader(bytes.NewReader(stream)))
 		if !bytes.Equal(whole, pieces) || !bytes.Equal(whole, single) {
-			t.Errorf("%q passes %q whole, %q in pieces of %d, %q in bytes", stream, whole, pieces, size, single)
+			t.Errorf("of %q the filter passes %q if read whole, %q in pieces of %d bytes, %q byte by byte",
+				stream, whole, pieces, 1+int(size), single)
 		}
 		if again, n := pass(bytes.NewReader(whole)); n != 0 || !bytes.Equal(again, whole) {
-			t.Errorf("%q passes %q, and that %q with %d answers", stream, whole, again, n)
+			t.Errorf("of %q the filter passes %q; filtered again, that becomes %q, with %d requests answered (want it unchanged, and 0)",
+				stream, whole, again, n)
 		}
 	})
 }

@@ -199,14 +199,14 @@ func (r *revocableReader) Read(p []byte) (int, error) {
 	return r.rest.Read(p[:min(len(p), jsonline.Piece)])
 }
 
-// events takes the requests that the session answers out of an event stream (WHATWG HTML,
-// "Server-sent events"). Other events pass byte for byte.
+// events reads an event stream (WHATWG HTML, "Server-sent events"), and removes the messages that the
+// session handles. Other events pass byte for byte.
 type events struct {
 	body  io.ReadCloser
 	r     *bufio.Reader
 	s     *Session
 	send  Sender
-	limit int    // most bytes of an event
+	limit int    // the maximum size of an event, in bytes
 	ready []byte // bytes that Read returns before err
 	err   error
 }

@@ -61,7 +61,7 @@ func (r *request) openCached(n *node, flags int) (*vfs.File, error) {
 
 // openByPathOrHandle opens the file by its path. If the path no longer leads to the file,
 // openByPathOrHandle reopens a descriptor of the file:
-//   - the descriptor that pathOf has found for the thread;
+//   - at.Held, if pathOf has set it for the program's thread that made the request;
 //   - for a node without a path, any descriptor of the node;
 //   - at level Max any descriptor of the node, because the request is not an open(2), and the
 //     kernel would not try again.

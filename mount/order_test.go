@@ -33,8 +33,8 @@ type notice struct {
 type fakeKernel struct {
 	take func(n notice) fuse.Status // nil: every notification succeeds
 
-	mu  sync.Mutex // guards the field below
-	got []notice   // that have returned
+	mu      sync.Mutex // guards the field below
+	handled []notice   // the notifications for which take has returned
 }
 
 func (k *fakeKernel) notify(n notice) fuse.Status {
@@ -44,15 +44,15 @@ func (k *fakeKernel) notify(n notice) fuse.Status {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.got = append(k.got, n)
+	k.handled = append(k.handled, n)
 	return status
 }
 
-// count returns how many notifications like n have returned.
+// count returns how many of the handled notifications are equal to n.
 func (k *fakeKernel) count(n notice) (times int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, have := range k.got {
+	for _, have := range k.handled {
 		if have == n {
 			times++
 		}
@@ -199,14 +199,15 @@ func (u *unmounted) list(dir uint64) func() (map[string]uint64, fuse.Status) {
 	}
 }
 
-// waitContext is a context whose Done calls waits, so that a test learns that a call waits.
+// waitContext is a context that calls onWait whenever its method Done is called. The caller of Done is
+// then about to wait.
 type waitContext struct {
 	context.Context
-	waits func()
+	onWait func()
 }
 
 func (c waitContext) Done() <-chan struct{} {
-	c.waits()
+	c.onWait()
 	return c.Context.Done()
 }
 

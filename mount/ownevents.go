@@ -12,13 +12,13 @@ import (
 // are recognised: changes of names by counting the expected events, and changes of contents by
 // the change time after the mount's own write.
 
-// expectation is an event that an operation of the mount will cause in a directory.
+// expectation is a kind of event that operations of the mount will cause in a directory.
 type expectation struct {
 	name    string
 	created bool // else deleted
 }
 
-// expectedEvents counts the events of one expectation.
+// expectedEvents is how many events of one kind are still expected.
 type expectedEvents struct {
 	n     int
 	since time.Time // when n changed last, other than by an event
@@ -54,7 +54,7 @@ func (n *node) expectName(name string, created bool, by int) {
 	w.expect[key] = x
 }
 
-// takeExpected removes one expectation of an event, and reports whether there was a valid one.
+// takeExpected uses up one expected event, and reports whether a valid one was expected.
 func (w *dirWatch) takeExpected(name string, created bool) bool {
 	key := expectation{name, created}
 	w.mu.Lock()

@@ -16,22 +16,22 @@ type calls struct {
 	mu         sync.Mutex // guards the fields below, and the calls
 	byHost     map[string]*call
 	byServer   map[string]*call
-	byQuestion map[string]*call
-	held       int // bytes of all requests and answers
+	byQuestion map[string]*call // by questionID
+	held       int              // bytes of all requests and answers
 	seq        int
 }
 
 // call is one call. The host and the server may know it by different ids.
 type call struct {
-	request  []byte // as the server got it
-	hostID   []byte // raw: the id that the host waits for
-	serverID []byte // raw: the id that the server answers
-	canAsk   bool   // the answer may be replaced by a question to the host
-	seq      int    // the number of the call; later calls have higher numbers
-	repeats  int    // how often the call was repeated so far
-	state    callState
-	question string // state asked: the question's id
-	answer   []byte // state asked: the server's answer, kept until the host comes back
+	request    []byte // as the server got it
+	hostID     []byte // raw: the id that the host waits for
+	serverID   []byte // raw: the id that the server answers
+	canAsk     bool   // the answer may be replaced by a question to the host
+	seq        int    // the number of the call; later calls have higher numbers
+	repeats    int    // how often the call was repeated so far
+	state      callState
+	questionID string // state asked
+	answer     []byte // state asked: the server's answer, kept until the host comes back
 }
 
 // callState says what a call waits for.
@@ -139,7 +139,7 @@ func (c *calls) repeat(own *call, id string) (ok, tooOften bool) {
 // markAsked chooses the latest call that can get a question in the place of its answer, and marks
 // the call as asked. It returns the host's id of the call, with which the question must be sent. It
 // returns nil if no call can get a question.
-func (c *calls) markAsked(question string) (hostID []byte) {
+func (c *calls) markAsked(questionID string) (hostID []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var own *call
@@ -152,40 +152,40 @@ func (c *calls) markAsked(question string) (hostID []byte) {
 		return nil
 	}
 	delete(c.byHost, idKey(own.hostID))
-	own.state, own.question = asked, question
-	c.byQuestion[question] = own
+	own.state, own.questionID = asked, questionID
+	c.byQuestion[questionID] = own
 	return own.hostID
 }
 
 // reattach gives a call the host's new id, when the host comes back with the answer to a
 // question. It returns the server's answer to the call, if that answer has come meanwhile. ok is
 // false if no call has this question.
-func (c *calls) reattach(question string, hostID []byte) (answer []byte, ok bool) {
+func (c *calls) reattach(questionID string, hostID []byte) (answer []byte, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	own := c.byQuestion[question]
+	own := c.byQuestion[questionID]
 	if own == nil {
 		return nil, false
 	}
 	key := idKey(hostID)
 	c.endLocked(c.byHost[key])
-	delete(c.byQuestion, question)
+	delete(c.byQuestion, questionID)
 	answer = own.answer
 	c.held -= len(answer)
 	// Make a new call: other goroutines may still use the old one, such as for an answer that
 	// came twice, and they read its hostID without the lock.
 	again := *own
-	again.state, again.question, again.answer, again.hostID = called, "", nil, bytes.Clone(hostID)
+	again.state, again.questionID, again.answer, again.hostID = called, "", nil, bytes.Clone(hostID)
 	own.state = ended
 	c.byHost[key], c.byServer[idKey(own.serverID)] = &again, &again
 	return answer, true
 }
 
 // giveUp ends a call whose host did not come back with the answer to a question.
-func (c *calls) giveUp(question string) {
+func (c *calls) giveUp(questionID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.endLocked(c.byQuestion[question])
+	c.endLocked(c.byQuestion[questionID])
 }
 
 // cancel ends the call that the host knows by an id, and returns the server's id of the call. It
@@ -213,7 +213,7 @@ func (c *calls) endLocked(own *call) {
 		return
 	}
 	if own.state == asked {
-		delete(c.byQuestion, own.question)
+		delete(c.byQuestion, own.questionID)
 	} else {
 		delete(c.byHost, idKey(own.hostID))
 	}

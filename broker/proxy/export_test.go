@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// SetDrain sets, until the test ends, how long proxies wait, when the host has left, for a server
-// to read the answers to its requests. Call SetDrain before a proxy runs, and before the clean-up
-// that ends the proxy is registered.
+// SetDrain sets drainTimeout until the test ends. This is how long a proxy whose host has left waits
+// for the server to read the answers to the server's requests. Call SetDrain before a proxy runs, and
+// before the clean-up that ends the proxy is registered.
 func SetDrain(t testing.TB, d time.Duration) {
 	before := drainTimeout
 	drainTimeout = d

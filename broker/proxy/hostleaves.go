@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// drainTimeout is how long the proxy waits, at the end of the host's input, for a server to
-// read the answers to its requests. Tests change it.
+// drainTimeout is how long a proxy whose host has left waits for the server to read the answers to
+// the server's requests. Tests change it.
 var drainTimeout = 700 * time.Millisecond
 
 // drain waits until the session owes the server no answer, at most drainTimeout. It does not wait

@@ -19,11 +19,12 @@ import (
 // The session's questions are put to the host's user. Up to revision 2025-11-25 the proxy
 // sends a request elicitation/create. Since 2026-07-28 a host takes no unsolicited request:
 // it is asked for input in the place of an answer to a call of its own, and repeats the call
-// with its user's answer (SEP-2322). A server asks for consent while it works on such a call. So
-// the host gets the session's question as the answer to the call. The server knows nothing of the
-// question and goes on with the call. When the host repeats the call, the proxy does not send the
-// repetition to the server, but answers it with the server's answer to the first call. If the
-// server answers before the host has repeated the call, the server's answer is kept.
+// with its user's answer (SEP-2322). A server's request for consent
+// comes while the server works on such a call. So the proxy sends the session's question to the
+// host as the answer to the call. The server does not see this answer: for the server, the call is
+// still open. When the host repeats the call, the proxy does not send the repetition to the server,
+// but answers it with the server's answer to the first call. If the server answers before the host
+// has repeated the call, the server's answer is kept.
 //
 // In both cases the question has an id with 128 random bits. The server never sees the id,
 // because neither the question nor its answer goes through the server.
@@ -146,14 +147,14 @@ func readForm(result []byte) (*mcp.ElicitResult, error) {
 	return &mcp.ElicitResult{Action: r.Action, Content: r.Content}, nil
 }
 
-// handleRetry handles a call that the host repeats with the answer to a question. It reports
-// false for any other call.
-func (p *Proxy) handleRetry(b []byte, f *jsonline.Frame, question string) bool {
-	id := f.ID.Of(b)
-	if !jsonline.Answerable(id) {
+// handleRetry handles a call that the host repeats with the answer to the question with the id
+// questionID. It reports false for any other call.
+func (p *Proxy) handleRetry(b []byte, f *jsonline.Frame, questionID string) bool {
+	callID := f.ID.Of(b)
+	if !jsonline.Answerable(callID) {
 		return false
 	}
-	answer, ok := p.calls.reattach(question, id)
+	answer, ok := p.calls.reattach(questionID, callID)
 	if !ok {
 		return false
 	}
@@ -161,7 +162,7 @@ func (p *Proxy) handleRetry(b []byte, f *jsonline.Frame, question string) bool {
 	if at, ok := jsonline.Lookup(b, f.Params, inputResponses, questionKey); ok {
 		r = response{result: bytes.Clone(at.Of(b))}
 	}
-	p.answerQuestion(question, r)
+	p.answerQuestion(questionID, r)
 	af, ok := jsonline.Parse(answer)
 	if !ok {
 		return true // the server has not answered

@@ -31,8 +31,8 @@ type Turn struct {
 	reserved *rate.Reservation // nil: nothing is reserved
 }
 
-// Reserve returns the next turn, which nobody else gets. In a dry run it returns the same turn
-// and reserves nothing.
+// Reserve returns the next turn, which nobody else gets. In a dry run it returns the turn
+// that a call without dry would get now, and reserves nothing.
 func (s *Speed) Reserve(dry bool) Turn {
 	switch {
 	case s == nil:

@@ -12,7 +12,7 @@ import (
 
 // changingCalls are the functions of package beneath that change a file through its descriptor,
 // write it back, lock it or link it. Each must take a Changeable.
-var changingCalls = []string{"Chmod", "Chown", "Utimes", "Truncate", "TruncatePath", "Setxattr", "Removexattr", "CopyXattr", "CopyXattrs", "CopyXattrsBeside",
+var changingCalls = []string{"Chmod", "Chown", "Utimes", "Truncate", "TruncatePath", "Setxattr", "Removexattr", "CopyXattr", "CopyXattrs", "CopyUnsupportedXattrs",
 	"Pwritev", "Fsync", "Fallocate", "CopyFileRange", "OFDLock", "Flock", "Link"}
 
 // A descriptor that beneath.Change has not checked cannot be passed to a call that changes a file:

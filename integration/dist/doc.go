@@ -12,8 +12,8 @@
 //     built with the same Go release: times are the commit's, paths are cut away.
 //   - Programs are linked statically and need no other package to start.
 //   - Removing a package removes all that installing it made.
-//   - The program is in the bundles and in the npm packages of the architectures. No script of an
-//     npm package or a bundle downloads a program.
+//   - Each MCP bundle (.mcpb) and each npm package for one architecture contains the program. No
+//     script of a bundle or of any npm package downloads a program.
 //   - SHA256SUMS names every other file of the release.
 //
 // # Not promised

@@ -17,8 +17,8 @@ func testRenamePairs(s *scene) {
 	}
 }
 
-// pairErrno returns the errno of a rename of an object of the type from over an object of the type
-// to. If the replaced object is a directory, the directory must be empty.
+// pairErrno returns the errno of renaming an object a over an object b, where from is the type of a
+// and to is the type of b; 0 if the rename succeeds. If b is a directory, it must be empty.
 func pairErrno(from, to kind) unix.Errno {
 	fromDir, toDir := from.name == directory.name, to.name == directory.name
 	switch {

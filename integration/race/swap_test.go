@@ -17,14 +17,15 @@ type swapper struct {
 
 func newSwapper(j job, b *board) *swapper {
 	s := &swapper{b: b, src: j.Src, out: j.Out}
+	// Each comment says what the first name is, and after the semicolon what the second name is.
 	s.swaps = []func() bool{
-		s.exchange("a/dl", "a/dl.alt"),   // directory, climbing link out
-		s.exchange("a/fl", "a/fl.alt"),   // file, absolute link to a secret
-		s.exchange("p1/p2", "p1/alt"),    // parent of the files in use, link out
-		s.exchange("a/abs", "a/abs.alt"), // directory, absolute link out
-		s.exchange("a/il", "a/il.alt"),   // directory, link onto another name inside
-		s.exchange("a/ifl", "a/ifl.alt"), // file, link onto another file inside
-		s.exchange("a/ff", "a/ff.alt"),   // file, FIFO
+		s.exchange("a/dl", "a/dl.alt"),   // directory; link out of the root by ..
+		s.exchange("a/fl", "a/fl.alt"),   // file; absolute link to a secret
+		s.exchange("p1/p2", "p1/alt"),    // parent of the files in use; link out of the root by ..
+		s.exchange("a/abs", "a/abs.alt"), // directory; absolute link out of the root
+		s.exchange("a/il", "a/il.alt"),   // directory; link to another directory of the root
+		s.exchange("a/ifl", "a/ifl.alt"), // file; link to another file of the root
+		s.exchange("a/ff", "a/ff.alt"),   // file; FIFO
 		s.leave,
 	}
 	return s

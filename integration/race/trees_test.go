@@ -65,7 +65,7 @@ func buildTrees(t testing.TB, base string) (src, out string) {
 		write(t, filepath.Join(src, f), plain)
 	}
 	link := func(target, name string) { testkit.Must(t, os.Symlink(target, filepath.Join(src, name))) }
-	// The climbing links lead elsewhere from the mount than from the source, but in both cases
+	// The links with .. lead elsewhere from the mount than from the source, but in both cases
 	// each leads out of the root.
 	link("../../outside/dir", "a/dl.alt")
 	link(filepath.Join(out, "secret"), "a/fl.alt")

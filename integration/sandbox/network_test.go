@@ -62,8 +62,10 @@ func (o *outside) networkOrder(level sandbox.Level, net, script string) order {
 	return ord
 }
 
-// A program reaches the hosts that --net=HOSTS names, at each level that has its own network,
-// as root and as a user. It can neither resolve nor connect to any other host.
+// A program reaches the hosts that --net=HOSTS names, except names that lead to an address of this
+// machine or of a metadata service. Such a name is reached only if its address has a rule of its own
+// (here api.test at 127.0.0.5). The program can neither resolve nor connect to any other host. This
+// holds at each level that has its own network, as root and as a user.
 func TestNetworkOfApprovedHosts(t *testing.T) {
 	port := web(t)
 	// A reset may come before curl has sent the request.
@@ -107,7 +109,7 @@ func TestNetworkOfApprovedHosts(t *testing.T) {
 					"allowed  connect      -  (net, api.test port " + port + ", at 127.0.0.5; program ",
 					"refused  connect      -  (Permission, net, evil.test: no rule permits it)",
 					"refused  connect      -  (Permission, net, api.test port 1: no rule permits it; program ",
-					", net, api.test port " + port + ", at 127.0.0.5; program ", // the end of the connection, after its bytes
+					", net, api.test port " + port + ", at 127.0.0.5; program ", // in the record of a connection's end, after the counts of its bytes
 					"the name leads to an address of this machine",
 				} {
 					if !strings.Contains(audit, line) {
@@ -158,8 +160,9 @@ func TestNoNetworkIsReported(t *testing.T) {
 	}
 }
 
-// If both the configuration and the command line limit connections, the stricter limit holds. A
-// connection beyond the limit is reset, recorded, and reported at the end.
+// If both the configuration and the command line set the same limit of the network (here bytes), the
+// stricter value holds. When the limit is reached, the connection that reaches it and every later one
+// are reset, recorded, and reported at the end.
 func TestNetworkLimits(t *testing.T) {
 	port := web(t)
 	o := newOutside(t, callers[0])

@@ -153,8 +153,8 @@ const serversScript = `exec 2>&1
 
 // Real servers accept the requests of real clients, although the clients do not have the keys.
 // verdaccio accepts a package, returns the package, and answers axios and undici. The proxy in
-// front of s3rver verifies the signature of each request. s3rver stores the files of the AWS CLI,
-// also in parts.
+// front of s3rver verifies the signature of each request. s3rver stores the files that the AWS
+// CLI uploads, also in several parts.
 func TestKeysAtRealServers(t *testing.T) {
 	if os.Getenv("ROOTSFS_SOAK") == "" {
 		t.Skip("ROOTSFS_SOAK=1 runs it")

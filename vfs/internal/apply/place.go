@@ -334,7 +334,7 @@ func (p *placement) keepXattrs(in int, w beneath.Changeable) error {
 		return err
 	}
 	defer old.Close()
-	return beneath.CopyXattrsBeside(p.l, old.FD(), in, w)
+	return beneath.CopyUnsupportedXattrs(p.l, old.FD(), in, w)
 }
 
 // A file system can refuse a change: a permission or room is missing, or the file is too large.

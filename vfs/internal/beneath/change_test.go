@@ -32,8 +32,8 @@ var changes = map[string]struct {
 	"Removexattr":  {"removexattr", func(s *hangScene, l *guard.Lease) error { return Removexattr(l, s.fd, "user.old") }},
 	"CopyXattr":    {"setxattr", func(s *hangScene, l *guard.Lease) error { return CopyXattr(l, s.fd.FD(), s.other, "user.old") }},
 	"CopyXattrs":   {"setxattr", func(s *hangScene, l *guard.Lease) error { return CopyXattrs(l, s.fd.FD(), s.other) }},
-	"CopyXattrsBeside": {"setxattr", func(s *hangScene, l *guard.Lease) error {
-		return CopyXattrsBeside(l, s.fd.FD(), s.withoutXattrs(), s.other)
+	"CopyUnsupportedXattrs": {"setxattr", func(s *hangScene, l *guard.Lease) error {
+		return CopyUnsupportedXattrs(l, s.fd.FD(), s.withoutXattrs(), s.other)
 	}},
 	"CopyAttributes": {"setattr", func(s *hangScene, l *guard.Lease) error {
 		return CopyAttributes(l, s.fd.FD(), &Info{Mode: unix.S_IFREG, UID: s.who.UID, GID: s.who.GID}, s.other, 0o600)

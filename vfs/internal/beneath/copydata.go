@@ -11,8 +11,8 @@ import (
 )
 
 // copyContents copies a regular file and returns the hash of the contents, or zero if the file is
-// larger than maxHashed. from is a reference to the file. The error is ESTALE if the file was
-// changed meanwhile.
+// larger than maxHashed. from is a reference (O_PATH) to the file to copy; to is open for reading and
+// writing. The error is ESTALE if the file was changed meanwhile.
 func copyContents(l *guard.Lease, from, to int, info *Info) (sum [sha256.Size]byte, err error) {
 	in, err := reopenQuietly(from)
 	if err != nil {

@@ -30,7 +30,8 @@ func copiedXattrs(fd int) ([]string, error) {
 	}), nil
 }
 
-// holdsXattr reports whether the file system of a file supports attributes of the kind of name.
+// holdsXattr reports whether the file system of a file supports the attribute called name. It
+// assumes that a file system supports either all user.* attributes or none.
 func holdsXattr(fd int, name string) bool {
 	if strings.HasPrefix(name, "user.") {
 		name = "user.rootsfs" // any name
@@ -66,8 +67,9 @@ func CopyXattrs(l *guard.Lease, from int, to Changeable) error {
 	return nil
 }
 
-// CopyXattrsBeside copies the attributes that the file system of a third file does not support.
-func CopyXattrsBeside(l *guard.Lease, from, third int, to Changeable) error {
+// CopyUnsupportedXattrs copies from one file to another those attributes that the file system of third
+// does not support. If third is a copy of from, the copy cannot have them.
+func CopyUnsupportedXattrs(l *guard.Lease, from, third int, to Changeable) error {
 	list, err := copiedXattrs(from)
 	if err != nil {
 		return err

@@ -11,13 +11,13 @@ import (
 )
 
 // stageReader reads the contents of changes. A request to a session takes longer than reading a
-// small file. So while the caller reads the files in the order of the list, one request gets many
-// files.
+// small file. So if the caller reads the files in the order of the list, the request for one file also
+// gets the files after it.
 type stageReader struct {
 	ask   func(context.Context, control.StageContentsRequest) (control.StageContentsAnswer, error)
-	order []control.StageFile  // the files in the order in which a patcher reads them
-	at    map[stageSide]int    // indexes in order
-	last  int                  // index, in order, of the file that the caller read last
+	files []control.StageFile  // in the order in which a patcher reads them
+	index map[stageSide]int    // the index of each file in files
+	last  int                  // the index of the file that the caller read last; -1: none
 	ahead map[stageSide][]byte // contents that a request got and the caller has not read yet
 }
 
@@ -31,7 +31,7 @@ type stageSide struct {
 const mostNext = 256
 
 func newStageReader(o *openStage, list []vfs.StageChange) *stageReader {
-	r := &stageReader{at: map[stageSide]int{}, last: -1}
+	r := &stageReader{index: map[stageSide]int{}, last: -1}
 	r.ask = func(ctx context.Context, req control.StageContentsRequest) (control.StageContentsAnswer, error) {
 		req.Store = o.Dir
 		return askStage(ctx, o, control.StageContents, session.StageContents, req)
@@ -46,8 +46,8 @@ func newStageReader(o *openStage, list []vfs.StageChange) *stageReader {
 				continue
 			}
 			path := list[i].Path.Raw()
-			r.at[stageSide{path, staged}] = len(r.order)
-			r.order = append(r.order, control.StageFile{Path: []byte(path), Staged: staged})
+			r.index[stageSide{path, staged}] = len(r.files)
+			r.files = append(r.files, control.StageFile{Path: []byte(path), Staged: staged})
 		}
 	}
 	return r
@@ -57,7 +57,7 @@ func newStageReader(o *openStage, list []vfs.StageChange) *stageReader {
 // names.Quota.
 func (r *stageReader) read(ctx context.Context, path string, staged bool) ([]byte, error) {
 	key := stageSide{path, staged}
-	at, isListed := r.at[key]
+	at, isListed := r.index[key]
 	isNext := isListed && at == r.last+1
 	if isListed {
 		r.last = at
@@ -68,7 +68,7 @@ func (r *stageReader) read(ctx context.Context, path string, staged bool) ([]byt
 	}
 	req := control.StageContentsRequest{Path: []byte(path), Staged: staged, Most: mostText}
 	if isNext {
-		req.Next = r.order[at+1 : min(at+mostNext, len(r.order))]
+		req.Next = r.files[at+1 : min(at+mostNext, len(r.files))]
 	}
 	a, err := r.ask(ctx, req)
 	if isNext {

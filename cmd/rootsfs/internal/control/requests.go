@@ -16,7 +16,7 @@ type CeilingAnswer struct {
 	Ended []Ended `json:"ended"`
 }
 
-// LeaseAnswer is the lease, and whether the session is paused.
+// LeaseAnswer has the machine's lease from its fleet, and the pauses of the session.
 type LeaseAnswer struct {
 	Lease  LeaseStatus `json:"lease"`
 	Paused []Paused    `json:"paused"`
@@ -139,7 +139,7 @@ type UnmountAnswer struct {
 	HeldBy []names.Text `json:"held_by,omitempty"` // by whom, as far as the daemon may look: "sleep (pid 12, an open file)"
 }
 
-// Refusal is a refused operation with the grant that would allow it.
+// Refusal is a refused operation, with the mode or the grant that would allow it.
 type Refusal struct {
 	Time   time.Time  `json:"time"`
 	Op     string     `json:"op"`
@@ -147,20 +147,21 @@ type Refusal struct {
 	Reason string     `json:"reason"`
 	UID    uint32     `json:"uid"`
 	PID    int32      `json:"pid"`
-	// Remedy is "set" (give the root Root the mode Mode) or "grant" (approve the directory Dir
-	// again).
+	// Remedy is "set" (give the root Root the mode Mode) or "grant" (grant the root of the
+	// directory Dir, which has ended, again).
 	Remedy string        `json:"remedy,omitempty"`
 	Root   names.Foreign `json:"root,omitempty"`
 	Mode   string        `json:"mode,omitempty"`
 	Dir    names.Foreign `json:"dir,omitempty"`
 	// Grant is the root to add, if Remedy is "grant".
 	Grant *guard.Grant `json:"grant,omitempty"`
-	// ForMS is the duration of the earlier grant, in milliseconds; 0: as long as the session.
-	// If Grant.Expires is zero, the new grant gets this duration.
+	// ForMS is how long the root's ended grant was to last, in milliseconds, if Remedy is "grant"; 0:
+	// as long as the session. If Grant.Expires is zero, the new grant gets this duration.
 	ForMS int64 `json:"for_ms,omitempty"`
 }
 
-// RefusalAnswer has the last refusal that a grant would have avoided.
+// RefusalAnswer has the last refusal that a wider mode or a grant would lift. Last is nil if there is
+// none.
 type RefusalAnswer struct {
 	Last *Refusal `json:"last"`
 }

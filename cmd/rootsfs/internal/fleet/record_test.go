@@ -55,8 +55,8 @@ func TestActsAreOnRecord(t *testing.T) {
 	}
 }
 
-// An order that cannot be recorded is carried out, and the machine gets no new lease. A lock that
-// is to end stays until its end is on record.
+// A revocation is carried out even if it cannot be recorded, but then the machine gets no new lease.
+// An unlock takes effect only when it is on record.
 func TestNoLeaseWithoutRecords(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")

@@ -14,8 +14,9 @@ import (
 )
 
 // No record is lost and none comes twice, although the shippers stop at random times, and messages are
-// lost in either direction. Meanwhile the test leaves a keeper's files as a kill during a write leaves
-// them, and the owner pulls. ROOTSFS_SOAK=1 makes the test longer, and adds a second keeper.
+// lost in either direction. Between some runs of the shippers, the test changes a keeper's files to
+// what a kill during a write can leave, or the owner pulls, or both. ROOTSFS_SOAK=1 makes the
+// test longer, and adds a second keeper.
 func TestRecordsOverRandomKills(t *testing.T) {
 	rounds := 6
 	l := newRecordLab(t)
@@ -100,7 +101,8 @@ func lossy(ask func(context.Context, recordBatch) (recordsAnswer, error), random
 	}
 }
 
-// killKeeper leaves the keeper's directory as a kill can leave it, and restarts the keeper.
+// killKeeper changes the files in the keeper's directory to what a kill during a write can leave, and
+// restarts the keeper.
 func (l *recordLab) killKeeper(random *rand.Rand) {
 	l.Helper()
 	d := recordDir{dir: l.keeperDir()}

@@ -169,10 +169,10 @@ func (g *Gate) register(c *conn) error {
 		return ErrNoRule
 	case len(g.conns)+g.questions.waiting >= g.maxConns:
 		return ErrTooMany
-	case c.isAnswered() && g.answered >= maxAnswered:
-		return errTooManyAnswered
+	case c.isServed() && g.servedConns >= maxServed:
+		return errTooManyServed
 	}
-	if !c.isAnswered() {
+	if !c.isServed() {
 		if err := g.admitLocked(); err != nil {
 			return err
 		}
@@ -182,8 +182,8 @@ func (g *Gate) register(c *conn) error {
 	if c.service != nil {
 		g.served.Add(1) // until it is closed
 	}
-	if c.isAnswered() {
-		g.answered++
+	if c.isServed() {
+		g.servedConns++
 	}
 	return nil
 }
@@ -317,8 +317,8 @@ func (g *Gate) dropLocked(c *conn) {
 		return
 	}
 	delete(g.conns, c)
-	if c.isAnswered() {
-		g.answered--
+	if c.isServed() {
+		g.servedConns--
 	}
 }
 

@@ -87,9 +87,9 @@ type Gate struct {
 	reached   map[target]*Reached // by connections that have ended
 	closed    bool
 	paused    bool
-	// answered counts the connections that services answer.
-	answered int
-	inside   *inside // nil before Serve
+	// servedConns counts the connections that services serve.
+	servedConns int
+	inside      *inside // nil before Serve
 }
 
 // State is the kind of an Event.

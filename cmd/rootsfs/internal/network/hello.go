@@ -62,7 +62,9 @@ type handshake struct {
 
 // part is the next part of the bytes that a program sends.
 type part struct {
-	size   int    // in bytes; then handshake.next must be called again, unless isLast is set
+	// size is in bytes. After the caller has sent these bytes on, it calls handshake.peek for the
+	// next part, unless isLast is set.
+	size   int
 	server string // the server name in a hello among these bytes; "": none
 	isLast bool   // no hello comes after these bytes
 }

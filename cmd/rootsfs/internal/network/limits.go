@@ -52,7 +52,7 @@ func newMeter(l Limits) *meter {
 
 // admitLocked returns an error with the limit that one more connection would exceed.
 func (g *Gate) admitLocked() error {
-	if most := g.meter.limits.Connections; most > 0 && len(g.conns)-g.answered >= most {
+	if most := g.meter.limits.Connections; most > 0 && len(g.conns)-g.servedConns >= most {
 		return fmt.Errorf("%w: the program holds %d connections already", ErrLimit, most)
 	}
 	return g.meter.spent()
@@ -159,13 +159,13 @@ func (k *credit) move(n int, transfer func(granted, from int) (int, error)) (mov
 }
 
 // endSpent ends every connection to a host if all bytes have been moved. It leaves connections that a
-// service answers.
+// service serves.
 func (g *Gate) endSpent() {
 	err := g.meter.spent()
 	if err == nil {
 		return
 	}
 	g.end(func() []*conn {
-		return g.endLocked(err, func(c *conn) bool { return !c.isAnswered() })
+		return g.endLocked(err, func(c *conn) bool { return !c.isServed() })
 	})
 }

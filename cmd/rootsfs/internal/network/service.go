@@ -36,14 +36,15 @@ type Service struct {
 	isRemoved bool          // guarded by the gate's mutex
 }
 
-// maxAnswered bounds the connections that services answer at a time. Answering one takes
+// maxServed bounds the connections that services serve at a time. Serving one takes
 // more memory than copying one.
-const maxAnswered = 256
+const maxServed = 256
 
-var errTooManyAnswered = fmt.Errorf("the program holds %d connections that are answered here already", maxAnswered)
+var errTooManyServed = fmt.Errorf("the program holds %d connections that are answered here already", maxServed)
 
-// isAnswered reports whether a service answers the connection.
-func (c *conn) isAnswered() bool { return c.service != nil && c.inside != nil }
+// isServed reports whether a service serves the connection. It is false for a connection that a
+// service has dialled.
+func (c *conn) isServed() bool { return c.service != nil && c.inside != nil }
 
 // ServicePort is the port at which a service is reached inside if its InsidePort is 0.
 const ServicePort = 80

@@ -191,14 +191,14 @@ func TestServiceKeepsToLimits(t *testing.T) {
 	}
 }
 
-// A program may hold maxAnswered connections to services. Further ones are refused until one of
+// A program may hold maxServed connections to services. Further ones are refused until one of
 // these ends.
 func TestServicesAreBounded(t *testing.T) {
 	g := New(Options{Services: []*Service{{Name: "one.service.test"}}})
 	defer g.Close()
 	s := g.Services()[0]
 	var held []*conn
-	for range maxAnswered {
+	for range maxServed {
 		c := &conn{inside: &net.TCPConn{}, service: s, port: ServicePort}
 		if err := g.register(c); err != nil {
 			t.Fatal(err)
@@ -206,7 +206,7 @@ func TestServicesAreBounded(t *testing.T) {
 		held = append(held, c)
 	}
 	more := &conn{inside: &net.TCPConn{}, service: s, port: ServicePort}
-	if err := g.register(more); !errors.Is(err, errTooManyAnswered) {
+	if err := g.register(more); !errors.Is(err, errTooManyServed) {
 		t.Errorf("one more: %v", err)
 	}
 	if err := g.register(&conn{service: s}); err != nil {

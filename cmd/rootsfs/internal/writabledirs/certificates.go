@@ -57,7 +57,7 @@ func (j *Judge) certificateDir(dir string) error {
 // knownDirs judges many files of few directories: each directory once.
 type knownDirs struct {
 	*Judge
-	resolved map[string]string // by directory: its path without links; "": File judges its entries
+	resolved map[string]string // by directory: what resolve returns; "": File judges its entries
 }
 
 // file is File for an entry of a directory. A link to another entry is not followed: the caller
@@ -83,7 +83,7 @@ func (k *knownDirs) file(path string) error {
 	return k.File(path)
 }
 
-// entry returns the path of an entry with the links to its directory resolved, and its FileInfo.
+// entry returns the path of an entry, with all links in its directory's path resolved, and its FileInfo.
 // The FileInfo is nil if there is no entry, if neither root nor this user owns it, if resolve
 // returns "" for its directory, or if path is not absolute and clean.
 func (k *knownDirs) entry(path string) (at string, info fs.FileInfo) {
@@ -101,8 +101,8 @@ func (k *knownDirs) entry(path string) (at string, info fs.FileInfo) {
 	return "", nil
 }
 
-// resolve returns the path of a directory without links; "" if confined programs or other users can
-// write the directory, or it does not exist.
+// resolve returns the path of a directory with all links resolved. It returns "" if confined programs
+// or other users can write the directory, or if it does not exist.
 func (k *knownDirs) resolve(dir string) string {
 	real, isKnown := k.resolved[dir]
 	if isKnown {

@@ -45,8 +45,8 @@ func State(elem ...string) (string, error) {
 	return Path("XDG_STATE_HOME", ".local/state", append([]string{"rootsfs"}, elem...)...)
 }
 
-// Data returns $XDG_DATA_HOME/rootsfs, or the path elem below it. The HOME directories that are
-// kept for later sessions lie there.
+// Data returns $XDG_DATA_HOME/rootsfs, or the path elem below it. rootsfs keeps the HOME
+// directories of confined commands there, for later runs.
 func Data(elem ...string) (string, error) {
 	return Path("XDG_DATA_HOME", ".local/share", append([]string{"rootsfs"}, elem...)...)
 }

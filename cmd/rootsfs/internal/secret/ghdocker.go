@@ -34,7 +34,8 @@ func ghHost(u URL) string {
 	return u.Authority()
 }
 
-// plainUser matches a name of a user that may be shown.
+// plainUser matches the user names that may be copied from the owner's hosts.yml into the program's
+// file.
 var plainUser = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,38}$`) })
 
 // findHosts finds a token in gh's hosts.yml. The file has no token if gh keeps the token in the
@@ -55,8 +56,8 @@ func findHosts(text string, u URL, _ *owner) (found, bool) {
 	return f, one.Token != ""
 }
 
-// showHosts returns gh's hosts.yml, and a config.yml with the version that needs no migration: in a
-// migration gh would ask the host for the user.
+// showHosts returns the hosts.yml of gh for the program, with placeholders. It also returns a config.yml
+// with the version that needs no migration: in a migration gh would ask the host for the user.
 func showHosts(list []shownSecret) []HomeFile {
 	hosts := map[string]hostOfGH{}
 	for _, s := range list {
@@ -126,7 +127,7 @@ func findDocker(text string, u URL, _ *owner) (found, bool) {
 	return found{}, false
 }
 
-// showDocker returns Docker's config.json.
+// showDocker returns the config.json of Docker for the program, with placeholders.
 func showDocker(list []shownSecret) []HomeFile {
 	conf := dockerConfig{Note: strings.Trim(madeBy, "# \n"), Auths: map[string]dockerAuth{}}
 	for _, s := range list {
