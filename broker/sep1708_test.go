@@ -12,12 +12,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
+// Numbers such as R018 in the comments of these tests are those of integration/requirements.md.
+
 // R018, R020, R021, R022, R023: roots/list needs no params. It lists no root, one root with its
 // name and URI, or several. After list_changed it lists the new state.
 func TestSEP1708Roots(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")
-	// R015: a server that has declared nothing is served.
+	// R015: the session serves this server, although it has declared no capability.
 	list := func(params string) wire.RootsResult {
 		t.Helper()
 		p.mu.Lock()
@@ -65,8 +67,9 @@ func TestSEP1708Roots(t *testing.T) {
 	}
 }
 
-// R024, R124, R125: a client without roots declares no roots, answers in the words of SEP-1708,
-// and announces no changes.
+// R024, R124, R125: with Config.NoRoots, the session removes the roots capability from what the client
+// declares. It answers roots/list with SEP-1708's error, refuses every files/* method, and announces
+// no changes, although a root is granted.
 func TestSEP1708NoRoots(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.NoRoots = true })
 	p := l.connect("")

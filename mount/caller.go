@@ -116,9 +116,9 @@ const sysSetxattrat = 463
 const deathPoll = 50 * time.Millisecond
 
 // Done returns a channel that is closed when the calling thread is being killed, or when the
-// request must stop waiting (see abandon). An INTERRUPT alone does not close the channel. Done
-// starts a goroutine that runs at most until the request ends, so only operations that wait call
-// Done.
+// request must stop waiting (see stopWaitingOutside). An INTERRUPT alone does not close the
+// channel. Done starts a goroutine that runs at most until the request ends, so only operations
+// that wait call Done.
 func (r *request) Done() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -66,7 +66,8 @@ func (fs *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
 	})
 }
 
-// Create makes a file and opens it.
+// Create makes a file and opens it. Without O_EXCL in the flags it opens an existing file instead, and
+// created is false.
 func (fs *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	return fs.changeDir(cancel, &in.InHeader, names.OpCreate, name, func(r *request, dir *node, at vfs.At) error {
 		r.caller.Umask = in.Umask
@@ -99,7 +100,7 @@ func (fs *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fu
 	})
 }
 
-// fillOpened fills the answer for a file that was created and opened.
+// fillOpened fills the answer of Create or Tmpfile, which have opened the file f.
 func (fs *fileSystem) fillOpened(n *node, f *vfs.File, info *vfs.Info, watched bool, out *fuse.CreateOut) {
 	n.fillEntry(&out.EntryOut, info, watched)
 	out.Fh = fs.newHandle(n, f)

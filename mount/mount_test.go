@@ -99,7 +99,7 @@ func TestReadOnlyRootReadAndRevoked(t *testing.T) {
 	})
 }
 
-// The library does not change the umask of its process, because the umask governs files and
+// Package mount does not change the umask of the process, because the umask governs files and
 // programs of the process itself. Files that a program makes through the mount follow the umask
 // of that program.
 func TestUmaskOfTheProcess(t *testing.T) {

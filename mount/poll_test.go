@@ -94,9 +94,11 @@ func childReadsOwn(dir string) error {
 	return m.Close()
 }
 
-// For every file that it opens, Go's runtime asks for POLL, and holds one of its processors
-// meanwhile. Without an earlier answer to POLL, the process that serves the mount could not
-// answer.
+// A process with one processor of Go's runtime reads a file of the mount that it serves. For a file
+// that the runtime opens, the kernel could send POLL, and the system call that waits for the answer
+// would occupy the only processor, so that no goroutine could answer. New prevents this: it has the
+// kernel send one POLL, from another thread, and answers ENOSYS (AnswerPoll). Then the kernel sends no
+// more.
 func TestMountReadByItsServer(t *testing.T) {
 	requireRoot(t)
 	dir := newSourceAndPoint(t)
@@ -130,8 +132,8 @@ func TestMountReadByItsServer(t *testing.T) {
 	}
 }
 
-// When New returns, POLL was answered with ENOSYS. The thread that asked for it is not the
-// first one of this process.
+// When New returns, one POLL was answered with ENOSYS. The POLL came from a thread that is not the
+// main thread of this process.
 func TestMountAnswersPoll(t *testing.T) {
 	requireRoot(t)
 	log := &lockedLog{}
@@ -144,9 +146,9 @@ func TestMountAnswersPoll(t *testing.T) {
 	}
 	for line := range strings.Lines(text) {
 		if _, who, ok := strings.Cut(line, ": POLL "); ok && strings.Contains(who, fmt.Sprintf(" p%d ", os.Getpid())) {
-			t.Errorf("the first thread asked: %s", line)
+			t.Errorf("the main thread caused a POLL: %s", line)
 		}
 	}
 	testkit.Must(t, m.Close())
-	<-m.Served() // nothing of the thread that polled is left
+	<-m.Served() // would block if the thread that polled still held a descriptor of the mount
 }

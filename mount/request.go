@@ -71,7 +71,7 @@ type request struct {
 	files    []*vfs.File
 	ended    bool
 	finished chan struct{} // closed at the end; nil: no goroutine waits for it
-	death    chan struct{} // closed when the caller is dying, or by abandon; nil: Done was not called
+	death    chan struct{} // closed if the caller is dying, or by stopWaitingOutside; nil: no call of Done
 }
 
 // begin begins a request of a program.
@@ -216,7 +216,7 @@ func (v *view) drain(ctx context.Context) error {
 	}
 	v.mu.Unlock()
 	for _, r := range waiting {
-		r.abandon(v)
+		r.stopWaitingOutside(v)
 	}
 	for _, r := range waiting {
 		finished, ended := r.finishedChan()
@@ -232,9 +232,9 @@ func (v *view) drain(ctx context.Context) error {
 	return nil
 }
 
-// abandon makes the request stop waiting in roots other than v, now and later, as if its
-// caller were dying. So the source of another root does not delay the revocation of v.
-func (r *request) abandon(v *view) {
+// stopWaitingOutside makes the request stop waiting in roots other than v, now and later, as if
+// its caller were dying. So the source of another root does not delay the revocation of v.
+func (r *request) stopWaitingOutside(v *view) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.draining = append(r.draining, v)
@@ -254,11 +254,12 @@ func (r *request) finishedChan() (finished <-chan struct{}, ended bool) {
 	return r.finished, r.ended
 }
 
-// A step is a moment of a request that the order of a revocation depends on.
+// step is a point in a request. A revocation must be complete whether it comes before or after that
+// point. Tests hold requests there.
 type step int
 
 const (
-	viewLookup  step = iota // the registry has named the root's lifetime; its view is not looked up yet
+	viewLookup  step = iota // the registry has returned the root's epoch; no view is looked up yet
 	viewEntry               // before the request joins the view
 	publication             // the request has passed the gate; the node is not in the table yet
 )

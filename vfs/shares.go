@@ -27,22 +27,23 @@ func (t *Tree) ShareAmongUsers() { t.shares.on.Store(true) }
 // slot is room for one descriptor in a user's share. It is nil for callers that are not
 // bounded.
 type slot struct {
-	of    *userShares
-	uid   uint32
-	taken bool // a File has it, or it was given back
+	of      *userShares
+	uid     uint32
+	settled bool // a File owns the slot, or the room was given back: release does nothing
 }
 
 // reserve takes room for one descriptor from the share of c. Its caller must call
-// slot.release, which does nothing once a File has taken the slot. Only users of a mount
+// slot.release, which does nothing once a File owns the slot. Only users of a mount
 // have a share, and only after a call of ShareAmongUsers. Other callers are bounded by their
 // front end.
 func (s *userShares) reserve(c guard.Caller) (*slot, error) {
 	if c.Via != guard.ViaFUSE || !s.on.Load() {
 		return nil, nil
 	}
-	if have, ok := s.shares.Acquire(c.UID, int64(beneath.MaxOpen()), math.MaxInt64); !ok {
+	if limit, ok := s.shares.Acquire(c.UID, int64(beneath.MaxOpen()), math.MaxInt64); !ok {
 		return nil, &guard.Error{Kind: names.IO, Err: fmt.Errorf(
-			"%w: user %d has %d files and directories open in this session, and the other users keep room for as many; close some", unix.EMFILE, c.UID, have)}
+			"%w: user %d may keep at most %d files, directories and references open in this session now, because room is kept for other users; close some",
+			unix.EMFILE, c.UID, limit)}
 	}
 	return &slot{of: s, uid: c.UID}, nil
 }
@@ -50,14 +51,14 @@ func (s *userShares) reserve(c guard.Caller) (*slot, error) {
 // assign gives the slot to a File, which must call free when it is closed.
 func (p *slot) assign() {
 	if p != nil {
-		p.taken = true
+		p.settled = true
 	}
 }
 
-// release gives the room back, unless a File has the slot or it was given back before.
+// release gives the room back, unless a File owns the slot or the room was given back before.
 func (p *slot) release() {
-	if p != nil && !p.taken {
-		p.taken = true
+	if p != nil && !p.settled {
+		p.settled = true
 		p.free()
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// When its host has left, a server that waits for an answer is stopped, because the answer
-// cannot come any more. The server may ask before or after the host leaves, and its request may be
-// for the session or for the host. (If it were not stopped, the server would run until its own
-// timeout, which is a minute for servers on the TypeScript SDK.)
+// After the host has closed its output, a server that waits for an answer is stopped, because the
+// answer cannot come any more. The server may ask before or after the host closes its output, and
+// its request may be for the session or for the host. (If it were not stopped, the server would run
+// until its own timeout, which is a minute for servers on the TypeScript SDK.)
 func TestHostLeaves(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, nil)
@@ -63,7 +63,8 @@ func closed(c <-chan struct{}) func() bool {
 	}
 }
 
-// A server that waits for no answer continues its work, and its host gets the output.
+// A server that waits for no answer continues its work after the host has closed its output. The
+// host still reads, and gets the server's output.
 func TestHostLeaves_AtWork(t *testing.T) {
 	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Stop = func() { t.Error("the server was stopped") } })
 	n.handshake(`{}`)

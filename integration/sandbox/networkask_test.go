@@ -48,8 +48,8 @@ func (o *outside) startAsking(script string, flags ...string) *askingRun {
 	return a
 }
 
-// owner runs a command of rootsfs as the owner.
-func (a *askingRun) owner(args ...string) (string, error) {
+// ownerInSession runs a command of rootsfs as the owner, with --session, and returns its output.
+func (a *askingRun) ownerInSession(args ...string) (string, error) {
 	a.t.Helper()
 	cmd := a.ownerCommand(append(args, "--session", sessionName)...)
 	cmd.Stderr = os.Stderr
@@ -64,7 +64,7 @@ func (a *askingRun) question(host string) (q broker.Question) {
 		if _, err := os.Stat(filepath.Join(a.Session, "control.sock")); err != nil {
 			return false
 		}
-		out, err := a.owner("consent", "list", "--json")
+		out, err := a.ownerInSession("consent", "list", "--json")
 		var list []broker.Question
 		if err != nil || json.Unmarshal([]byte(out), &list) != nil {
 			return false
@@ -122,27 +122,27 @@ print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60)
 		if q.Kind != broker.HostKind || fmt.Sprint(q.Host.Port) != port || filepath.Base(q.Host.Program.Raw()) != "curl" || len(q.Host.Reached) != 0 {
 			t.Errorf("%+v %+v", q, q.Host)
 		}
-		list, err := a.owner("consent", "list")
+		list, err := a.ownerInSession("consent", "list")
 		if want := "1. \"api.test\" port " + port; err != nil || !strings.Contains(list, want) || !strings.Contains(list, "Its program: ") {
 			t.Errorf("%v: %s, want %s", err, list, want)
 		}
-		if out, err := a.owner("consent", "approve", q.ID[:8]); err != nil || out != "allowed: api.test:"+port+"\n" {
+		if out, err := a.ownerInSession("consent", "approve", q.ID[:8]); err != nil || out != "allowed: api.test:"+port+"\n" {
 			t.Errorf("%q, %v", out, err)
 		}
 		q = a.question("other.test")
 		if r := q.Host.Reached; len(r) != 1 || r[0].Host != "api.test" || r[0].Received == 0 {
 			t.Errorf("reached: %+v", r)
 		}
-		if out, err := a.owner("consent", "deny", q.ID); err != nil || out != "denied: other.test:"+port+"\n" {
+		if out, err := a.ownerInSession("consent", "deny", q.ID); err != nil || out != "denied: other.test:"+port+"\n" {
 			t.Errorf("%q, %v", out, err)
 		}
 		q = a.question("evil.example.com")
-		if out, err := a.owner("consent", "denials"); err != nil || !strings.Contains(out, "other.test:"+port) {
+		if out, err := a.ownerInSession("consent", "denials"); err != nil || !strings.Contains(out, "other.test:"+port) {
 			t.Errorf("%q, %v", out, err)
 		}
-		_, err = a.owner("consent", "deny", q.ID, "--remember")
+		_, err = a.ownerInSession("consent", "deny", q.ID, "--remember")
 		testkit.Must(t, err)
-		_, err = a.owner("consent", "approve", a.question("api.example.com").ID, "--save", "--for", "1h")
+		_, err = a.ownerInSession("consent", "approve", a.question("api.example.com").ID, "--save", "--for", "1h")
 		testkit.Must(t, err)
 		lines := a.end()
 		want := []string{"GET api.test/ ", "GET api.test/ ", "failed", "failed", "failed", "failed", "GET api.example.com/ "}
@@ -211,10 +211,10 @@ func TestNetworkAskEnds(t *testing.T) {
 			}
 			a := o.startAsking(get(port, hosts...), "--net=other.test,127.0.0.5")
 			a.question("api.test")
-			if out, err := a.owner(end...); err != nil {
+			if out, err := a.ownerInSession(end...); err != nil {
 				t.Errorf("%s, %v", out, err)
 			}
-			if out, err := a.owner("consent", "list", "--json"); err == nil && strings.TrimSpace(out) != "[]" {
+			if out, err := a.ownerInSession("consent", "list", "--json"); err == nil && strings.TrimSpace(out) != "[]" {
 				t.Errorf("still open: %s", out)
 			}
 			if lines := a.end(); !slices.Equal(lines, want) {
@@ -233,7 +233,7 @@ func TestNetworkAskEnds(t *testing.T) {
 		o := newOutside(t, callers[0])
 		a := o.startAsking(get(port, "api.test") + "sleep 60")
 		a.question("api.test")
-		if out, err := a.owner("revoke", "--all"); err != nil {
+		if out, err := a.ownerInSession("revoke", "--all"); err != nil {
 			t.Errorf("%s, %v", out, err)
 		}
 		cmd := a.driver(order{Args: a.rootsfs("unmount", sessionName)})
@@ -245,8 +245,8 @@ func TestNetworkAskEnds(t *testing.T) {
 	})
 }
 
-// A connection to one approved name can ask for another approved name by TLS. The connection ends
-// when either name is revoked, and net list shows both.
+// A connection to one approved host may name another approved host in its TLS handshake. The connection
+// ends when either host is revoked, and net list shows both.
 func TestNetworkServerNameEnds(t *testing.T) {
 	cert := certificate(t)
 	port := answerConns(t, func(c net.Conn) {
@@ -272,7 +272,7 @@ print("ended")' `+port, "--net="+strings.Join(permitted, ","))
 					Rules []string `json:"permitted_by"`
 				}
 			}
-			out, err := a.owner("net", "list", "--json")
+			out, err := a.ownerInSession("net", "list", "--json")
 			if err == nil {
 				err = json.Unmarshal([]byte(out), &st)
 			}
@@ -280,10 +280,10 @@ print("ended")' `+port, "--net="+strings.Join(permitted, ","))
 				!slices.Equal(st.Connections[0].Rules, permitted) {
 				t.Errorf("listed: %s, %v", out, err)
 			}
-			if out, err := a.owner("net", "list"); err != nil || !strings.Contains(strings.Join(strings.Fields(out), " "), " other.test "+strings.Join(permitted, ",")+" ") {
+			if out, err := a.ownerInSession("net", "list"); err != nil || !strings.Contains(strings.Join(strings.Fields(out), " "), " other.test "+strings.Join(permitted, ",")+" ") {
 				t.Errorf("listed: %s, %v", out, err)
 			}
-			if out, err := a.owner(end...); err != nil {
+			if out, err := a.ownerInSession(end...); err != nil {
 				t.Errorf("%s, %v", out, err)
 			}
 			if lines := a.end(); !slices.Equal(lines, []string{"begun", "ended"}) {
@@ -317,7 +317,7 @@ END
 ` + get(port, "api.test") + "echo flooded; sleep 60\n"
 	a := o.startAsking(script, "--net=api.test:"+port+",127.0.0.5")
 	testkit.Until(t, "the program has tried all hosts", func() bool { return strings.Contains(a.output(), "flooded") })
-	out, err := a.owner("consent", "list", "--json")
+	out, err := a.ownerInSession("consent", "list", "--json")
 	var list []broker.Question
 	testkit.Must(t, json.Unmarshal([]byte(out), &list))
 	if err != nil || len(list) != 16 {
@@ -328,7 +328,7 @@ END
 			t.Errorf("%+v", q.Host)
 		}
 	}
-	if out, err := a.owner("consent", "deny", "--all"); err != nil || strings.Count(out, "denied: ") != len(list) {
+	if out, err := a.ownerInSession("consent", "deny", "--all"); err != nil || strings.Count(out, "denied: ") != len(list) {
 		t.Errorf("%q, %v", out, err)
 	}
 	if output := a.output(); output != "GET api.test/ \nflooded\n" {
@@ -338,7 +338,9 @@ END
 	testkit.Must(t, cmd.Run())
 	<-a.ended
 	audit := o.owner("audit", "show", "--session", sessionName)
-	if n := strings.Count(audit, "the program caused too many questions"); n < 200-16-15 {
+	// The program does not wait for its connections, so some may not be refused before the session ends.
+	const questions, notRefused = 16, 15
+	if n := strings.Count(audit, "the program caused too many questions"); n < 200-questions-notRefused {
 		t.Errorf("%d refusals are on record", n)
 	}
 }

@@ -106,7 +106,7 @@ func groupMount(proc string, isV2 bool) string {
 	return found[0].Mountpoint
 }
 
-// create makes a group in the directory, and removes it again if it cannot limit memory.
+// create makes a group with a limit in the directory, and removes it again if it cannot be used.
 func (p groupParent) create(name string, limit int64) (*memGroup, error) {
 	dir := filepath.Join(p.dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -143,8 +143,9 @@ func (g *memGroup) limit(isV2 bool, limit int64) error {
 }
 
 // start calls begin, which starts a process in the group. For a group of version 1 the calling
-// thread, which is locked, joins the group meanwhile: a process that joins later would wait 10
-// ms for the kernel.
+// thread joins the group before begin and leaves it afterwards, so that the new process starts in
+// the group. (A process that joins later would wait 10 ms for the kernel.) The caller must have
+// called runtime.LockOSThread.
 func (g *memGroup) start(begin func() error) error {
 	if g == nil || g.fd != nil {
 		return begin()
@@ -274,18 +275,18 @@ func checkProcesses() error {
 	return nil
 }
 
-// allowCore raises this process's hard limit of core files from 0 to 1, if the process runs as
-// root. The init inherits the limit, and forbids core dumps by a limit of 1. The init could not
-// raise a hard limit of 0 itself.
-func allowCore() {
+// raiseCoreLimit raises this process's hard limit of core files from 0 to 1, if the process runs as
+// root. The init inherits the limit, and could not raise a hard limit of 0 itself. It forbids core
+// dumps by a limit of 1, which also stops a core_pattern with a pipe; a limit of 0 does not (core(5)).
+func raiseCoreLimit() {
 	var have unix.Rlimit
 	if os.Geteuid() == 0 && unix.Getrlimit(unix.RLIMIT_CORE, &have) == nil && have.Max == 0 {
 		_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 0, Max: 1}) // if it fails, the init reports it
 	}
 }
 
-// settleCore changes the layer of core dumps to off if the dumps are not forbidden, but no program
-// is run on them.
+// settleCore sets the layer of core dumps to Off if the kernel passes core dumps to no program. The
+// init reports this layer only if core dumps are not forbidden.
 func settleCore(layers []Layer) {
 	for i, l := range layers {
 		if l.Name == initproc.CoreLayer && coreHole() == "" {
@@ -294,8 +295,9 @@ func settleCore(layers []Layer) {
 	}
 }
 
-// coreHole describes the hole that there is if core dumps are not forbidden; "" if the kernel
-// passes core dumps to no program.
+// coreHole describes what the host does with the core dump of the confined command if core dumps
+// are not forbidden; "" if the kernel passes core dumps to no program. If the core_pattern cannot be
+// read, coreHole assumes that it names a program.
 func coreHole() string {
 	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
 	if err == nil && !strings.HasPrefix(string(pattern), "|") {

@@ -242,7 +242,7 @@ func (p *Process) startInit(l *launch) error {
 		return err
 	}
 	defer conf.Close()
-	allowCore()
+	raiseCoreLimit()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return failed("make a socket pair: %v", err)

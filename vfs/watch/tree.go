@@ -325,8 +325,9 @@ func (s *scan) watchBelow(wk *walk.Walker, base *watchedDir) (err error) {
 	return nil
 }
 
-// enter goes into a subdirectory of d and watches it. If it cannot do both, it returns nil; without
-// an error, the walk then stays in d.
+// enter goes into a subdirectory of d and watches it. If it cannot enter or cannot watch the
+// subdirectory, it returns nil, nil, and the walk stays in d. After an error the walk may be in d or in
+// the subdirectory.
 func (s *scan) enter(wk *walk.Walker, d *watchedDir, name string) (*watchedDir, error) {
 	if s.full != nil {
 		return nil, nil

@@ -66,7 +66,8 @@ func dialControl(t *targets) error {
 	return err
 }
 
-// isVictim reports whether the process that has the victim's pid inside is the victim.
+// isVictim reports whether t.Victim is the victim's pid in this pid namespace, too. Another process may
+// have that pid here.
 func isVictim(t *targets) bool {
 	b, err := os.ReadFile(proc(t.Victim, "cmdline"))
 	return err == nil && bytes.Contains(b, []byte("rootsfs-victim"))

@@ -47,7 +47,7 @@ var (
 	Omit = Stamp{unix.Timespec{Nsec: unix.UTIME_OMIT}}
 )
 
-// At returns the Stamp of a given time, in nanoseconds.
+// At returns the Stamp of a given time, with nanosecond precision.
 func At(t time.Time) Stamp {
 	return Stamp{unix.Timespec{Sec: t.Unix(), Nsec: int64(t.Nanosecond())}}
 }

@@ -46,11 +46,11 @@ func TestNumbersAreNotUsedUp(t *testing.T) {
 		}
 	}
 	// The owner's key is stolen.
-	for what, doc := range map[string]Standing{
+	for what, forged := range map[string]Standing{
 		"the highest number":       {For: allMachines, Number: math.MaxUint64},
 		"a Since above its number": {For: allMachines, Number: nextNumber(o.number(t)), Since: far},
 	} {
-		data, err := seal(owner, c.Fleet, kindStanding, doc)
+		data, err := seal(owner, c.Fleet, kindStanding, forged)
 		if err != nil {
 			t.Fatal(err)
 		}

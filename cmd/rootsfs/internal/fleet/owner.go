@@ -103,7 +103,7 @@ func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outc
 	return out, nil
 }
 
-// change applies the order to a document.
+// change writes what the owner orders into s, the next Standing.
 func (order *Order) change(s *Standing) {
 	for _, r := range order.Revoke {
 		r.Number = s.Number

@@ -152,11 +152,11 @@ func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (s
 // zero signedOrder if no majority takes the order: keepers may have promised a higher number
 // meanwhile.
 func (o *Owner) propose(ctx context.Context, to string, p promise, newest signedOrder, change func(*Standing)) (signedOrder, error) {
-	doc, err := newest.next(to, p.Number, change)
+	next, err := newest.next(to, p.Number, change)
 	if err != nil {
 		return signedOrder{}, err
 	}
-	data, err := seal(o.key, o.Names.ID, kindStanding, doc)
+	data, err := seal(o.key, o.Names.ID, kindStanding, next)
 	if err != nil {
 		return signedOrder{}, err
 	}
@@ -175,7 +175,7 @@ func (o *Owner) propose(ctx context.Context, to string, p promise, newest signed
 	if taken < o.Charter.majority() {
 		return signedOrder{}, nil
 	}
-	h := signedOrder{doc, data, o.key.Public()}
+	h := signedOrder{next, data, o.key.Public()}
 	return h, o.copies.save(h)
 }
 

@@ -88,11 +88,13 @@ func (w *probedMachine) forget() {
 // access succeeds that begins after the owner's command has ended. On any other machine, no access
 // succeeds that begins a lease and a second after the end of the command, or later. When all faults are
 // repaired, every machine works again. At the end, each answered order is in the records of its machine,
-// and the owner's copies of all records are whole. The machines' clocks have different uptimes.
+// and the owner's copies of all records are whole. The machines have different uptimes (see
+// newClock), and share one wall clock.
 //
-// ROOTSFS_SOAK=1 runs it; ROOTSFS_SEED repeats a run from the schedule with that seed on. With
-// ROOTSFS_SET_CLOCK=1 the test sets the clock wrong by up to a day, before and after most orders. Use
-// this on a virtual machine that runs nothing else, such as Debian's user-mode-linux, which needs no KVM.
+// ROOTSFS_SOAK=1 runs it. ROOTSFS_SEED=N repeats a run, beginning with the schedule whose seed is N.
+// With ROOTSFS_SET_CLOCK=1 the test sets the clock wrong by up to a day, before and after most orders.
+// Use this on a virtual machine that runs nothing else, such as Debian's user-mode-linux, which needs no
+// KVM.
 // ROOTSFS_LEASE is the lease, for a slow machine.
 func TestSchedules(t *testing.T) {
 	schedules := 100
@@ -226,8 +228,8 @@ func (s *schedule) setClock() {
 	s.count["clock set"]++
 }
 
-// orders has the kinds of orders, with the arguments of their commands. For the kind "with", give calls
-// revokeAt instead.
+// orders has the kinds of orders, with the arguments of their commands. For the kind "with",
+// schedule.give does not use the arguments: it calls revokeAt.
 var orders = map[string][]string{"lock": {"lock", "drill"}, "revoke": {"revoke", "--all"}, "ceiling": {"ceiling", "set"}, "with": {"with"}}
 
 func (s *schedule) run() {
@@ -242,7 +244,7 @@ func (s *schedule) run() {
 	kinds := slices.Sorted(maps.Keys(orders))
 	kind := kinds[s.r.IntN(len(kinds))]
 	s.note("%s", kind)
-	dead := s.give(kind)
+	forbiddenFrom := s.give(kind)
 	s.setClock()
 	for _, x := range failing[before:] {
 		s.fail(x)
@@ -251,7 +253,7 @@ func (s *schedule) run() {
 		s.note("undo %s", failing[0].name)
 		failing[0].repair()
 	}
-	s.judge(kind, dead)
+	s.judge(kind, forbiddenFrom)
 	for _, x := range failing {
 		x.repair()
 	}
@@ -278,18 +280,18 @@ func (s *schedule) give(kind string) map[string]int64 {
 		s.count[kind+" failed"]++
 		return nil
 	}
-	dead := map[string]int64{}
+	forbiddenFrom := map[string]int64{}
 	for _, m := range out.Machines {
 		if m.State == OrderNoAnswer {
-			dead[m.Name] = done + int64(lease+leaseSlack)
+			forbiddenFrom[m.Name] = done + int64(lease+leaseSlack)
 			s.count["no answer"]++
 			continue
 		}
-		dead[m.Name] = done
+		forbiddenFrom[m.Name] = done
 		s.answered[m.Name] = append(s.answered[m.Name], m.Number)
 		s.count[kind+" answered"]++
 	}
-	return dead
+	return forbiddenFrom
 }
 
 // revokeAt ends the roots of one machine from afar. It returns what give returns.
@@ -305,16 +307,16 @@ func (s *schedule) revokeAt(w *probedMachine) map[string]int64 {
 }
 
 // judge compares the accesses on the machines with the outcome of an order.
-func (s *schedule) judge(kind string, dead map[string]int64) {
+func (s *schedule) judge(kind string, forbiddenFrom map[string]int64) {
 	end := now()
-	for _, at := range dead {
+	for _, at := range forbiddenFrom {
 		end = max(end, at+int64(200*time.Millisecond))
 	}
 	time.Sleep(time.Duration(end - now()))
 	for _, w := range s.all {
-		at, isDead := dead[w.name]
-		if kinds := w.succeeded(at, end); isDead && len(kinds) > 0 {
-			s.Errorf("%s: accesses that began after it was dead (%s): %v", w.name, kind, kinds)
+		at, isForbidden := forbiddenFrom[w.name]
+		if kinds := w.succeeded(at, end); isForbidden && len(kinds) > 0 {
+			s.Errorf("%s: accesses succeeded that began after %s had to take effect: %v", w.name, kind, kinds)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Standing is the owners' order that holds for a machine, or for all machines. There is no log: the
-// document with the highest number is the whole order.
+// Standing is the owners' order that holds for a machine, or for all machines. Orders are not a log: the
+// order with the highest number replaces all earlier ones.
 type Standing struct {
 	For    string    `json:"for"` // a machine's name, or allMachines
 	Number uint64    `json:"n"`
@@ -20,7 +20,7 @@ type Standing struct {
 	// Locked says why no session may do anything; "": the machines are not locked.
 	Locked string `json:"locked,omitempty"`
 	// Since is the number up to which revocations are no longer listed. A machine ends everything if
-	// the last document that it has carried out has a lower number.
+	// the last order that it has carried out has a lower number.
 	Since   uint64       `json:"since,omitempty"`
 	Revoked []Revocation `json:"revoked,omitempty"`
 	// Ceiling bounds the grants on the machines; nil: there was no ceiling yet.
@@ -35,7 +35,7 @@ type CeilingText struct {
 }
 
 // Revocation ends the roots and hosts that it names, if they were granted before the machine carried out
-// the document with this Number. A later grant is a new decision.
+// the order with this Number. A later grant is a new decision.
 type Revocation struct {
 	Number  uint64 `json:"n"`
 	Session string `json:"session,omitempty"` // "": every session
@@ -47,8 +47,8 @@ type Revocation struct {
 
 const kindStanding = "standing"
 
-// Bounds of a document. A machine can send the document in a signed request, and the size of a request
-// has a limit.
+// Bounds of an order. A machine can send the order in a signed request, and the size of a request has a
+// limit.
 const (
 	maxStanding = 32 << 10
 	maxRevoked  = 64
@@ -56,9 +56,9 @@ const (
 	maxCeiling  = 12 << 10 // of the text of a ceiling
 )
 
-// openStanding opens a document. It refuses one that no owner of c has signed, that has another recipient
-// than to, or that is not well-formed.
-func openStanding(data []byte, c *Charter, to string) (signedOrder, error) {
+// openStanding opens an order. It refuses an order that no owner of c has signed, whose field For is not
+// the given recipient, or that is not well-formed.
+func openStanding(data []byte, c *Charter, recipient string) (signedOrder, error) {
 	if len(data) > maxStanding*2 { // base64 takes a third more
 		return signedOrder{}, errors.New("the order is too long")
 	}
@@ -67,13 +67,13 @@ func openStanding(data []byte, c *Charter, to string) (signedOrder, error) {
 	if h.by, err = openSigned(data, c.Fleet, kindStanding, c.isOwner, &h.Standing); err != nil {
 		return signedOrder{}, err
 	}
-	if h.For != to {
+	if h.For != recipient {
 		return signedOrder{}, fmt.Errorf("the order is for %s", names.Quote(h.For))
 	}
 	return h, h.check()
 }
 
-// check refuses a document that is not well-formed.
+// check refuses an order that is not well-formed.
 func (s *Standing) check() error {
 	if s.Number == 0 || s.Since > s.Number || len(s.Locked) > maxText || len(s.Revoked) > maxRevoked {
 		return errors.New("the order has no number, or too much in it")
@@ -125,10 +125,10 @@ func (r *Revocation) request() control.RevokeRequest {
 	return q
 }
 
-// nextNumber returns a number for the document that follows the one with the number after. The number is
-// at least the time in milliseconds, so that it is also higher than the number of a document that a
+// nextNumber returns a number for the order that follows the order with the number previous. The number
+// is at least the time in milliseconds, so that it is also higher than the number of an order that a
 // restored keeper has lost.
-func nextNumber(after uint64) uint64 { return max(after+1, uint64(time.Now().UnixMilli())) }
+func nextNumber(previous uint64) uint64 { return max(previous+1, uint64(time.Now().UnixMilli())) }
 
 // numberAhead is how far the number of an order may be ahead of a clock.
 const numberAhead = 366 * 24 * time.Hour
@@ -142,11 +142,12 @@ func isUsable(number uint64) bool {
 // errNumber says that an order's number is not usable.
 var errNumber = errors.New("the number of the order is more than a year ahead of the clock here: see that the clocks are right")
 
-// next returns the document that follows s, with the recipient to, the number and the change. If the
-// document is too long or has too many revocations, next leaves out the oldest revocations.
-func (s Standing) next(to string, number uint64, change func(*Standing)) (Standing, error) {
+// next returns the order that follows s: a copy of s that has the given recipient and number, and that
+// change has altered. If the order is too long or has too many revocations, next leaves out the oldest
+// revocations.
+func (s Standing) next(recipient string, number uint64, change func(*Standing)) (Standing, error) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	n := Standing{For: to, Number: number, At: now, Locked: s.Locked, Since: s.Since, Revoked: slices.Clone(s.Revoked), Ceiling: s.Ceiling}
+	n := Standing{For: recipient, Number: number, At: now, Locked: s.Locked, Since: s.Since, Revoked: slices.Clone(s.Revoked), Ceiling: s.Ceiling}
 	change(&n)
 	for {
 		data, err := json.Marshal(n)
@@ -165,7 +166,7 @@ func (s Standing) next(to string, number uint64, change func(*Standing)) (Standi
 }
 
 // due returns the revocations that a machine still has to carry out. applied is the number of the last
-// document that the machine has carried out.
+// order that the machine has carried out.
 func (s *Standing) due(applied uint64) (out []Revocation) {
 	if applied < s.Since {
 		return []Revocation{{Number: s.Number, All: true}}

@@ -153,9 +153,9 @@ func TestStandingRefused(t *testing.T) {
 		many[i] = Revocation{Number: uint64(i + 1), All: true}
 	}
 	for what, x := range map[string]struct {
-		by  *Key
-		doc Standing
-		ok  bool
+		by    *Key
+		order Standing
+		ok    bool
 	}{
 		"valid":                        {owner, good, true},
 		"by the keeper":                {keeper, good, false},
@@ -170,7 +170,7 @@ func TestStandingRefused(t *testing.T) {
 		"a bad session name":           {owner, Standing{For: "m", Number: 5, Revoked: []Revocation{{Number: 3, Session: "../s", All: true}}}, false},
 		"too many":                     {owner, Standing{For: "m", Number: 99, Revoked: many}, false},
 	} {
-		data, err := seal(x.by, c.Fleet, kindStanding, x.doc)
+		data, err := seal(x.by, c.Fleet, kindStanding, x.order)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -101,8 +101,11 @@ func (o *owner) judgeGit(ctx context.Context) error {
 	return nil
 }
 
-// judgeHelper refuses a helper of git's that programs can write. Git runs a helper by its path, by
-// a shell or, as the command credential-NAME, from PATH or by an alias.
+// judgeHelper refuses a helper of git's that programs can write. Git runs every helper in a shell. If
+// the value begins with !, the rest of it is the shell's text. If the value is an absolute path, with
+// or without arguments, the value is the text. For any other value NAME the text is `git
+// credential-NAME`, and credential-NAME is an alias, a program git-credential-NAME in PATH, or git's
+// own.
 func (o *owner) judgeHelper(value string, aliases gitAliases) error {
 	fields := strings.Fields(value)
 	switch {
@@ -127,8 +130,8 @@ func (a gitAliases) add(name, value string) {
 }
 
 // judgeAliases refuses the value of a helper or an alias if the value names a file that programs
-// can write, or leads to an alias that names such a file. Git or a shell may run each word of the
-// value that is the name of an alias or program.
+// can write, or leads to an alias that names such a file. Any word in the value may be the name of an
+// alias or program that git or a shell runs, so judgeAliases checks each word.
 func (o *owner) judgeAliases(value string, aliases gitAliases) error {
 	seen := map[string]bool{}
 	for next := []string{value}; len(next) > 0; next = next[1:] {
