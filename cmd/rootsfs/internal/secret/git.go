@@ -107,13 +107,11 @@ func (o *owner) judgeGit(ctx context.Context) error {
 // credential-NAME`, and credential-NAME is an alias, a program git-credential-NAME in PATH, or git's
 // own.
 func (o *owner) judgeHelper(value string, aliases gitAliases) error {
-	fields := strings.Fields(value)
-	switch {
-	case len(fields) == 0:
+	switch trimmed := strings.TrimSpace(value); {
+	case trimmed == "":
 		return nil
-	case strings.HasPrefix(fields[0], "/"):
-		_, err := o.judge.Command(fields)
-		return err
+	case strings.HasPrefix(trimmed, "/"):
+		return o.judgeAliases("!"+trimmed, aliases)
 	case strings.HasPrefix(value, "!"):
 		return o.judgeAliases(value, aliases)
 	}

@@ -28,6 +28,7 @@ func TestGitHelperInPath(t *testing.T) {
 		"[credential]\n\thelper = x\n[alias]\n\tcredential-x = mine\n":                                          "programs can write",
 		"[credential]\n\thelper = x\n[alias]\n\tcredential-x = -c alias.y=!HOME/root/tool y\n":                  "programs can write",
 		"[credential]\n\thelper = \"!mine get\"\n":                                                              "programs can write",
+		"[credential]\n\thelper = \"/bin/true && mine get\"\n":                                                  "programs can write",
 		"[credential]\n\thelper = \"!f() { git y; }; f\"\n[alias]\n\ty = \"!HOME/root/tool\"\n":                 "programs can write",
 		"[credential]\n\thelper = own\n\thelper = x\n[alias]\n\tcredential-x = y\n\ty = credential-x\n":         "",
 		"[credential]\n\thelper = own\n\thelper = \"x; HOME/root/tool\"\n[alias]\n\tx = y\n":                    "programs can write",
