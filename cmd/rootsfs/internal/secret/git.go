@@ -107,11 +107,15 @@ func (o *owner) judgeGit(ctx context.Context) error {
 // credential-NAME`, and credential-NAME is an alias, a program git-credential-NAME in PATH, or git's
 // own.
 func (o *owner) judgeHelper(value string, aliases gitAliases) error {
-	switch trimmed := strings.TrimSpace(value); {
-	case trimmed == "":
+	fields := strings.Fields(value)
+	switch {
+	case len(fields) == 0:
 		return nil
-	case strings.HasPrefix(trimmed, "/"):
-		return o.judgeAliases("!"+trimmed, aliases)
+	case strings.HasPrefix(fields[0], "/"):
+		if _, err := o.judge.Command(fields); err != nil { // the program with its interpreter, too
+			return err
+		}
+		return o.judgeAliases("!"+strings.TrimSpace(value), aliases)
 	case strings.HasPrefix(value, "!"):
 		return o.judgeAliases(value, aliases)
 	}

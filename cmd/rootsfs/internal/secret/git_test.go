@@ -28,6 +28,7 @@ func TestGitHelperInPath(t *testing.T) {
 		"[credential]\n\thelper = x\n[alias]\n\tcredential-x = mine\n":                                          "programs can write",
 		"[credential]\n\thelper = x\n[alias]\n\tcredential-x = -c alias.y=!HOME/root/tool y\n":                  "programs can write",
 		"[credential]\n\thelper = \"!mine get\"\n":                                                              "programs can write",
+		"[credential]\n\thelper = HOME/script get\n":                                                            "programs can write", // its interpreter
 		"[credential]\n\thelper = \"/bin/true && mine get\"\n":                                                  "programs can write",
 		"[credential]\n\thelper = \"!f() { git y; }; f\"\n[alias]\n\ty = \"!HOME/root/tool\"\n":                 "programs can write",
 		"[credential]\n\thelper = own\n\thelper = x\n[alias]\n\tcredential-x = y\n\ty = credential-x\n":         "",
@@ -38,6 +39,7 @@ func TestGitHelperInPath(t *testing.T) {
 		t.Setenv("PATH", filepath.Join(home, "bin")+":"+os.Getenv("PATH"))
 		for _, err := range []error{
 			os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(strings.ReplaceAll(config, "HOME", home)), 0o600),
+			os.WriteFile(filepath.Join(home, "script"), []byte("#!"+home+"/root/tool\n"), 0o700),
 			os.Chmod(filepath.Join(home, "root/tool"), 0o700), os.Chmod(filepath.Join(home, "bin/git-credential-own"), 0o700),
 			os.Symlink(filepath.Join(home, "root/tool"), filepath.Join(home, "bin/git-credential-mine")),
 			os.Symlink(filepath.Join(home, "root/tool"), filepath.Join(home, "bin/git-mine")),
