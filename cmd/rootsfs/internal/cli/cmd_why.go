@@ -202,19 +202,19 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 		}
 		req.Path = path
 		ans, err := x.Check(ctx, req)
+		if err != nil {
+			return err
+		}
 		e = &explanation{CheckAnswer: ans}
 		if e.Root != "" {
 			e.RootPath, e.Mode = names.Foreign(got.Resolved), got.Policy.Rights.String()
 		}
-		return err
+		if !e.Allowed {
+			e.Allow = e.runLine(path)
+		}
+		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	if !e.Allowed {
-		e.Allow = e.runLine(path)
-	}
-	return e, nil
+	return e, err
 }
 
 // withRoot grants a root in a separate registry without front ends, and calls ask.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -131,20 +130,27 @@ func readSmallFile(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	text, err := readStart(f, maxSmallFile+1)
+	switch {
+	case err != nil:
+		return "", err
+	case strings.IndexByte(text, 0) >= 0:
+		return "", errors.New("it is not text")
+	case len(text) > maxSmallFile:
+		return "", errLargeFile
+	}
+	return text, nil
+}
+
+// readStart reads at most the first n bytes of a file, and closes it. A file that is not regular is an
+// error.
+func readStart(f *os.File, n int64) (string, error) {
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return "", errors.Join(err, errors.New("it is not a regular file"))
 	}
-	b, err := io.ReadAll(io.LimitReader(f, maxSmallFile+1))
-	switch {
-	case err != nil:
-		return "", err
-	case bytes.IndexByte(b, 0) >= 0:
-		return "", errors.New("it is not text")
-	case len(b) > maxSmallFile:
-		return "", errLargeFile
-	}
-	return string(b), nil
+	text, err := io.ReadAll(io.LimitReader(f, n))
+	return string(text), err
 }
 
 // errLargeFile says that a file is too large to be read or copied.

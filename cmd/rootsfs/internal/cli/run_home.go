@@ -175,8 +175,9 @@ func giveHome(fd int, uid, gid uint32) (isEmpty bool, err error) {
 
 // bringHome copies files of the owner's HOME into a kept HOME that lacks them. It leaves out files
 // that readSmallFile cannot read. The command may have made links in the kept HOME; os.Root follows
-// no link that leads out. If a file cannot be written there, bringHome adds a note. The note says what to remove if the command has put something else in the
-// place of the file's parent directory, and has the error otherwise.
+// no link that leads out. If a file cannot be written there, bringHome adds a note. The note says what
+// to remove if the command has put something else in the place of the file's parent directory, and
+// has the error otherwise.
 func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
 	if len(files) == 0 {
 		return nil
@@ -330,10 +331,5 @@ func readRegular(in *os.Root, file string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "", errors.Join(err, errors.New("it is not a regular file"))
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxSmallFile))
-	return string(text), err
+	return readStart(f, maxSmallFile)
 }

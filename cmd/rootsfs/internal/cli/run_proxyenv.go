@@ -73,7 +73,7 @@ func (f *runFlags) passProxies(p *runPlan) {
 		case one.err != nil && isNamed:
 		case one.err != nil:
 			note = one.variable + " names no proxy that can be approved, and is not passed on"
-		case !f.Net.All && !f.unconfined && !slices.ContainsFunc(p.net.Rules, func(r network.Rule) bool { return r.CoversHost(one.host) }):
+		case !f.Net.All && !f.unconfined && !slices.ContainsFunc(p.net.Rules, func(r network.Rule) bool { return r.Covers(one.host) }):
 			note = one.unapprovedNote()
 		default:
 			if !isNamed {

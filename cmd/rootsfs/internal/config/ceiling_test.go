@@ -62,8 +62,9 @@ func TestCeilingMistakes(t *testing.T) {
 	}
 }
 
-// A file that another user could have written is an error, and so is a link that leads nowhere: the
-// machine does not count as a machine without a ceiling. A missing directory is no error.
+// If another user could have written a file of the ceiling, or if the file is a link that leads
+// nowhere, reading the ceiling fails: the machine must not be taken for one without a ceiling. A
+// missing directory is no error.
 func TestUntrustedCeilingIsRefused(t *testing.T) {
 	doc := map[string]string{"ceiling.toml": "[grants]\nlongest = \"8h\"\n", "ceiling.d/a.toml": "[grants]\nlongest = \"1h\"\n"}
 	for what, c := range map[string]struct {

@@ -159,7 +159,7 @@ func (r *reader) named(at *tomltree.Node, to reflect.Value) {
 
 // list appends to a slice, which may already hold the items of the table for all roots. An item with
 // a mistake is appended without the value that has the mistake, so that the other items keep their
-// indexes. If the items have to be tables, list leaves out an item that is no table.
+// indexes. In a list of tables, an item that is not a table is left out.
 func (r *reader) list(n *tomltree.Node, to reflect.Value, k *key) {
 	kind := kindOf(to.Type().Elem(), k)
 	switch {

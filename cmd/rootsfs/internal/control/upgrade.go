@@ -161,7 +161,7 @@ func (c *upgradedConn) receiveListener() (net.Listener, error) {
 	}
 	conn, ok := owner.Conn.(*net.UnixConn)
 	if !ok {
-		return nil, errNoListener // there is no epoll watch for the connection, and so none for the port
+		return nil, errNoListener // no epoll watch is left for the connection; the port would need one, too
 	}
 	if _, err := conn.Write([]byte{0}); err != nil {
 		return nil, err

@@ -149,8 +149,8 @@ func (d recordDir) newest(session string) (*checkpoint, error) {
 // checkpoint.
 var errDamaged = errors.New("it was changed here")
 
-// mend removes the remains of a crash: the bytes of a file after its checkpoint, or the whole file if
-// it has no checkpoint. It returns the checkpoint; nil: there is no checkpoint, and now no file.
+// mend removes the remains of a crash. If a file has a checkpoint, mend removes the bytes after the
+// checkpoint, and returns the checkpoint. Otherwise it removes the whole file, and returns nil.
 func (d recordDir) mend(name string) (*checkpoint, error) {
 	c, err := d.checkpoint(name)
 	if err != nil {

@@ -32,8 +32,8 @@ func TestTooManyNamesAreOnRecord(t *testing.T) {
 	}
 }
 
-// Each answer that a name does not exist is on record. Only the answer about a text that is no host
-// name, and that no rule permits, is left out.
+// If a name does not exist, the answer that says so is on record. One kind of answer is left out: the
+// name is not a valid host name, and no rule permits it.
 func TestMissingNamesAreOnRecord(t *testing.T) {
 	var hosts []string
 	g := New(Options{Rules: mustRules(t, "api.test,*.wild.test"), Record: func(e Event) error {

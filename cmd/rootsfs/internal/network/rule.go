@@ -208,12 +208,6 @@ func (r Rule) IsOneHost() bool {
 	return r.Prefix.IsSingleIP() || r.Name != "" && !strings.HasPrefix(r.Name, "*")
 }
 
-// CoversHost reports whether the rule permits everything that other permits. other must be a rule
-// for one host (IsOneHost). Covers is for any two rules.
-func (r Rule) CoversHost(other Rule) bool {
-	return r.hasPort(other.Port) && (other.Name != "" && r.hasName(other.Name) || other.Prefix.IsSingleIP() && r.hasAddr(other.Prefix.Addr()))
-}
-
 // Covers reports whether the rule permits everything that another one permits.
 func (r Rule) Covers(other Rule) bool {
 	switch {
