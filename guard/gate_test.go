@@ -104,6 +104,27 @@ func TestRateRefusal(t *testing.T) {
 	}
 }
 
+// The speed of a nested root does not bound operations that come through its outer root.
+func TestSpeedOfTheNestedRoot(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{})
+	s.grant(t, "in", "/a/sub", guard.Policy{Limits: guard.Limits{OpsPerSecond: 0.001, Burst: 1, BytesInFlight: 1, Timeout: time.Second}})
+	in, _ := s.Lookup("in")
+	for range 2 {
+		read := req(t, names.OpRead)
+		read.Bytes = 10
+		l, err := s.Admit(bg, read)
+		testkit.Must(t, err)
+		if entered, err := l.EnterIfNested(in.ID, ""); entered == 0 || err != nil {
+			t.Errorf("entered %v, %v", entered, err)
+		}
+		testkit.Must(t, l.Done(10, nil))
+	}
+	if st, _ := s.Lookup("in"); st.LastUse.IsZero() {
+		t.Error("the nested root was not used")
+	}
+}
+
 // R078: bytes in flight are bounded. An operation beyond the bound waits until another ends,
 // and one that is larger than the bound runs alone.
 func TestBytesInFlight(t *testing.T) {

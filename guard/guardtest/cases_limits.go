@@ -15,7 +15,7 @@ import (
 // speed, its subject, earlier refusals of the subject, pauses, and idleness.
 func limitCases() []Case {
 	var all []Case
-	for _, group := range [][]Case{quotaCases(), speedCases(), subjectCases(), suspendedCases(), pausedCases(), idleCases()} {
+	for _, group := range [][]Case{quotaCases(), nestedLimitCases(), speedCases(), subjectCases(), suspendedCases(), pausedCases(), idleCases()} {
 		all = append(all, group...)
 	}
 	return all
@@ -61,6 +61,35 @@ func quotaCases() []Case {
 			e.Must(e.Front.Mkdir("code/x"))
 		}}),
 		row("renaming-is-not-charged", maxCreated, Case{Steps: []Call{rename("code/a", "code/b"), rename("code/b", "code/c"), rename("code/c", "code/d")}, Call: mkdir("code/y")}),
+	}
+}
+
+// nestedLimitCases: how much may be written and created in a nested root also holds through its
+// outer root, and only for what lies in the nested root. Use through the outer root is use of both.
+func nestedLimitCases() []Case {
+	row := func(name string, lim guard.Limits, want guard.Kind, c Case) Case {
+		c.Name, c.Req, c.Tree, c.More, c.MoreLimits = "nested-limit/"+name, "R193", []string{"a=hello", "sub/f=inner"}, map[string]string{"in": "sub"}, lim
+		c.Want, c.Unguarded = want, want != 0
+		return c
+	}
+	maxFile, maxWritten, maxCreated := guard.Limits{MaxFile: 10}, guard.Limits{MaxWritten: 10}, guard.Limits{MaxCreated: 2}
+	return []Case{
+		row("largest-file", maxFile, 0, Case{Call: write("code/sub/new", "0123456789")}),
+		row("a-larger-file", maxFile, names.Quota, Case{Call: write("code/sub/f", "0123456789x"), Errno: unix.EFBIG}),
+		row("a-larger-new-file", maxFile, names.Quota, Case{Call: write("code/sub/new", "0123456789x"), Errno: unix.EFBIG}),
+		row("lengthened-too-large", maxFile, names.Quota, Case{Call: truncate("code/sub/f", 11), Errno: unix.EFBIG}),
+		row("a-larger-file-beside", maxFile, 0, Case{Call: write("code/a", "0123456789x")}),
+		row("bytes-beyond-the-limit", maxWritten, names.Quota, Case{Steps: []Call{write("code/sub/new", "01234"), write("in/new2", "56789")}, Call: write("code/sub/f", "6")}),
+		row("bytes-beside", maxWritten, 0, Case{Steps: []Call{write("code/sub/new", "0123456789")}, Call: write("code/a", "0123456789x")}),
+		row("directories-beyond-the-limit", maxCreated, names.Quota, Case{Steps: []Call{mkdir("code/sub/x"), mkdir("in/y")}, Call: mkdir("code/sub/z")}),
+		row("files-beyond-the-limit", maxCreated, names.Quota, Case{Steps: []Call{write("code/sub/x", "x"), write("in/y", "y")}, Call: write("code/sub/z", "z")}),
+		row("links-beyond-the-limit", maxCreated, names.Quota, Case{Steps: []Call{symlink("f", "code/sub/x"), symlink("f", "in/y")}, Call: symlink("f", "code/sub/z")}),
+		row("names-beside", maxCreated, 0, Case{Steps: []Call{mkdir("code/sub/x"), mkdir("code/sub/y")}, Call: mkdir("code/z")}),
+		row("use-of-both", guard.Limits{Idle: time.Hour}, 0, Case{Call: read("code/sub/f", "inner"), Check: func(e *Env) {
+			if st, ok := e.Reg.Lookup(e.RootName("in")); !ok || st.LastUse.IsZero() {
+				e.Errorf("last use of the nested root: %+v", st)
+			}
+		}}),
 	}
 }
 

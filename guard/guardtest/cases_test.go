@@ -1,8 +1,11 @@
 package guardtest
 
 import (
+	"reflect"
+	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -15,6 +18,36 @@ func TestEveryRefusalHasACase(t *testing.T) {
 	for k := names.Other + 1; k.String() != names.Other.String(); k++ {
 		if k.Refusal() && !wanted[k] {
 			t.Errorf("no case ends in %v", k)
+		}
+	}
+}
+
+// limitsOfOneRoot are the limits of a nested root that hold only for the operations that come
+// through it, with the reason. A limit that is not here bounds what lies in the root.
+var limitsOfOneRoot = map[string]string{
+	"OpsPerSecond":  "an operation waits for the speed of the root through which it comes",
+	"Burst":         "it is part of the speed",
+	"BytesInFlight": "an operation waits for the room of the root through which it comes",
+	"Timeout":       "an operation has one time limit, that of the root through which it comes",
+	"MaxStage":      "no root inside a staged root is granted, and no staged root inside another one",
+}
+
+// Each limit of a root also bounds what the caller does in it through an outer root, and a case of
+// nestedLimitCases shows it; or limitsOfOneRoot has the reason why it does not.
+func TestEachLimitHoldsThroughAnOuterRoot(t *testing.T) {
+	for f := range reflect.TypeFor[guard.Limits]().Fields() {
+		shown := false
+		for _, c := range nestedLimitCases() {
+			limits := reflect.ValueOf(c.MoreLimits)
+			shown = shown || !limits.FieldByIndex(f.Index).IsZero() && strings.Contains(c.Call.Text, "code/sub/") && (c.Want != 0 || c.Check != nil)
+		}
+		if _, excepted := limitsOfOneRoot[f.Name]; shown == excepted {
+			t.Errorf("%s: a case through an outer root: %v, in limitsOfOneRoot: %v; want one of the two", f.Name, shown, excepted)
+		}
+	}
+	for name := range limitsOfOneRoot {
+		if _, ok := reflect.TypeFor[guard.Limits]().FieldByName(name); !ok {
+			t.Errorf("limitsOfOneRoot has %s, which is no limit", name)
 		}
 	}
 }

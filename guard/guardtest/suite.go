@@ -29,8 +29,9 @@ type Case struct {
 	// Subject: only a front end that speaks for a subject takes the case.
 	Subject bool
 	// More has further roots, by name: the path of each below the tree, "" for the tree itself.
-	// They are writable, except one named "ro".
-	More map[string]string
+	// They are writable, except one named "ro". MoreLimits are the limits of each.
+	More       map[string]string
+	MoreLimits guard.Limits
 	// Overlaps: while "code" is granted, the case grants another root that overlaps it. If "code"
 	// is staged, the registry refuses that grant.
 	Overlaps bool
@@ -318,7 +319,7 @@ func (c *Case) grants(e *Env) ([]guard.Grant, map[string]string) {
 	grants := []guard.Grant{{Root: e.RootName("code"), Dir: names.Foreign(dirs["code"]), Policy: c.Policy, Subject: whose, Origin: "test"}}
 	for name, rel := range c.More {
 		dirs[name] = filepath.Join(e.Src, rel)
-		p := guard.Policy{Rights: guard.ReadWrite}
+		p := guard.Policy{Rights: guard.ReadWrite, Limits: c.MoreLimits}
 		if name == "ro" {
 			p.Rights = guard.ReadOnly
 		}
