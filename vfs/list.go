@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -245,16 +246,17 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 	if n >= ls.o.Limit || n > 0 && ls.weight+weight > maxPageBytes {
 		return true, nil
 	}
-	ahead := min(ls.o.Limit, w.Ahead()) // names that are read already
-	if err := ls.room(max(n+1, ahead, cap(ls.page.Entries)), weight); err != nil && n == 0 {
+	size := cap(ls.page.Entries)
+	if n == size {
+		size = min(ls.o.Limit, max(n+1, w.Ahead(), 2*n)) // w.Ahead: the names that are read already
+	}
+	if err := ls.room(size, weight); err != nil && n == 0 {
 		return false, err
 	} else if err != nil {
 		return true, nil
 	}
 	ls.weight += weight
-	if ls.page.Entries == nil {
-		ls.page.Entries = make([]Listed, 0, ahead)
-	}
+	ls.page.Entries = slices.Grow(ls.page.Entries, size-n)
 	w.Take()
 	ls.page.Entries = append(ls.page.Entries, ls.next)
 	if enter && ls.next.Info.IsDir() {
