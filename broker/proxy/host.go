@@ -36,7 +36,7 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 	}
 	switch {
 	case !f.Clash.Absent():
-		return p.refuseHost(b, &f, "a message of the host's has a field twice, or in capitals")
+		return p.refuseHost(b, &f, "a message of the host's has a field twice, in capitals, or behind 64 others")
 	case p.isOurs(f.ID.Of(b)):
 		return p.refuseHost(b, &f, "a request of the host's has an id of rootsfs's own")
 	}

@@ -22,7 +22,7 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	}
 	switch method := f.Method.Of(b); {
 	case !f.Clash.Absent():
-		return p.refuseServer(b, &f, "a message of the server's has a field twice, or in capitals")
+		return p.refuseServer(b, &f, "a message of the server's has a field twice, in capitals, or behind 64 others")
 	case !f.Method.Absent() && (method[0] != '"' || f.Answers()):
 		// Some hosts take it for a request, others for an answer.
 		return p.refuseServer(b, &f, "a message of the server's is neither a request nor an answer")

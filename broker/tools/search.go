@@ -263,7 +263,7 @@ func (g *grep) result(cursor string) *result {
 		note = strings.TrimSpace(fmt.Sprintf("%d files were passed over: they are no text, or larger than %d bytes. %s", g.skipped, maxSearched, note))
 	}
 	if g.ignores != nil && g.ignores.large > 0 {
-		note = strings.TrimSpace(fmt.Sprintf("%d .gitignore files are too large to be respected. %s", g.ignores.large, note))
+		note = strings.TrimSpace(fmt.Sprintf("%d .gitignore files do not count: too large, or too many rules. %s", g.ignores.large, note))
 	}
 	return foundResult(g.found, note)
 }

@@ -56,7 +56,7 @@ func ParseRootName(s string) (RootName, error) {
 	}
 	for _, r := range s {
 		if unicode.IsControl(r) || !unicode.IsGraphic(r) {
-			return bad("has a control character")
+			return bad("has a control character, or one that is invisible")
 		}
 	}
 	return RootName(s), nil

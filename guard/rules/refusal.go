@@ -18,7 +18,7 @@ type Refusal struct {
 
 func (r *Refusal) Error() string {
 	if r.inMovedDir {
-		return "the policy protects or hides something in this directory, so it stays where it is; move the rest of what is in it"
+		return "the policy protects, denies or hides something in this directory, so it stays where it is; move the rest of what is in it"
 	}
 	switch r.Effect { //nolint:exhaustive // None refuses nothing
 	case pattern.Protect:

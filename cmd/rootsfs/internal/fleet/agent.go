@@ -359,7 +359,7 @@ func (a *agent) listen(ctx context.Context) error {
 		for _, to := range a.recipients() {
 			_, err := b.Conn.Subscribe(b.Names.orders(to), func(m *nats.Msg) {
 				if err := a.receive(ctx, to, m.Data); err != nil {
-					a.log.Warn("an order has come", "error", err)
+					a.log.Warn("an order was not carried out", "error", err)
 				}
 			})
 			if err != nil {
