@@ -300,8 +300,11 @@ func TestAgentEndsWithTheMembership(t *testing.T) {
 	if a.retireIfLeft(); a.isRetired() {
 		t.Error("the agent ends, although the machine is a member")
 	}
-	_, err = m.Leave(context.Background())
+	isConfirmed, err := m.Leave(context.Background())
 	l.must(err)
+	if !isConfirmed {
+		t.Error("the machine has left, and the keeper has not answered")
+	}
 	if a.retireIfLeft(); !a.isRetired() {
 		t.Error("the agent goes on, although the machine has left")
 	}

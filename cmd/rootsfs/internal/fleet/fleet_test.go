@@ -304,11 +304,17 @@ func TestRemove(t *testing.T) {
 	if _, err := askAsMachine[inviteAnswer](context.Background(), m, b, b.Names.renew("laptop"), kindRenew); err != nil {
 		t.Fatalf("before the removal: %v", err)
 	}
+	if m.isRefused(b.at) {
+		t.Error("the credential of a machine of the fleet is refused")
+	}
 	l.must(l.owner.Remove(context.Background(), "laptop"))
 	testkit.Until(t, "the connection of a removed machine is closed", b.Conn.IsClosed)
 	if b, err := m.dial(false); err == nil {
 		b.Close()
 		t.Error("a removed machine connects again")
+	}
+	if !m.isRefused(m.Address) {
+		t.Error("the credential of a removed machine is not refused")
 	}
 	all, err := l.owner.Machines(context.Background(), time.Second)
 	if err != nil || len(all) > 0 {

@@ -334,12 +334,13 @@ func (t *token) check(answered []byte, key *Key, public, number string) (joinAns
 }
 
 // Leave takes this user's machine out of its fleet, even if no keeper answers. isConfirmed reports
-// whether a keeper has answered.
+// whether a keeper has answered, or has taken back the machine's credential: it does so right after
+// its answer, which can be lost with the connection.
 func (m *Member) Leave(ctx context.Context) (isConfirmed bool, err error) {
 	if all, err := m.dialAll(false); err == nil {
 		for _, b := range all {
 			_, err = askAsMachine[inviteAnswer](ctx, m, b, b.Names.leave(m.Machine), kindLeave)
-			isConfirmed = isConfirmed || err == nil
+			isConfirmed = isConfirmed || err == nil || m.isRefused(b.at)
 		}
 		closeAll(all)
 	}
@@ -355,4 +356,14 @@ func (m *Member) Leave(ctx context.Context) (isConfirmed bool, err error) {
 		}
 	}
 	return isConfirmed, atomicfile.SyncDir(dir)
+}
+
+// isRefused reports whether a server does not accept the machine's credential.
+func (m *Member) isRefused(at Address) bool {
+	b, err := dial(Names{m.ID}, at, m.Machine, m.credential, false)
+	if err == nil {
+		b.Close()
+	}
+	var answer *control.Error
+	return errors.As(err, &answer) && answer.Class == control.NotApproved
 }
