@@ -126,6 +126,7 @@ func TestStormLeaksNothing(t *testing.T) {
 		b.put("d/f", "text")
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
+		defer func() { close(stop); wg.Wait() }()
 		for range 4 {
 			wg.Go(func() {
 				buf := make([]byte, 4)
@@ -154,7 +155,5 @@ func TestStormLeaksNothing(t *testing.T) {
 			}
 			b.grant("code", "", guard.Policy{})
 		}
-		close(stop)
-		wg.Wait()
 	})
 }

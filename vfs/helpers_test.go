@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -57,7 +58,8 @@ func newBed(t testing.TB, remote bool, p guard.Policy) *bed {
 	if remote {
 		open = remoteOpener{open}
 	}
-	b.reg = guard.NewRegistry(guard.Config{Opener: open, Auditor: b.rec})
+	// Nothing hangs here. On a busy machine an operation can take longer than guard.EndDeadline.
+	b.reg = guard.NewRegistry(guard.Config{Opener: open, Auditor: b.rec, Deadline: time.Minute})
 	b.t = vfs.New(b.reg)
 	b.grant("code", "", p)
 	return b

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/vfs"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
@@ -213,10 +211,7 @@ func TestRevokeEndsManyWatches(t *testing.T) {
 // the root. It returns the bytes that the revocation allocated for each watch, and the number of
 // watches.
 func endMany(t *testing.T, watches int) (perWatch uint64, n int) {
-	b := &bed{TB: t, rec: &guardtest.Recorder{}, src: t.TempDir()}
-	b.reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: b.rec, Deadline: time.Minute})
-	b.t = vfs.New(b.reg)
-	b.grant("code", "", guard.Policy{})
+	b := newBed(t, false, guard.Policy{})
 	for i := range 4 {
 		b.put(fmt.Sprintf("d/%d/f", i), "")
 	}
