@@ -163,7 +163,7 @@ func TestSearchReadsIgnoresAsItsSubject(t *testing.T) {
 	if got := b.searchedFiles("code", nil); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if _, note, _ := b.call("search_within_files", m{"path": "code", "substring": "x"}); !strings.Contains(note, "1 .gitignore files are too large") {
+	if _, note, _ := b.call("search_within_files", m{"path": "code", "substring": "x"}); !strings.Contains(note, "1 .gitignore files do not count: too large") {
 		t.Errorf("note %q", note)
 	}
 
