@@ -64,7 +64,7 @@ func randomBed(t *testing.T, rnd *rand.Rand) *bed {
 	guardtest.Tree(t, b.src, t.TempDir(), "a=x", "b.sql=x", ".env=x", "dir/a=x", "dir/.env=x", "dir/sub/b=x", "empty/", "p|",
 		".git/HEAD=ref: refs/heads/main", ".git/objects/", ".git/refs/", ".git/hooks/x=x", ".git/config=x", "inner/a=x", "inner/.env=x",
 		"out => $OUT", "in => dir", "in2 => in/sub/../a", "up => dir/../../x", "loop => loop", "env => .env", "none => nothing/x")
-	b.reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: b.rec})
+	b.reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: b.rec, Deadline: patience})
 	b.t = vfs.New(b.reg)
 	policy := func() guard.Policy {
 		some := func() []rules.Pattern {

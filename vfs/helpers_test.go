@@ -51,6 +51,10 @@ type bed struct {
 	src string
 }
 
+// patience is the deadline of a registry in tests where nothing hangs. On a busy machine an operation
+// can take longer than guard.EndDeadline.
+const patience = time.Minute
+
 func newBed(t testing.TB, remote bool, p guard.Policy) *bed {
 	t.Helper()
 	b := &bed{TB: t, rec: &guardtest.Recorder{}, src: t.TempDir()}
@@ -58,8 +62,7 @@ func newBed(t testing.TB, remote bool, p guard.Policy) *bed {
 	if remote {
 		open = remoteOpener{open}
 	}
-	// Nothing hangs here. On a busy machine an operation can take longer than guard.EndDeadline.
-	b.reg = guard.NewRegistry(guard.Config{Opener: open, Auditor: b.rec, Deadline: time.Minute})
+	b.reg = guard.NewRegistry(guard.Config{Opener: open, Auditor: b.rec, Deadline: patience})
 	b.t = vfs.New(b.reg)
 	b.grant("code", "", p)
 	return b

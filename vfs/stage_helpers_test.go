@@ -117,7 +117,7 @@ func (s *stageScene) start() {
 	if _, err := os.Stat(s.store); err != nil {
 		s.store = "" // the store was empty, so its end removed it
 	}
-	s.reg = guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(s.stages, "test")})
+	s.reg = guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(s.stages, "test"), Deadline: patience})
 	got, err := s.reg.Grant(s.Context(), guard.Grant{Root: "r", Dir: names.Foreign(s.source), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Limits: s.limits}, Store: s.store})
 	if err != nil {
 		s.Fatal(err)

@@ -12,8 +12,8 @@ import (
 
 // flaw returns the reason why hosts may read a line of the server in different ways, such as one
 // message or two, and "" if there is none. The reason is that the line is not exactly one object or
-// array of RFC 8259 in UTF-8, or has a CR before its end. The line must not be blank. An
-// escape such as \ud800, half a surrogate pair, is no flaw: its bytes are ASCII.
+// array of RFC 8259 in UTF-8, or has a CR before its end. The line must not be blank. flaw
+// accepts an escape of half a surrogate pair, such as \ud800: in the line it is six ASCII characters.
 func flaw(line []byte) string {
 	switch i := jsonline.SkipSpace(line, 0); {
 	case bytes.IndexByte(line, '\r') >= 0:

@@ -21,6 +21,17 @@ func limitCases() []Case {
 	return all
 }
 
+// The quotas of quotaCases and nestedLimitCases.
+var maxFile, maxWritten, maxCreated = guard.Limits{MaxFile: 10}, guard.Limits{MaxWritten: 10}, guard.Limits{MaxCreated: 2}
+
+// beyond returns a case whose call exceeds maxWritten or maxCreated after the steps.
+func beyond(call Call, steps ...Call) Case {
+	return Case{Steps: steps, Call: call, Want: names.Quota}
+}
+
+// tooLarge returns a case whose call exceeds maxFile.
+func tooLarge(call Call) Case { return Case{Call: call, Want: names.Quota, Errno: unix.EFBIG} }
+
 // quotaCases: R055, R077, R193: how much may be written and created in a root. Quotas are
 // exact. Names that are not created are not charged. Removing a file refunds nothing.
 func quotaCases() []Case {
@@ -30,11 +41,6 @@ func quotaCases() []Case {
 		c.Unguarded = c.Want != 0
 		return c
 	}
-	beyond := func(call Call, steps ...Call) Case {
-		return Case{Steps: steps, Call: call, Want: names.Quota}
-	}
-	tooLarge := func(call Call) Case { return Case{Call: call, Want: names.Quota, Errno: unix.EFBIG} }
-	maxFile, maxWritten, maxCreated := guard.Limits{MaxFile: 10}, guard.Limits{MaxWritten: 10}, guard.Limits{MaxCreated: 2}
 	return []Case{
 		row("largest-file", maxFile, Case{Call: write("code/a", "0123456789"), Check: func(e *Env) { e.Contents(e.Src+"/a", "0123456789") }}),
 		row("a-larger-file", maxFile, tooLarge(write("code/a", "0123456789x"))),
@@ -64,32 +70,37 @@ func quotaCases() []Case {
 	}
 }
 
-// nestedLimitCases: how much may be written and created in a nested root also holds through its
-// outer root, and only for what lies in the nested root. Use through the outer root is use of both.
+// nestedLimitCases: the quotas of a nested root also hold for operations that come through its outer
+// root. They do not hold for files of the outer root that lie beside the nested one. An operation in
+// the nested root counts as a use of both roots.
 func nestedLimitCases() []Case {
-	row := func(name string, lim guard.Limits, want guard.Kind, c Case) Case {
+	row := func(name string, lim guard.Limits, c Case) Case {
 		c.Name, c.Req, c.Tree, c.More, c.MoreLimits = "nested-limit/"+name, "R193", []string{"a=hello", "sub/f=inner"}, map[string]string{"in": "sub"}, lim
-		c.Want, c.Unguarded = want, want != 0
+		c.Unguarded = c.Want != 0
 		return c
 	}
-	maxFile, maxWritten, maxCreated := guard.Limits{MaxFile: 10}, guard.Limits{MaxWritten: 10}, guard.Limits{MaxCreated: 2}
 	return []Case{
-		row("largest-file", maxFile, 0, Case{Call: write("code/sub/new", "0123456789")}),
-		row("a-larger-file", maxFile, names.Quota, Case{Call: write("code/sub/f", "0123456789x"), Errno: unix.EFBIG}),
-		row("a-larger-new-file", maxFile, names.Quota, Case{Call: write("code/sub/new", "0123456789x"), Errno: unix.EFBIG}),
-		row("lengthened-too-large", maxFile, names.Quota, Case{Call: truncate("code/sub/f", 11), Errno: unix.EFBIG}),
-		row("a-larger-file-beside", maxFile, 0, Case{Call: write("code/a", "0123456789x")}),
-		row("bytes-beyond-the-limit", maxWritten, names.Quota, Case{Steps: []Call{write("code/sub/new", "01234"), write("in/new2", "56789")}, Call: write("code/sub/f", "6")}),
-		row("bytes-beside", maxWritten, 0, Case{Steps: []Call{write("code/sub/new", "0123456789")}, Call: write("code/a", "0123456789x")}),
-		row("directories-beyond-the-limit", maxCreated, names.Quota, Case{Steps: []Call{mkdir("code/sub/x"), mkdir("in/y")}, Call: mkdir("code/sub/z")}),
-		row("files-beyond-the-limit", maxCreated, names.Quota, Case{Steps: []Call{write("code/sub/x", "x"), write("in/y", "y")}, Call: write("code/sub/z", "z")}),
-		row("links-beyond-the-limit", maxCreated, names.Quota, Case{Steps: []Call{symlink("f", "code/sub/x"), symlink("f", "in/y")}, Call: symlink("f", "code/sub/z")}),
-		row("names-beside", maxCreated, 0, Case{Steps: []Call{mkdir("code/sub/x"), mkdir("code/sub/y")}, Call: mkdir("code/z")}),
-		row("use-of-both", guard.Limits{Idle: time.Hour}, 0, Case{Call: read("code/sub/f", "inner"), Check: func(e *Env) {
-			if st, ok := e.Reg.Lookup(e.RootName("in")); !ok || st.LastUse.IsZero() {
-				e.Errorf("last use of the nested root: %+v", st)
-			}
-		}}),
+		row("largest-file", maxFile, Case{Call: write("code/sub/new", "0123456789")}),
+		row("a-larger-file", maxFile, tooLarge(write("code/sub/f", "0123456789x"))),
+		row("a-larger-new-file", maxFile, tooLarge(write("code/sub/new", "0123456789x"))),
+		row("lengthened-too-large", maxFile, tooLarge(truncate("code/sub/f", 11))),
+		row("a-larger-file-beside", maxFile, Case{Call: write("code/a", "0123456789x")}),
+		row("bytes-beyond-the-limit", maxWritten, beyond(write("code/sub/f", "6"), write("code/sub/new", "01234"), write("in/new2", "56789"))),
+		row("bytes-beside", maxWritten, Case{Steps: []Call{write("code/sub/new", "0123456789")}, Call: write("code/a", "0123456789x")}),
+		row("directories-beyond-the-limit", maxCreated, beyond(mkdir("code/sub/z"), mkdir("code/sub/x"), mkdir("in/y"))),
+		row("files-beyond-the-limit", maxCreated, beyond(write("code/sub/z", "z"), write("code/sub/x", "x"), write("in/y", "y"))),
+		row("links-beyond-the-limit", maxCreated, beyond(symlink("f", "code/sub/z"), symlink("f", "code/sub/x"), symlink("f", "in/y"))),
+		row("names-beside", maxCreated, Case{Steps: []Call{mkdir("code/sub/x"), mkdir("code/sub/y")}, Call: mkdir("code/z")}),
+		row("use-of-both", guard.Limits{Idle: time.Hour}, Case{Call: read("code/sub/f", "inner"), Check: wasUsed("in")}),
+	}
+}
+
+// wasUsed returns a Case.Check that a root was used.
+func wasUsed(root string) func(e *Env) {
+	return func(e *Env) {
+		if st, ok := e.Reg.Lookup(e.RootName(root)); !ok || st.LastUse.IsZero() {
+			e.Errorf("last use of %s: %+v", root, st)
+		}
 	}
 }
 
@@ -225,11 +236,7 @@ func idleCases() []Case {
 	return append(all,
 		Case{Name: "idle/not-yet", Req: "R070", Tree: tree, Policy: guard.Policy{Limits: guard.Limits{Idle: time.Hour}}, Call: read("code/a", "hello")},
 		Case{Name: "idle/use-is-on-record", Req: "R070", Tree: tree, Policy: guard.Policy{Limits: guard.Limits{Idle: time.Hour}},
-			Call: read("code/sub/b", "x"), Check: func(e *Env) {
-				if st, ok := e.Reg.Lookup(e.RootName("code")); !ok || st.LastUse.IsZero() {
-					e.Errorf("last use: %+v", st)
-				}
-			}})
+			Call: read("code/sub/b", "x"), Check: wasUsed("code")})
 }
 
 // awaitEnd waits until a root has ended by itself.

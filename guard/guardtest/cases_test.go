@@ -2,6 +2,7 @@ package guardtest
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,18 +30,16 @@ var limitsOfOneRoot = map[string]string{
 	"Burst":         "it is part of the speed",
 	"BytesInFlight": "an operation waits for the room of the root through which it comes",
 	"Timeout":       "an operation has one time limit, that of the root through which it comes",
-	"MaxStage":      "no root inside a staged root is granted, and no staged root inside another one",
+	"MaxStage":      "one caller cannot use both a staged root and a root inside it or around it",
 }
 
 // Each limit of a root also bounds what the caller does in it through an outer root, and a case of
 // nestedLimitCases shows it; or limitsOfOneRoot has the reason why it does not.
 func TestEachLimitHoldsThroughAnOuterRoot(t *testing.T) {
 	for f := range reflect.TypeFor[guard.Limits]().Fields() {
-		shown := false
-		for _, c := range nestedLimitCases() {
-			limits := reflect.ValueOf(c.MoreLimits)
-			shown = shown || !limits.FieldByIndex(f.Index).IsZero() && strings.Contains(c.Call.Text, "code/sub/") && (c.Want != 0 || c.Check != nil)
-		}
+		shown := slices.ContainsFunc(nestedLimitCases(), func(c Case) bool {
+			return !reflect.ValueOf(c.MoreLimits).FieldByIndex(f.Index).IsZero() && strings.Contains(c.Call.Text, "code/sub/") && (c.Want != 0 || c.Check != nil)
+		})
 		if _, excepted := limitsOfOneRoot[f.Name]; shown == excepted {
 			t.Errorf("%s: a case through an outer root: %v, in limitsOfOneRoot: %v; want one of the two", f.Name, shown, excepted)
 		}

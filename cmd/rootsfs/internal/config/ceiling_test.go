@@ -63,8 +63,8 @@ func TestCeilingMistakes(t *testing.T) {
 }
 
 // If another user could have written a file of the ceiling, or if the file is a link that leads
-// nowhere, reading the ceiling fails: the machine must not be taken for one without a ceiling. A
-// missing directory is no error.
+// nowhere, reading the ceiling fails: the machine must not be taken for one without a ceiling. If
+// the directory does not exist, there is no ceiling, and reading succeeds.
 func TestUntrustedCeilingIsRefused(t *testing.T) {
 	doc := map[string]string{"ceiling.toml": "[grants]\nlongest = \"8h\"\n", "ceiling.d/a.toml": "[grants]\nlongest = \"1h\"\n"}
 	for what, c := range map[string]struct {

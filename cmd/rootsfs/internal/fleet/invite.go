@@ -334,8 +334,9 @@ func (t *token) check(answered []byte, key *Key, public, number string) (joinAns
 }
 
 // Leave takes this user's machine out of its fleet, even if no keeper answers. isConfirmed reports
-// whether a keeper has answered, or has taken back the machine's credential: it does so right after
-// its answer, which can be lost with the connection.
+// whether a keeper has let the machine go. A keeper answers, and then takes the machine's credential
+// back, which ends the connection, perhaps before the answer has arrived. So a credential that has
+// been taken back counts as an answer.
 func (m *Member) Leave(ctx context.Context) (isConfirmed bool, err error) {
 	if all, err := m.dialAll(false); err == nil {
 		for _, b := range all {
@@ -360,7 +361,7 @@ func (m *Member) Leave(ctx context.Context) (isConfirmed bool, err error) {
 
 // isRefused reports whether a server does not accept the machine's credential.
 func (m *Member) isRefused(at Address) bool {
-	b, err := dial(Names{m.ID}, at, m.Machine, m.credential, false)
+	b, err := m.dialAt(at, false)
 	if err == nil {
 		b.Close()
 	}

@@ -105,14 +105,17 @@ func (m *Member) save(cred credential, charter []byte) error {
 
 // dial connects the machine to the server by whose address it joined.
 func (m *Member) dial(reconnects bool, more ...nats.Option) (*Bus, error) {
-	return dial(Names{m.ID}, m.Address, m.Machine, m.credential, reconnects, more...)
+	return m.dialAt(m.Address, reconnects, more...)
+}
+
+// dialAt connects the machine to one server of the fleet, as the function dial does.
+func (m *Member) dialAt(to Address, reconnects bool, more ...nats.Option) (*Bus, error) {
+	return dial(Names{m.ID}, to, m.Machine, m.credential, reconnects, more...)
 }
 
 // dialAll connects the machine to the servers of the fleet, as the function dialAll does.
 func (m *Member) dialAll(reconnects bool, more ...nats.Option) ([]*Bus, error) {
-	return dialAll(m.Charter.servers(m.Address), reconnects, func(to Address) (*Bus, error) {
-		return dial(Names{m.ID}, to, m.Machine, m.credential, reconnects, more...)
-	})
+	return dialAll(m.Charter.servers(m.Address), reconnects, func(to Address) (*Bus, error) { return m.dialAt(to, reconnects, more...) })
 }
 
 func (m *Member) credential() (credential, error) {

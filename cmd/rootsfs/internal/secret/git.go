@@ -112,7 +112,7 @@ func (o *owner) judgeHelper(value string, aliases gitAliases) error {
 	case len(fields) == 0:
 		return nil
 	case strings.HasPrefix(fields[0], "/"):
-		if _, err := o.judge.Command(fields); err != nil { // the program with its interpreter, too
+		if _, err := o.judge.Program(fields[0]); err != nil { // judgeAliases does not look at its interpreter
 			return err
 		}
 		return o.judgeAliases("!"+strings.TrimSpace(value), aliases)
